@@ -1,0 +1,38 @@
+"""Outputs that appear whole or not at all: written under a temporary name, then renamed."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """Yield the temporary path to write to; on leaving it replaces ``file``, after an error it is removed."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder beside ``folder``; on leaving it takes that name, after an error it is removed.
+
+    Raises:
+        FileExistsError: ``folder`` exists.
+    """
+    if folder.exists():
+        raise FileExistsError(f"{folder} exists already.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    try:
+        yield partial
+        partial.chmod(0o755)  # mkdtemp makes folders that only their owner can read
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

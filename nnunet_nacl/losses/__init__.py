@@ -1,0 +1,25 @@
+"""Losses for calibrated segmentation. Pure PyTorch: usable in any training loop.
+
+All are called as ``loss(logits, target)``; see :class:`SegmentationLoss` for what they share.
+"""
+
+from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import CrossEntropyLoss
+from nnunet_nacl.losses._entropy import ECPLoss
+from nnunet_nacl.losses._focal import FocalLoss
+from nnunet_nacl.losses._margin import MbLSLoss
+from nnunet_nacl.losses._nacl import NACLLoss
+from nnunet_nacl.losses._prior import neighbor_shares
+from nnunet_nacl.losses._smoothing import LabelSmoothingLoss, SVLSLoss
+
+__all__ = [
+    "CrossEntropyLoss",
+    "ECPLoss",
+    "FocalLoss",
+    "LabelSmoothingLoss",
+    "MbLSLoss",
+    "NACLLoss",
+    "SVLSLoss",
+    "SegmentationLoss",
+    "neighbor_shares",
+]

@@ -1,0 +1,89 @@
+"""Label smoothing (LS) and spatially varying label smoothing (SVLS): cross-entropy on softened targets."""
+
+from torch import Tensor, nn
+
+from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._prior import window_shares
+from nnunet_nacl.losses._settings import check_kernel_size, check_number, check_share
+from nnunet_nacl.losses._targets import Target, soft_cross_entropy
+
+
+class LabelSmoothingLoss(SegmentationLoss):
+    """Label smoothing (LS), cross-entropy on ``y_k (1 - α) + α / K``; K = 2 sides for each region.
+
+    Args:
+        alpha: α in [0, 1] (paper: 0.1, 0.2, 0.3).
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    Raises:
+        ValueError: a setting that is not allowed.
+
+    References:
+        Szegedy et al., Rethinking the Inception architecture for computer vision, CVPR 2016.
+
+    >>> import torch
+    >>> LabelSmoothingLoss(alpha=0.5)(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log 2: p is uniform
+    tensor(0.6931)
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.1,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        check_share("alpha", alpha)
+        self.alpha = alpha
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        sides = 2 if self.regions else logits.shape[1]
+        smoothed = target.one_hot(logits.dtype) * (1 - self.alpha) + self.alpha / sides
+        return soft_cross_entropy(logits, smoothed, regions=self.regions)
+
+
+class SVLSLoss(SegmentationLoss):
+    """Spatially varying label smoothing (SVLS), cross-entropy on the one-hot map filtered with the SVLS kernel.
+
+    The kernel is a Gaussian whose center weight is the sum of all others, normalized; border voxels are replicated
+    and ignored voxels left out. With ``regions`` each mask is filtered and the cross-entropy binary.
+
+    Args:
+        sigma: standard deviation of the Gaussian in voxels, at least 0.2 (paper: 0.5, 1, 2).
+        kernel_size: odd, at least 3.
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    Raises:
+        ValueError: a setting that is not allowed.
+
+    References:
+        Islam and Glocker, Spatially varying label smoothing, IPMI 2021.
+    """
+
+    def __init__(
+        self,
+        *,
+        sigma: float = 2.0,
+        kernel_size: int = 3,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        check_number("sigma", sigma, at_least=0.2)
+        check_kernel_size("kernel_size", kernel_size)
+        self.sigma = sigma
+        self.kernel_size = kernel_size
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        filtered = window_shares(
+            target,
+            logits.dtype,
+            prior="gaussian",
+            sigma=self.sigma,
+            kernel_size=self.kernel_size,
+            border="background",  # for Gaussians: replicated
+        )
+        return soft_cross_entropy(logits, filtered, regions=self.regions)

@@ -1,0 +1,35 @@
+"""nnU-Net trainers with our losses, made on demand from their names.
+
+``from nnunet_nacl.trainers import nnUNetTrainerNACL_weight0p2_100epochs`` works, as does every name that
+:func:`parse_name` understands. nnU-Net's commands find them through ``ext/nnunet_nacl_trainers.py``.
+
+Importing this package is cheap; torch and nnU-Net are loaded with the first trainer class.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
+
+if TYPE_CHECKING:
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+
+__all__ = [
+    "LOSSES",
+    "SCHEDULE_SUFFIXES",
+    "CalibratedLossMixin",
+    "Recipe",
+    "parse_name",
+    "trainer_names",
+]
+
+
+def __getattr__(name: str) -> Any:
+    recipe = parse_name(name) if name.startswith(PREFIX) else None
+    if recipe is None and name != "CalibratedLossMixin":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    from nnunet_nacl.trainers import _calibrated
+
+    found = _calibrated.CalibratedLossMixin if recipe is None else _calibrated.trainer_class(name, recipe)
+    globals()[name] = found  # one class object per name, so that pickling and isinstance work
+    return found

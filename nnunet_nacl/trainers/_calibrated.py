@@ -1,0 +1,99 @@
+"""The mix-in that gives an nnU-Net trainer one of our losses, and the trainer classes made with it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch import nn
+
+from nnunet_nacl import losses
+from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
+from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
+
+if TYPE_CHECKING:
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer as _Trainer
+else:
+    _Trainer = object  # a mix-in stands in front of any trainer class
+
+
+class CalibratedLossMixin(_Trainer):
+    """Replaces the loss of any nnU-Net trainer class, under its own deep supervision.
+
+    Put it in front of the trainer and give the recipe; networks, data loading and inference stay the trainer's::
+
+        class nnUNetTrainerPrimusNACL(CalibratedLossMixin, nnUNet_Primus_S_Trainer):
+            recipe = Recipe("NACL", settings={"weight": 0.2})
+    """
+
+    recipe: ClassVar[Recipe]
+
+    def initialize(self) -> None:
+        if self.recipe.paper_schedule:
+            self.initial_lr = FIRST_HALF_LR
+            self.num_epochs = PAPER_EPOCHS
+        if self.recipe.num_epochs is not None:
+            self.num_epochs = self.recipe.num_epochs
+        if self.recipe.num_iterations_per_epoch is not None:
+            self.num_iterations_per_epoch = self.recipe.num_iterations_per_epoch
+        super().initialize()
+        loss = self.loss.loss if isinstance(self.loss, DeepSupervisionWrapper) else self.loss
+        self.print_to_log_file(f"nnunet_nacl trains with {loss}", add_timestamp=False)
+
+    def configure_optimizers(self, *stage: str) -> tuple[Any, Any]:
+        # Trainers with a warm-up call this again for each stage and hand its name over.
+        if not self.recipe.paper_schedule:
+            optimizer, scheduler = super().configure_optimizers(*stage)
+            return optimizer, scheduler
+        if isinstance(self.lr_scheduler, HalfTimeLRScheduler):
+            return self.optimizer, self.lr_scheduler
+        adam = torch.optim.Adam(self.network.parameters(), lr=self.initial_lr)
+        return adam, HalfTimeLRScheduler(adam, self.num_epochs)
+
+    def _build_loss(self) -> nn.Module:
+        # A network with a single deep-supervision scale: nnU-Net drops the last scale, then divides 0 by 0.
+        with np.errstate(invalid="ignore"):
+            default: nn.Module = super()._build_loss()
+        if not isinstance(default, DeepSupervisionWrapper):
+            return self._calibrated_loss(default)
+        default.loss = self._calibrated_loss(default.loss)
+        if len(default.weight_factors) == 1:
+            default.weight_factors = (1.0,)
+        return cast("nn.Module", default)
+
+    def _calibrated_loss(self, default: nn.Module) -> nn.Module:
+        dice = None
+        if self.recipe.dice:
+            dice = getattr(default, "dc", None)
+            if dice is None:
+                raise ValueError(
+                    f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
+                    f"{type(default).__name__}, has no Dice part."
+                )
+        regions = bool(self.label_manager.has_regions)
+        try:
+            return build_loss(self.recipe, ignore_label=self.label_manager.ignore_label, regions=regions, dice=dice)
+        except ValueError as error:
+            if not regions:
+                raise
+            names = ", ".join(name for name in self.dataset_json["labels"] if name not in ("background", "ignore"))
+            raise ValueError(
+                f"{type(self).__name__}: {error} Data set {self.plans_manager.dataset_name} has the regions {names}."
+            ) from error
+
+
+def build_loss(
+    recipe: Recipe, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
+) -> losses.SegmentationLoss:
+    """The loss of a recipe; raises a ValueError for settings that the loss does not allow."""
+    loss_class: Callable[..., losses.SegmentationLoss] = getattr(losses, LOSSES[recipe.loss].class_name)
+    return loss_class(**recipe.settings, ignore_label=ignore_label, regions=regions, dice=dice)
+
+
+def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
+    """The trainer class of that name: the mix-in with the recipe, in front of nnU-Net's default trainer."""
+    build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
+    attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
+    return type(name, (CalibratedLossMixin, nnUNetTrainer), attributes)

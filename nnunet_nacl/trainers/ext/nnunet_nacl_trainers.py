@@ -1,0 +1,16 @@
+"""What nnU-Net's trainer search sees: point ``nnUNet_extTrainer`` at this folder.
+
+It holds this one module, which only hands on classes of the installed package: nnU-Net drops modules that it found
+in an external folder right after the search, and a class whose module is gone can be neither compiled nor pickled.
+"""
+
+from typing import Any
+
+from nnunet_nacl import trainers
+from nnunet_nacl.trainers._names import PREFIX
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith(PREFIX):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(trainers, name)

@@ -1,0 +1,76 @@
+"""The demo as users run it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def start(folder: Path) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "nnunet_nacl.cli", "demo", "-o", str(folder), "-device", "cpu"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left-over processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with start(tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "$ nnUNetv2_plan_and_preprocess" in line:
+                break
+        time.sleep(3)
+        process.send_signal(number)
+        rest = process.stdout.read()
+    assert process.returncode == 130, rest
+    assert "interrupted" in rest
+    assert not (tmp_path / "done" / "plan").exists()
+    assert not list((tmp_path / "nnUNet_raw").glob(".*"))
+    mine = [
+        file
+        for file in Path("/proc").glob("[0-9]*/environ")
+        if os.access(file, os.R_OK) and f"nnUNet_raw={tmp_path}".encode() in _read(file)
+    ]
+    assert mine == []
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:  # the process has ended since it was listed
+        return b""
+
+
+@pytest.mark.slow
+def test_the_whole_demo(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    foreground = {}
+    for method, folder in (
+        ("default", tmp_path / "predictions" / "nnUNetTrainerDiceCE"),
+        ("NACL", tmp_path / "predictions" / "nnUNetTrainerNACL"),
+        ("truth", tmp_path / "nnUNet_raw" / "Dataset996_NestedStructures" / "posteriorTs"),
+    ):
+        summary = json.loads((folder / "calibration_summary.json").read_text())
+        foreground[method] = summary["mean"]["foreground"]["ECE"]
+        assert f"{foreground[method]:.3f}" in printed
+    assert foreground["NACL"] < foreground["default"]
+    assert foreground["truth"] < 0.03
+    assert (tmp_path / "demo.png").is_file()
+
+    again = start(tmp_path)
+    printed, _ = again.communicate()
+    assert again.returncode == 0, printed
+    assert printed.count("done in an earlier run") == 5

@@ -1,0 +1,121 @@
+import math
+
+import pytest
+import torch
+from monai.losses import NACLLoss as MonaiNACLLoss
+from torch import Tensor
+
+from nnunet_nacl.losses import CrossEntropyLoss, NACLLoss
+
+Pair = tuple[Tensor, Tensor]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, 1.1442), ({"penalty": "l2"}, 1.1269), ({"weight": 0.2}, 1.1790)],
+)
+def test_monais_published_values(published: Pair, settings: dict[str, object], expected: float) -> None:
+    loss = NACLLoss(border="zero", **settings)
+    assert loss(*published).item() == pytest.approx(expected, abs=5e-5)
+    logits, labels = published
+    assert loss(logits.repeat(4, 1, 1, 1), labels.repeat(4, 1, 1, 1)).item() == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 1.145931),
+        ({"prior": "gaussian"}, 1.149143),
+        ({"prior": "gaussian", "sigma": 0.5}, 1.149681),
+        ({"penalty": "l2"}, 1.128894),
+        ({"weight": 0.2}, 1.182569),
+        ({"constraint": "softmax"}, 1.135819),
+    ],
+)
+def test_the_authors_semantics(published: Pair, settings: dict[str, object], expected: float) -> None:
+    assert NACLLoss(border="background", **settings)(*published).item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("spatial", [(9, 7), (5, 6, 7)])
+@pytest.mark.parametrize(("penalty", "weight"), [("l1", 0.1), ("l2", 0.3)])
+def test_equals_monai_value_and_gradient(
+    generator: torch.Generator, spatial: tuple[int, ...], penalty: str, weight: float
+) -> None:
+    logits = torch.randn(2, 4, *spatial, generator=generator, requires_grad=True)
+    labels = torch.randint(4, (2, 1, *spatial), generator=generator)
+    peer = MonaiNACLLoss(classes=4, dim=len(spatial), distance_type=penalty, alpha=weight)
+    expected = peer(logits, labels[:, 0])
+    (expected_gradient,) = torch.autograd.grad(expected, logits)
+    value = NACLLoss(border="zero", penalty=penalty, weight=weight)(logits, labels)
+    (gradient,) = torch.autograd.grad(value, logits)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, expected_gradient)
+
+
+def test_by_hand() -> None:
+    # Two voxels in a row, labels 0 and 1: τ = (1/2, 1/2) at both. Logits (1, 0) at both.
+    logits = torch.tensor([[[[1.0, 1.0]], [[0.0, 0.0]]]])
+    labels = torch.tensor([[[[0, 1]]]])
+    cross_entropy = (math.log(1 + math.exp(-1)) + math.log(1 + math.exp(1))) / 2
+    assert NACLLoss(weight=0.1)(logits, labels).item() == pytest.approx(cross_entropy + 0.1 * (0.5 + 0.5) / 2)
+    assert NACLLoss(weight=0.1, class_reduction="sum")(logits, labels).item() == pytest.approx(cross_entropy + 0.1)
+    assert NACLLoss(weight=0.1, penalty="l2")(logits, labels).item() == pytest.approx(cross_entropy + 0.1 * 0.25)
+
+
+def test_regions_by_hand() -> None:
+    # One region covering the first of two voxels, logit 2 at both: τ = 1/2; binary CE log(1+e^-2) and log(1+e^2).
+    logits = torch.full((1, 1, 1, 2), 2.0)
+    masks = torch.tensor([[[[True, False]]]])
+    binary = (math.log(1 + math.exp(-2)) + math.log(1 + math.exp(2))) / 2
+    assert NACLLoss(weight=0.1, regions=True)(logits, masks).item() == pytest.approx(binary + 0.1 * 1.5)
+    distance = 1 / (1 + math.exp(-2)) - 0.5
+    loss = NACLLoss(weight=0.1, regions=True, constraint="softmax")
+    assert loss(logits, masks).item() == pytest.approx(binary + 0.1 * distance)
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+def test_fixed_point_where_the_window_holds_one_class(classes: int) -> None:
+    # METHOD: l_y = log((K - 1)(K - λ) / λ), others 0, p_y = 1 - λ/K; the gradient of l_y is 0 there, and those of the
+    # others, p_k = λ / (K (K - 1)), lie within the subgradient ±λ/K of |l_k| at 0.
+    weight = 0.1
+    logits = torch.zeros(1, classes, 6, 6, dtype=torch.float64)
+    logits[:, 1] = math.log((classes - 1) * (classes - weight) / weight)
+    logits.requires_grad_()
+    loss = NACLLoss(weight=weight)(logits, torch.ones(1, 1, 6, 6))
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert logits.softmax(1)[0, 1, 3, 3].item() == pytest.approx(1 - weight / classes)
+    assert gradient[:, 1].abs().max().item() < 1e-12
+    assert (gradient * 36).abs().max().item() <= weight / classes
+    nudged = logits.detach() + 0.01 * torch.randn(20, classes, 6, 6, dtype=torch.float64)
+    assert all(NACLLoss(weight=weight)(n[None], torch.ones(1, 1, 6, 6)) > loss for n in nudged)
+
+
+def test_sum_over_classes_is_the_mean_with_k_times_the_weight(published: Pair) -> None:
+    mean, total = NACLLoss(weight=0.3), NACLLoss(weight=0.1, class_reduction="sum")
+    torch.testing.assert_close(mean(*published), total(*published))
+
+
+def test_weight_zero_is_cross_entropy(published: Pair) -> None:
+    torch.testing.assert_close(NACLLoss(weight=0.0)(*published), CrossEntropyLoss()(*published))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"weight": -0.1}, "weight must be a number of at least 0; got -0.1."),
+        ({"weight": math.nan}, "weight must be a number of at least 0; got nan."),
+        ({"weight": "0.1"}, "weight must be a number of at least 0; got '0.1'."),
+        ({"prior": "box"}, "prior must be one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
+        ({"sigma": 0}, "sigma must be a number of at least 0.2; got 0."),
+        ({"kernel_size": 4}, "kernel_size must be an odd whole number of at least 3; got 4."),
+        ({"kernel_size": 1}, "kernel_size must be an odd whole number of at least 3; got 1."),
+        ({"penalty": "l3"}, "penalty must be one of 'l1', 'l2'; got 'l3'."),
+        ({"constraint": "probabilities"}, "constraint must be one of 'logits', 'softmax'; got 'probabilities'."),
+        ({"class_reduction": "none"}, "class_reduction must be one of 'mean', 'sum'; got 'none'."),
+        ({"border": "reflect"}, "border must be one of 'valid', 'background', 'zero'; got 'reflect'."),
+    ],
+)
+def test_wrong_settings(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        NACLLoss(**settings)
+    assert str(error.value) == message

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from nnunet_nacl.metrics import BinCounts
+
+confidences = hnp.arrays(
+    np.float64, st.integers(0, 50), elements=st.one_of(st.floats(0, 1), st.integers(0, 15).map(lambda k: k / 15))
+)
+
+
+def test_by_hand() -> None:
+    table = BinCounts.of(np.array([0.0, 0.5, 0.51, 1.0]), np.array([True, False, True, True]), num_bins=2)
+    assert table.count.tolist() == [2, 2]
+    assert table.hits.tolist() == [1, 2]
+    assert table.confidence.tolist() == [0.5, 1.51]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bins_are_open_below_and_closed_above(dtype: type[np.floating]) -> None:
+    for k in range(1, 16):
+        edge = np.array([dtype(k) / dtype(15)])
+        assert BinCounts.of(edge, np.array([True])).count[k - 1] == 1
+        above = np.nextafter(edge, dtype(2))
+        if k < 15:
+            assert BinCounts.of(above, np.array([True])).count[k] == 1
+    assert BinCounts.of(np.zeros(1, dtype), np.array([True])).count[0] == 1
+
+
+@given(confidences)
+def test_equals_a_loop(values: np.ndarray) -> None:
+    hits = values > 0.4
+    count, right, total = np.zeros(15, int), np.zeros(15, int), np.zeros(15)
+    for value, hit in zip(values, hits, strict=True):
+        for m in range(15):
+            if m / 15 < value <= (m + 1) / 15 or (value == 0 and m == 0):
+                count[m] += 1
+                right[m] += hit
+                total[m] += value
+    table = BinCounts.of(values, hits)
+    assert np.array_equal(table.count, count)
+    assert np.array_equal(table.hits, right)
+    np.testing.assert_allclose(table.confidence, total)
+
+
+@given(confidences, st.integers(0, 50))
+def test_parts_add_up(values: np.ndarray, cut: int) -> None:
+    hits = values < 0.7
+    whole = BinCounts.of(values, hits)
+    parts = BinCounts.of(values[:cut], hits[:cut]) + BinCounts.of(values[cut:], hits[cut:])
+    assert np.array_equal(whole.count, parts.count)
+    assert np.array_equal(whole.hits, parts.hits)
+    np.testing.assert_allclose(whole.confidence, parts.confidence)
+
+
+def test_dtypes_survive_large_counts() -> None:
+    table = BinCounts.of(np.ones(1), np.ones(1, bool))
+    huge = BinCounts(table.count * 2**24, table.hits * 2**24, table.confidence * 2**24) + table
+    assert huge.total == 2**24 + 1
+    assert huge.count.dtype == np.int64
+    assert huge.confidence.dtype == np.float64
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])
+def test_values_that_are_no_confidence(bad: float) -> None:
+    with pytest.raises(ValueError, match=r"^confidences must be in \[0, 1\]; got values from "):
+        BinCounts.of(np.array([0.5, bad]), np.array([True, True]))
+
+
+def test_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r"^confidences and hits must have one shape; got \(1,\) and \(2,\)\.$"):
+        BinCounts.of(np.ones(1), np.ones(2, bool))
+    with pytest.raises(ValueError, match=r"^num_bins must be at least 1; got 0\.$"):
+        BinCounts.empty(0)

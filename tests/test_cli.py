@@ -1,0 +1,93 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl import __version__, cli
+from nnunet_nacl.linking import trainers_path
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "nnunet_nacl.cli", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["trainers"], ["trainers", "--path"], ["--version"]])
+def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['nnunet_nacl', *sys.argv[1:]]\n"
+        "try: runpy.run_module('nnunet_nacl.cli', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'nnunetv2', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick() -> None:
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert run("--help").returncode == 0
+        times.append(time.perf_counter() - start)
+    # Measured against what the interpreter itself needs here: machines are noisy.
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import argparse"], check=True)
+    bare = time.perf_counter() - start
+    assert min(times) < 0.3 + bare
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"nnunet_nacl {__version__}\n"
+
+
+def test_trainers_lists_names_settings_and_the_papers_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trainers"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("NACL", "CE", "FL", "ECP", "LS", "SVLS", "MbLS"):
+        assert f"    nnUNetTrainer{name}\n    nnUNetTrainer" in printed or f"    nnUNetTrainer{name}\n\n" in printed
+        assert f"    nnUNetTrainerDice{name}\n" in printed
+        assert f"\n{name}: " in printed
+    assert "_mean | gaussian | plainGaussian" in printed
+    assert "paper: 0.1, 0.2, 0.3" in printed
+    assert "_paperSchedule" in printed
+
+
+def test_trainers_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trainers", "--path"]) == 0
+    folder = Path(capsys.readouterr().out.strip())
+    assert folder == trainers_path()
+    assert [file.name for file in folder.glob("*.py")] == ["nnunet_nacl_trainers.py"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes to head")
+def test_a_reader_that_has_seen_enough() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m nnunet_nacl.cli trainers | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("Trainers (")
+    assert done.stderr == ""
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    done = run("evaluate")
+    assert done.returncode == 2
+    assert "the following arguments are required: gt_folder, pred_folder" in done.stderr
+    assert run().returncode == 2
+
+
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nnunet_nacl.linking.link", interrupt)
+    assert cli.main(["link"]) == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -1,0 +1,288 @@
+"""The mix-in inside nnU-Net's trainer, in this process: what the loss becomes in every kind of training."""
+
+import json
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
+from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.training.nnUNetTrainer.primus.primus_trainers import nnUNet_Primus_S_Trainer
+from nnunetv2.training.nnUNetTrainer.variants.loss.nnUNetTrainerCELoss import nnUNetTrainerCELoss
+from nnunetv2.training.nnUNetTrainer.variants.network_architecture.nnUNetTrainerNoDeepSupervision import (
+    nnUNetTrainerNoDeepSupervision,
+)
+from torch import nn
+
+from nnunet_nacl import trainers
+from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+from tests.conftest import KINDS, NNUNet
+
+Make = Callable[..., nnUNetTrainer]
+
+
+class TinyPrimus(nnUNet_Primus_S_Trainer):
+    """Primus, as nnU-Net trains it, with two blocks in place of twelve."""
+
+    @staticmethod
+    def build_network_architecture(
+        plans_manager: Any, configuration_manager: Any, inputs: int, outputs: int, enable_deep_supervision: bool = True
+    ) -> nn.Module:
+        from dynamic_network_architectures.architectures.primus import Primus
+
+        return Primus(inputs, 396, (8, 8, 8), outputs, 2, 6, configuration_manager.patch_size)
+
+
+class PrimusNACL(CalibratedLossMixin, TinyPrimus):
+    recipe = Recipe("NACL", settings={"weight": 0.2})
+
+
+class NoDeepSupervisionNACL(CalibratedLossMixin, nnUNetTrainerNoDeepSupervision):
+    recipe = Recipe("NACL", dice=True)
+
+
+class DiceOnCE(CalibratedLossMixin, nnUNetTrainerCELoss):
+    recipe = Recipe("NACL", dice=True)
+
+
+@pytest.fixture
+def make(planned: Callable[[str], tuple[NNUNet, str]], monkeypatch: pytest.MonkeyPatch) -> Make:
+    """``make(trainer_class, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
+
+    def build(
+        trainer_class: type[nnUNetTrainer],
+        kind: str = "labels",
+        configuration: str = "2d_small",
+        **changes: object,
+    ) -> nnUNetTrainer:
+        nnunet, _ = planned(kind)
+        for name, value in nnunet.environment.items():
+            monkeypatch.setenv(name, value)
+        folder = nnunet.folder / "preprocessed" / KINDS[kind][0]
+        plans = json.loads((folder / "nnUNetPlans.json").read_text())
+        plans["configurations"][configuration].update(changes)
+        plans["continue_training"] = False
+        dataset_json = json.loads((folder / "dataset.json").read_text())
+        return trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+
+    return build
+
+
+def step(trainer: nnUNetTrainer) -> float:
+    """One training step on random images and labels of the trainer's own kind; the loss."""
+    size = trainer.configuration_manager.patch_size
+    generator = torch.Generator().manual_seed(0)
+    channels, top = 1, 3
+    regions = trainer.label_manager.has_regions
+    ignore = trainer.label_manager.ignore_label is not None
+    if regions:
+        channels, top = 2 + ignore, 2
+    scales = trainer._get_deep_supervision_scales() or [[1.0] * len(size)]
+    targets = [
+        torch.randint(
+            top + (ignore and not regions),
+            (2, channels, *(round(s * f) for s, f in zip(size, scale, strict=True))),
+            generator=generator,
+        ).to(torch.bool if regions else torch.int16)
+        for scale in scales
+    ]
+    data = torch.randn(2, trainer.num_input_channels, *size, generator=generator)
+    batch = {"data": data, "target": targets if trainer.enable_deep_supervision else targets[0]}
+    return float(trainer.train_step(batch)["loss"])
+
+
+@pytest.mark.parametrize(
+    ("name", "loss_class", "dice"),
+    [
+        ("nnUNetTrainerNACL", NACLLoss, False),
+        ("nnUNetTrainerDiceNACL", NACLLoss, True),
+        ("nnUNetTrainerCE", CrossEntropyLoss, False),
+        ("nnUNetTrainerFL", FocalLoss, False),
+        ("nnUNetTrainerDiceMbLS", MbLSLoss, True),
+    ],
+)
+def test_replaces_the_loss_under_nnunets_deep_supervision(
+    make: Make, name: str, loss_class: type[nn.Module], dice: bool
+) -> None:
+    trainer = make(getattr(trainers, name), configuration="3d_small")
+    trainer.initialize()
+    assert type(trainer).__name__ == name
+    assert isinstance(trainer.loss, DeepSupervisionWrapper)
+    assert trainer.loss.weight_factors == (1.0, 0.0)
+    assert isinstance(trainer.loss.loss, loss_class)
+    assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss) == dice
+    assert np.isfinite(step(trainer))
+
+
+@pytest.mark.parametrize("kind", ["labels", "ignore", "regions"])
+@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
+def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: str) -> None:
+    values = []
+    for trainer_class in (nnUNetTrainer, trainers.nnUNetTrainerDiceCE):
+        trainer = make(trainer_class, kind, configuration)
+        torch.manual_seed(0)
+        trainer.initialize()
+        values.append((step(trainer), step(trainer)))  # the second one shows that the gradients agree
+    assert values[1] == pytest.approx(values[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["nnUNetTrainerNACL", "nnUNetTrainerDiceNACL"])
+def test_regions_and_ignore_label_reach_the_loss(make: Make, kind: str, name: str) -> None:
+    trainer = make(getattr(trainers, name), kind)
+    trainer.initialize()
+    assert trainer.loss.loss.regions == ("regions" in kind)
+    assert trainer.loss.loss.ignore_label == (3 if "ignore" in kind else None)
+    assert np.isfinite(step(trainer))
+
+
+def test_without_deep_supervision(make: Make) -> None:
+    trainer = make(NoDeepSupervisionNACL)
+    trainer.initialize()
+    assert isinstance(trainer.loss, NACLLoss)
+    assert np.isfinite(step(trainer))
+
+
+def test_with_one_deep_supervision_scale(make: Make) -> None:
+    # nnU-Net's own trainer divides 0 by 0 here.
+    plain = make(trainers.nnUNetTrainerNACL)
+    architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
+    architecture["arch_kwargs"].update(
+        n_stages=2,
+        features_per_stage=[4, 8],
+        kernel_sizes=[[3, 3]] * 2,
+        strides=[[1, 1], [2, 2]],
+        n_conv_per_stage=[1] * 2,
+        n_conv_per_stage_decoder=[1],
+    )
+    trainer = make(trainers.nnUNetTrainerNACL, architecture=architecture)
+    trainer.initialize()
+    assert trainer.loss.weight_factors == (1.0,)
+    assert np.isfinite(step(trainer))
+
+
+def test_residual_encoder_plans(make: Make) -> None:
+    architecture = {
+        "network_class_name": "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet",
+        "arch_kwargs": {
+            "n_stages": 3,
+            "features_per_stage": [4, 8, 8],
+            "conv_op": "torch.nn.modules.conv.Conv2d",
+            "kernel_sizes": [[3, 3]] * 3,
+            "strides": [[1, 1], [2, 2], [2, 2]],
+            "n_blocks_per_stage": [1, 1, 1],
+            "n_conv_per_stage_decoder": [1, 1],
+            "conv_bias": True,
+            "norm_op": "torch.nn.modules.instancenorm.InstanceNorm2d",
+            "norm_op_kwargs": {"eps": 1e-05, "affine": True},
+            "nonlin": "torch.nn.LeakyReLU",
+            "nonlin_kwargs": {"inplace": True},
+        },
+        "_kw_requires_import": ["conv_op", "norm_op", "nonlin"],
+    }
+    trainer = make(trainers.nnUNetTrainerDiceNACL, architecture=architecture)
+    trainer.initialize()
+    assert type(trainer.network).__name__ == "ResidualEncoderUNet"
+    assert np.isfinite(step(trainer))
+
+
+def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
+    trainer = make(trainers.nnUNetTrainerDiceNACL)
+    trainer.is_ddp = True
+    loss = trainer._build_loss()
+    assert loss.weight_factors[-1] > 0
+    assert loss.loss.dice.ddp
+
+
+def test_cascade(make: Make) -> None:
+    trainer = make(trainers.nnUNetTrainerNACL, "labels", "3d_cascade_small")
+    assert trainer.is_cascaded
+    assert "nnUNetTrainerNACL__nnUNetPlans__3d_lowres_small" in trainer.folder_with_segs_from_previous_stage
+    trainer.initialize()
+    assert trainer.num_input_channels == 3  # the image and the previous stage's two foreground classes
+    assert np.isfinite(step(trainer))
+
+
+@pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own, and an error would stop it
+def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
+    monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    trainer = make(trainers.nnUNetTrainerDiceNACL)
+    trainer.initialize()
+    assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
+    assert np.isfinite(step(trainer))
+
+
+def test_in_front_of_primus(make: Make) -> None:
+    trainer = make(PrimusNACL, "labels", "3d_small")
+    trainer.initialize()
+    trainer.on_train_epoch_start()
+    assert isinstance(trainer.loss, NACLLoss)
+    assert trainer.loss.weight == 0.2
+    assert isinstance(trainer.optimizer, torch.optim.AdamW)
+    assert np.isfinite(step(trainer))
+
+
+def test_paper_schedule_in_front_of_primus_keeps_its_optimizer(make: Make) -> None:
+    class Scheduled(PrimusNACL):
+        recipe = Recipe("NACL", paper_schedule=True)
+
+    trainer = make(Scheduled, "labels", "3d_small")
+    trainer.initialize()
+    adam = trainer.optimizer
+    trainer.on_train_epoch_start()
+    assert trainer.optimizer is adam
+    assert type(adam) is torch.optim.Adam
+
+
+def test_dice_needs_a_trainer_that_has_one(make: Make) -> None:
+    with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
+        make(DiceOnCE).initialize()
+
+
+def test_the_name_sets_the_lengths(make: Make) -> None:
+    trainer = make(trainers.nnUNetTrainerNACL_7epochs_5iterations)
+    trainer.initialize()
+    assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (7, 5)
+    assert isinstance(trainer.optimizer, torch.optim.SGD)
+    assert "nnUNetTrainerNACL_7epochs_5iterations__nnUNetPlans__2d_small" in trainer.output_folder
+
+
+@pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs", 8)])
+def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
+    trainer = make(getattr(trainers, f"nnUNetTrainerNACL_paperSchedule{suffix}"))
+    trainer.initialize()
+    assert trainer.num_epochs == epochs
+    assert isinstance(trainer.optimizer, torch.optim.Adam)
+    rates = []
+    for epoch in (0, epochs // 2 - 1, epochs // 2, epochs - 1, 0):  # a function of the epoch alone
+        trainer.lr_scheduler.step(epoch)
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+    assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
+
+
+def test_defines_no_init() -> None:
+    # nnU-Net reads the parameters of the class's own __init__.
+    assert "__init__" not in vars(CalibratedLossMixin)
+    assert "__init__" not in vars(trainers.nnUNetTrainerNACL)
+
+
+def test_classes_are_made_once_and_can_be_pickled() -> None:
+    made = trainers.nnUNetTrainerNACL_weight0p3
+    assert trainers.nnUNetTrainerNACL_weight0p3 is made
+    assert pickle.loads(pickle.dumps(made)) is made
+    assert made.recipe.settings == {"weight": 0.3}
+    with pytest.raises(AttributeError):
+        trainers.nnUNetTrainerSomethingElse  # noqa: B018
+
+
+def test_default_loss_has_the_parts_that_we_rely_on() -> None:
+    assert hasattr(DC_and_CE_loss({"ddp": False}, {}, dice_class=MemoryEfficientSoftDiceLoss), "dc")

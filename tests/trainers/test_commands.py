@@ -1,0 +1,153 @@
+"""Our trainers in nnU-Net's own commands, as users run them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import KINDS, NNUNet
+
+Planned = Callable[[str], tuple[NNUNet, str]]
+BRIEF = "2epochs_2iterations"
+
+
+def train(nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object) -> Path:
+    """Train fold 0; returns its folder."""
+    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", *options)
+    return fold_folder(nnunet, number, configuration, trainer)
+
+
+def fold_folder(nnunet: NNUNet, number: str, configuration: str, trainer: str) -> Path:
+    (data_set,) = (nnunet.folder / "results").glob(f"Dataset{number}_*")
+    return data_set / f"{trainer}__nnUNetPlans__{configuration}" / "fold_0"
+
+
+def log(fold: Path) -> str:
+    return "\n".join(file.read_text() for file in sorted(fold.glob("training_log_*.txt")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "configuration", "trainer"),
+    [
+        ("labels", "2d_small", "nnUNetTrainerNACL"),
+        ("labels", "3d_small", "nnUNetTrainerDiceNACL"),
+        ("regions", "2d_small", "nnUNetTrainerDiceNACL"),
+        ("regions", "3d_small", "nnUNetTrainerNACL"),
+        ("ignore", "2d_small", "nnUNetTrainerNACL"),
+        ("ignore", "3d_small", "nnUNetTrainerDiceNACL"),
+        ("regions_ignore", "2d_small", "nnUNetTrainerNACL"),
+    ],
+)
+def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, configuration: str, trainer: str) -> None:
+    nnunet, number = planned(kind)
+    fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz")
+    printed = log(fold)
+    assert "nnunet_nacl trains with NACLLoss(" in printed
+    assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
+    assert ("MemoryEfficientSoftDiceLoss" in printed) == ("Dice" in trainer)
+    assert "nan" not in [line.split()[-1] for line in printed.splitlines() if "_loss" in line]
+    assert (fold / "checkpoint_final.pth").is_file()
+
+    raw = nnunet.folder / "raw" / KINDS[kind][0]
+    predictions = tmp_path / "predictions"
+    nnunet.run(
+        "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
+        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 1, "-nps", 1, "-device", "cpu",
+        "--disable_tta",
+    )  # fmt: skip
+    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
+    summary = json.loads((predictions / "calibration_summary.json").read_text())
+    assert summary["skipped"] == []
+    assert summary["num_cases"]["evaluated"] == 6
+    for voxels in ("foreground", "union"):
+        assert 0 < summary["mean"][voxels]["ECE"] < 1
+        assert 0 < summary["mean"][voxels]["CECE"] < 1
+    with np.load(predictions / "toy_0.npz") as archive:
+        assert len(archive["probabilities"]) == (2 if "regions" in kind else 3)
+
+
+@pytest.mark.parametrize("trainer", ["FL", "DiceECP", "LS", "DiceSVLS", "MbLS"])
+@pytest.mark.slow
+def test_baselines_train(planned: Planned, trainer: str) -> None:
+    nnunet, number = planned("labels")
+    fold = train(nnunet, number, "2d_small", f"nnUNetTrainer{trainer}_1epochs_2iterations")
+    assert (fold / "checkpoint_final.pth").is_file()
+
+
+def test_wrong_suffix_is_explained_by_nnunets_train_command(planned: Planned) -> None:
+    nnunet, number = planned("labels")
+    printed = nnunet.run("nnUNetv2_train", number, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True)
+    assert "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes" in printed
+
+
+def test_wrong_value_is_explained_by_nnunets_train_command(planned: Planned) -> None:
+    nnunet, number = planned("labels")
+    printed = nnunet.run("nnUNetv2_train", number, "2d_small", 0, "-tr", "nnUNetTrainerNACL_kernel4", fails=True)
+    assert "kernel_size must be an odd whole number of at least 3; got 4." in printed
+
+
+def test_mbls_on_regions_names_the_loss_and_the_regions(planned: Planned) -> None:
+    nnunet, number = planned("regions")
+    printed = nnunet.run(
+        "nnUNetv2_train", number, "2d_small", 0, "-tr", "nnUNetTrainerMbLS", "-device", "cpu", fails=True
+    )
+    assert "MbLSLoss has no form for regions" in printed
+    assert "Data set Dataset902_Regions has the regions whole, core." in printed
+
+
+@pytest.mark.slow
+def test_validate(planned: Planned) -> None:
+    nnunet, number = planned("labels")
+    trainer = "nnUNetTrainerNACL_paperSchedule_2epochs_2iterations"
+    fold = train(nnunet, number, "2d_small", trainer)
+    shutil.rmtree(fold / "validation")
+    train(nnunet, number, "2d_small", trainer, "--val", "--npz")
+    assert (fold / "validation" / "summary.json").is_file()
+    assert list((fold / "validation").glob("*.npz"))
+
+
+@pytest.mark.slow
+def test_continue(planned: Planned) -> None:
+    nnunet, number = planned("labels")
+    trainer = "nnUNetTrainerNACL_paperSchedule_4epochs_2iterations"
+    fold = train(nnunet, number, "2d_small", trainer)
+    final = fold / "checkpoint_final.pth"
+    checkpoint = torch.load(final, weights_only=False)
+    # What an interruption after the third epoch leaves.
+    checkpoint["current_epoch"] = 3
+    checkpoint["logging"] = {
+        name: values[:3] if isinstance(values, list) else values for name, values in checkpoint["logging"].items()
+    }
+    torch.save(checkpoint, fold / "checkpoint_latest.pth")
+    final.unlink()
+    before = set(fold.glob("training_log_*.txt"))
+    train(nnunet, number, "2d_small", trainer, "--c")
+    (new,) = set(fold.glob("training_log_*.txt")) - before
+    rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
+    assert rates == ["0.0001"]
+    assert final.is_file()
+
+
+@pytest.mark.slow
+def test_cascade(planned: Planned) -> None:
+    nnunet, number = planned("labels")
+    trainer = "nnUNetTrainerNACL_1epochs_2iterations"
+    for configuration in ("3d_lowres_small", "3d_cascade_small"):
+        nnunet.run("nnUNetv2_train", number, configuration, "all", "-tr", trainer, "-device", "cpu")
+        fold = fold_folder(nnunet, number, configuration, trainer).with_name("fold_all")
+        assert (fold / "checkpoint_final.pth").is_file()
+        assert (fold / "validation" / "summary.json").is_file()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
+def test_train_on_cuda_with_autocast_and_compile(planned: Planned, configuration: str) -> None:
+    nnunet, number = planned("labels")
+    trainer = f"nnUNetTrainerDiceNACL_{BRIEF}"
+    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cuda")
+    assert "Using torch.compile..." in log(fold_folder(nnunet, number, configuration, trainer))

@@ -19,7 +19,7 @@ from scipy.stats import bootstrap
 
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.demo._steps import Steps
-from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate_folder
+from nnunet_nacl.evaluation import evaluate_folder
 from nnunet_nacl.linking import trainers_path
 
 LOSSES = ("DiceCE", "DiceNACL", "CE", "NACL")
@@ -74,9 +74,7 @@ def main() -> None:
         predict += ["-i", str(source / "imagesTs"), "-o", str(output), "--save_probabilities"]
         predict += ["-npp", "1", "-nps", "1", "-device", options.device]
         steps.run(f"predict_{loss}", f"Predict: {loss}", predict, after=f"train_{loss}")
-        result = evaluate_folder(source / "labelsTs", output)
-        result.write(output / SUMMARY_NAME)
-        summaries[loss] = result.to_json()
+        summaries[loss] = evaluate_folder(source / "labelsTs", output).to_json()
         model = folder / "nnUNet_results" / source.name / f"{trainer}__nnUNetPlans__{configuration}"
         checkpoint = torch.load(model / "fold_0" / "checkpoint_final.pth", map_location="cpu", weights_only=False)
         curves[loss] = checkpoint["logging"]

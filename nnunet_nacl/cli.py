@@ -4,8 +4,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from nnunet_nacl import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nnunet_nacl.evaluation import FolderResult
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,14 +46,58 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     evaluate = commands.add_parser(
-        "evaluate", help="calibration and Dice of a folder of predictions made with --save_probabilities"
+        "evaluate",
+        help="calibration and segmentation metrics of predictions made with --save_probabilities",
+        description="Calibration and segmentation metrics: of a folder of predictions made with --save_probabilities "
+        "(GT_FOLDER PRED_FOLDER), or of the validation cases of a model trained with --npz (-d -c -tr -p -f). "
+        "Run again, it goes on where it was interrupted.",
     )
-    evaluate.add_argument("gt_folder", help="folder with the reference segmentations")
-    evaluate.add_argument("pred_folder", help="folder with the predicted segmentations and their .npz files")
-    evaluate.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in pred_folder)")
-    evaluate.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in pred_folder, if any)")
-    evaluate.add_argument("-o", metavar="FILE", help="summary (default: pred_folder/calibration_summary.json)")
-    evaluate.set_defaults(run=_evaluate)
+    evaluate.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    evaluate.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    evaluate.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    evaluate.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    evaluate.add_argument("-d", metavar="DATASET", help="evaluate a model instead: name or number of its data set")
+    evaluate.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
+    evaluate.add_argument("-tr", default="nnUNetTrainer", metavar="TRAINER", help="default: %(default)s")
+    evaluate.add_argument("-p", default="nnUNetPlans", metavar="PLANS", help="default: %(default)s")
+    evaluate.add_argument("-f", nargs="+", default=["0", "1", "2", "3", "4"], metavar="FOLD", help="default: 0 1 2 3 4")
+    evaluate.add_argument(
+        "-o", metavar="SUMMARY.json", help="summary; the other files go beside it (default: in PRED_FOLDER)"
+    )
+    evaluate.add_argument(
+        "-np", type=int, metavar="N", help="cases evaluated at a time (default: as nnU-Net, or cores)"
+    )
+    evaluate.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    evaluate.add_argument("--overwrite", action="store_true", help="evaluate every case anew")
+    evaluate.add_argument(
+        "--voxels",
+        nargs="+",
+        default=["foreground", "union"],
+        choices=("foreground", "union", "image", "boundary"),
+        help="voxel sets (default: foreground union)",
+    )
+    evaluate.add_argument("--bins", type=int, default=15, metavar="M", help="confidence bins (default: %(default)s)")
+    evaluate.add_argument(
+        "--boundary_mm", type=float, default=2.0, metavar="MM", help="width of the set boundary (default: %(default)s)"
+    )
+    evaluate.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
+    evaluate.add_argument(
+        "--tolerance_mm", type=float, default=1.0, metavar="MM", help="of the surface distance (default: %(default)s)"
+    )
+    evaluate.add_argument(
+        "--protocol",
+        choices=("standard", "reference"),
+        default="standard",
+        help="reference: as the code that the paper's figures come from (default: %(default)s)",
+    )
+    evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
+    evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
+    evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
+
+    merge = commands.add_parser("merge", help="put the results of parts or folders together")
+    merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
+    merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
+    merge.set_defaults(run=_merge)
 
     trainers = commands.add_parser("trainers", help="list the trainers and the settings their names can carry")
     trainers.add_argument("--path", action="store_true", help="print the folder to put into nnUNet_extTrainer")
@@ -80,17 +130,63 @@ def _demo(options: argparse.Namespace) -> int:
 def _evaluate(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate_folder, format_table
+    from nnunet_nacl.evaluation import Settings, evaluate_folder, evaluate_model
 
-    result = evaluate_folder(options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile)
-    summary = Path(options.o) if options.o else Path(options.pred_folder) / SUMMARY_NAME
-    result.write(summary)
-    print(format_table({Path(options.pred_folder).resolve().name: result}))
+    if (options.d is None) == (options.pred_folder is None) or (options.d is None) != (options.c is None):
+        options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION.")
+    if options.d is not None and (options.djfile or options.pfile):
+        options.usage_error("-djfile and -pfile go with GT_FOLDER PRED_FOLDER; a model has files of its own.")
+    common: dict[str, Any] = {
+        "output": options.o,
+        "settings": Settings(
+            voxels=tuple(options.voxels),
+            num_bins=options.bins,
+            boundary_mm=options.boundary_mm,
+            surface=options.surface,
+            tolerance_mm=options.tolerance_mm,
+            protocol=options.protocol,
+        ),
+        "num_processes": _default_num_processes() if options.np is None else options.np,
+        "num_parts": options.num_parts,
+        "part_id": options.part_id,
+        "overwrite": options.overwrite,
+    }
+    if options.d is None:
+        name = Path(options.pred_folder).resolve().name
+        result = evaluate_folder(
+            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
+        )
+    else:
+        name = options.tr
+        result = evaluate_model(options.d, options.c, trainer=options.tr, plans=options.p, folds=options.f, **common)
+    return _report(name, result, result.file, forgive_missing=options.chill)
+
+
+def _merge(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from nnunet_nacl.evaluation import FolderResult, merge_results
+
+    result = merge_results([FolderResult.read(summary) for summary in options.summaries])
+    result.write(options.o)
+    return _report(Path(options.o).stem, result, options.o, forgive_missing=False)
+
+
+def _default_num_processes() -> int:
+    cores = os.cpu_count() or 1
+    return min(int(os.environ.get("nnUNet_def_n_proc", "8")), cores)  # noqa: SIM112 - nnU-Net's variable
+
+
+def _report(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:
+    """Print the table and what was skipped; returns the exit status."""
+    from nnunet_nacl.evaluation import format_table
+
+    print(format_table({name: result}))
     total = len(result.cases) + len(result.skipped)
-    print(f"Evaluated {len(result.cases)} of {total} cases; all figures are in {summary}")
-    for case, reason in result.skipped.items():
-        print(f"nnunet_nacl evaluate: skipped {case}: {reason}", file=sys.stderr)
-    return 1 if result.skipped else 0
+    print(f"Evaluated {len(result.cases)} of {total} cases; all figures are in {file}")
+    for entry in result.skipped:
+        print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
+    return 1 if any(not (entry.missing and forgive_missing) for entry in result.skipped) else 0
 
 
 def _trainers(options: argparse.Namespace) -> int:

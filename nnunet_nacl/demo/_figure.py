@@ -28,7 +28,7 @@ def write_figure(results: Mapping[str, FolderResult], image_folder: Path, case_n
         grid = figure.add_gridspec(2, len(results) + 2, height_ratios=(1, 1.1))
         case = next(iter(results.values())).cases[case_number]
         image = _read(image_folder / f"{case.name}_0000.nii.gz")
-        reference = _read(case.reference_file)
+        reference = _read(case.files.reference)
         _show(figure.add_subplot(grid[0, 0]), image, f"image\n({case.name})", "gray", (image.min(), image.max()))
         _show(
             figure.add_subplot(grid[0, 1]),
@@ -39,7 +39,7 @@ def write_figure(results: Mapping[str, FolderResult], image_folder: Path, case_n
         )
         confidence_axes = []
         for column, (name, result) in enumerate(results.items(), start=2):
-            with np.load(result.cases[case_number].probabilities_file) as archive:
+            with np.load(result.cases[case_number].files.probabilities) as archive:
                 confidence = archive["probabilities"].max(0)[0]
             axes = figure.add_subplot(grid[0, column])
             _show(axes, confidence, f"confidence\n{name}", "cividis", (0.25, 1))
@@ -68,14 +68,12 @@ def _reliability(axes: Axes, name: str, result: FolderResult) -> None:
     """Accuracy of each confidence bin over the foreground of all cases, with the bin's share of the voxels."""
     tables = result.pooled_tables("foreground")
     assert tables is not None
-    bins = tables.top[0]
-    filled = bins.count > 0
-    edges = np.linspace(0, 1, len(bins.count) + 1)
+    count, hits, confidences = (part[0] for part in (tables.top.count, tables.top.hits, tables.top.confidence))
+    filled = count > 0
+    edges = np.linspace(0, 1, len(count) + 1)
     with np.errstate(invalid="ignore"):
-        accuracy, confidence = bins.hits / bins.count, bins.confidence / bins.count
-    axes.bar(
-        edges[:-1], bins.count / bins.total, width=np.diff(edges), align="edge", color="0.85", label="share of voxels"
-    )
+        accuracy, confidence = hits / count, confidences / count
+    axes.bar(edges[:-1], count / count.sum(), width=np.diff(edges), align="edge", color="0.85", label="share of voxels")
     axes.plot([0, 1], [0, 1], color="0.4", linestyle="--", linewidth=1, label="perfect")
     axes.plot(confidence[filled], accuracy[filled], marker="o", color="#0072B2", label="accuracy")
     axes.set(

@@ -10,7 +10,7 @@ from nnunet_nacl._whole import whole_file
 from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.demo._figure import write_figure
 from nnunet_nacl.demo._steps import Steps
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate_folder, format_table
+from nnunet_nacl.evaluation import FolderResult, evaluate_folder, format_table
 from nnunet_nacl.linking import trainers_path
 
 CONFIGURATION = "2d_demo"
@@ -86,7 +86,6 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
         found[method] = evaluate_folder(references, predicted)
         if found[method].skipped:
             raise RuntimeError(f"cases that could not be evaluated: {found[method].skipped}")
-        found[method].write(predicted / SUMMARY_NAME)
     write_figure(found, raw / DATASET / "imagesTs", 0, folder / FIGURE_NAME)
     print(f"\n{format_table(found)}\n\n{_explanation(found)}\n\nFigure: {folder / FIGURE_NAME}")
     return found
@@ -113,7 +112,7 @@ def _explanation(found: dict[str, FolderResult]) -> str:
     return (
         "ECE and CECE: the gap between confidence and accuracy (0: confidences mean what they say).\n"
         f"Over the foreground it is {before:.3f} with nnU-Net's default loss and {after:.3f} with NACL, at a Dice of "
-        f"{found[default].foreground_dice:.3f} and {found[nacl].foreground_dice:.3f}.\n"
+        f"{found[default].foreground_mean():.3f} and {found[nacl].foreground_mean():.3f}.\n"
         "The labels were drawn from the true posterior, so its confidences are right by construction: its "
         f"{truth.mean('foreground', 'ECE'):.3f}\nis the chance in a single image's labels "
         f"({truth.pooled_tables('foreground').metrics()['ECE']:.3f} with all images pooled). Foreground and union "  # type: ignore[union-attr]

@@ -1,16 +1,27 @@
 """From files to figures: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._case import CalibrationTables, CaseResult, evaluate_case
-from nnunet_nacl.evaluation._folder import SUMMARY_NAME, evaluate_folder
-from nnunet_nacl.evaluation._summary import FolderResult
+from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
+from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model
+from nnunet_nacl.evaluation._settings import PROTOCOLS, VOXEL_SETS, Settings
+from nnunet_nacl.evaluation._storage import Case
+from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, merge_results
 from nnunet_nacl.evaluation._table import format_table
+from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
 
 __all__ = [
+    "METRICS",
+    "PROTOCOLS",
     "SUMMARY_NAME",
+    "VOXEL_SETS",
     "CalibrationTables",
+    "Case",
     "CaseResult",
     "FolderResult",
+    "Settings",
+    "Skipped",
     "evaluate_case",
     "evaluate_folder",
+    "evaluate_model",
     "format_table",
+    "merge_results",
 ]

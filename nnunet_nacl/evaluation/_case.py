@@ -1,47 +1,19 @@
-"""One case: bin tables over its voxel sets, and Dice."""
+"""One case: calibration tables over its voxel sets, and segmentation metrics."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, classwise_calibration_error, dice, expected_calibration_error
-
-Voxels = Literal["foreground", "union"]
-VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
-Region = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class CalibrationTables:
-    """The bin tables of one voxel set.
-
-    For classes there is one top-label table; for regions one a region (confidence = max(p, 1 - p), hit = the region's
-    mask is right), since each has a voxel set of its own.
-
-    Attributes:
-        top: top-label tables: one for classes, R for regions.
-        classwise: tables of each channel (confidence = p_k, hit = y is k or lies in region k): K or R.
-    """
-
-    top: tuple[BinCounts, ...]
-    classwise: tuple[BinCounts, ...]
-
-    def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        return CalibrationTables(
-            tuple(a + b for a, b in zip(self.top, other.top, strict=True)),
-            tuple(a + b for a, b in zip(self.classwise, other.classwise, strict=True)),
-        )
-
-    def metrics(self) -> dict[str, float]:
-        """ECE and CECE; over regions both are means over those whose voxel set is not empty."""
-        top = [expected_calibration_error(bins) for bins in self.top if bins.total > 0]
-        classwise = [bins for bins in self.classwise if bins.total > 0]
-        if not top:
-            return {"ECE": float("nan"), "CECE": float("nan")}
-        return {"ECE": float(np.mean(top)), "CECE": classwise_calibration_error(classwise)}
+from nnunet_nacl.evaluation._boundary import near_boundary
+from nnunet_nacl.evaluation._channels import ArrayChannels, Channels
+from nnunet_nacl.evaluation._checks import check_labels, check_shape
+from nnunet_nacl.evaluation._class_tables import BlockMask, class_tables
+from nnunet_nacl.evaluation._region_tables import region_tables
+from nnunet_nacl.evaluation._segmentation import Region, segmentation_metrics
+from nnunet_nacl.evaluation._settings import Settings, Voxels
+from nnunet_nacl.evaluation._tables import CalibrationTables
 
 
 @dataclass(frozen=True)
@@ -50,11 +22,44 @@ class CaseResult:
 
     Attributes:
         calibration: tables by voxel set.
-        dice: by foreground label, or by region; NaN where it is absent from reference and prediction.
+        segmentation: metric -> value by foreground label, or by region.
     """
 
     calibration: dict[Voxels, CalibrationTables]
-    dice: dict[int | Region, float]
+    segmentation: dict[int | Region, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class LabelMeaning:
+    """What the labels of a reference stand for, and the channels of its probabilities.
+
+    Attributes:
+        num_channels: K classes, or R regions.
+        known: every label that may occur, but the ignore label.
+        regions: the labels of each region, in the order of the channels; None for classes.
+        ignored: label of the voxels that count for nothing: the one after the highest known.
+    """
+
+    num_channels: int
+    known: tuple[int, ...]
+    regions: tuple[Region, ...] | None
+
+    @property
+    def ignored(self) -> int:
+        return max(self.known) + 1
+
+    @property
+    def names(self) -> list[int | Region]:
+        """The foreground labels, or the regions."""
+        return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
+
+    @classmethod
+    def of_classes(cls, num_classes: int) -> "LabelMeaning":
+        return cls(num_classes, tuple(range(num_classes)), None)
+
+    @classmethod
+    def of_regions(cls, regions: Sequence[Region], known: Sequence[int]) -> "LabelMeaning":
+        return cls(len(regions), tuple(known), tuple(regions))
 
 
 def evaluate_case(
@@ -64,110 +69,98 @@ def evaluate_case(
     *,
     regions: Sequence[Region] | None = None,
     ignore_label: int | None = None,
-    num_bins: int = 15,
+    spacing_mm: Sequence[float] | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
 ) -> CaseResult:
-    """Calibration and Dice of one case.
+    """Calibration and segmentation metrics of one case.
 
-    Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}. For region r: foreground = {y in r},
-    union = {y in r or p_r > 1/2}. Ignored voxels are in no set.
+    Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, image = all, boundary = near a
+    boundary of the reference. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}. Ignored voxels are in
+    no set.
 
     Args:
-        probabilities: (K, *spatial) softmax output, the background as class 0, or (R, *spatial) sigmoid output.
+        probabilities: float16, float32 or float64 (K, *spatial) softmax output, the background as class 0, or
+            (R, *spatial) sigmoid output.
         reference: (*spatial) integer labels.
-        prediction: (*spatial) integer labels that Dice is computed from; by default (classes only) argmax p.
+        prediction: (*spatial) integer labels that segmentation metrics are computed from; by default (classes only)
+            argmax p.
         regions: the labels of each region, in the order of the channels; None for classes.
         ignore_label: reference label of the voxels that count for nothing.
-        num_bins: M.
+        spacing_mm: distance between voxel centers along each axis, for surface metrics and the boundary set; by
+            default 1.
+        settings: voxel sets, bins and what else to compute.
 
     Raises:
         ValueError: shapes that do not match, labels that no channel stands for, or probabilities that are none.
     """
-    channels = probabilities.shape[0]
-    if probabilities.shape[1:] != reference.shape:
-        raise ValueError(
-            f"the probabilities' shape {probabilities.shape} does not match the reference's {reference.shape}: "
-            f"expected ({channels}, {', '.join(map(str, reference.shape))})."
-        )
-    counts = np.ones(reference.shape, bool) if ignore_label is None else reference != ignore_label
+    channels = ArrayChannels(probabilities)
+    check_shape(channels.shape, reference.shape, channels.name)
     if regions is None:
-        _check_softmax(probabilities)
-        _check_labels(reference[counts], channels)
-        argmax = probabilities.argmax(0)
-        calibration = _class_tables(probabilities, reference, argmax, counts, num_bins)
-        prediction = argmax if prediction is None else prediction
-        names: list[int | Region] = list(range(1, channels))
+        meaning = LabelMeaning.of_classes(probabilities.shape[0])
+        prediction = probabilities.argmax(0) if prediction is None else prediction
     else:
-        if len(regions) != channels:
-            raise ValueError(f"{channels} probability channels do not match the data set's {len(regions)} regions.")
+        if len(regions) != probabilities.shape[0]:
+            raise ValueError(
+                f"{probabilities.shape[0]} probability channels do not match the data set's {len(regions)} regions."
+            )
         if prediction is None:
             raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
-        calibration = _region_tables(probabilities, reference, counts, regions, num_bins)
-        names = list(regions)
+        highest = max(int(array.max()) for array in (reference, prediction, *map(np.array, regions)) if array.size)
+        meaning = LabelMeaning.of_regions(regions, range(highest + 1))
     if prediction.shape != reference.shape:
         raise ValueError(f"the prediction's shape {prediction.shape} does not match the reference's {reference.shape}.")
-    overlap = {name: dice(np.isin(reference, name) & counts, np.isin(prediction, name) & counts) for name in names}
-    return CaseResult(calibration, overlap)
+    spacing = [1.0] * reference.ndim if spacing_mm is None else list(spacing_mm)
+    labels = canonical_labels(reference, meaning, ignore_label, "the reference")
+    predicted = canonical_labels(prediction, meaning, None, "the prediction")
+    return CaseResult(
+        calibration_tables(channels, labels, meaning, spacing, settings),
+        segmentation_metrics(
+            labels, predicted, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
+        ),
+    )
 
 
-def _class_tables(
-    probabilities: NDArray[np.floating],
-    reference: NDArray[np.integer],
-    argmax: NDArray[np.integer],
-    counts: NDArray[np.bool_],
-    num_bins: int,
+def canonical_labels(
+    labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str
+) -> NDArray[np.unsignedinteger]:
+    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``.
+
+    Raises:
+        ValueError: labels that are not known.
+    """
+    known = meaning.known if ignore_label is None else (*meaning.known, ignore_label)
+    check_labels(labels, known, name)
+    dtype = np.min_scalar_type(meaning.ignored)
+    if ignore_label is None or ignore_label == meaning.ignored:
+        return labels.astype(dtype, copy=False)
+    return np.where(labels == ignore_label, meaning.ignored, labels).astype(dtype)
+
+
+def calibration_tables(
+    channels: Channels,
+    labels: NDArray[np.unsignedinteger],
+    meaning: LabelMeaning,
+    spacing: Sequence[float],
+    settings: Settings,
 ) -> dict[Voxels, CalibrationTables]:
-    sets: dict[Voxels, NDArray[np.bool_]] = {
-        "foreground": counts & (reference > 0),
-        "union": counts & ((reference > 0) | (argmax > 0)),
-    }
-    tables = {}
-    for voxels, chosen in sets.items():
-        labels, values = reference[chosen], probabilities[:, chosen]
-        tables[voxels] = CalibrationTables(
-            top=(BinCounts.of(values.max(0), argmax[chosen] == labels, num_bins),),
-            classwise=tuple(BinCounts.of(column, labels == k, num_bins) for k, column in enumerate(values)),
-        )
-    return tables
+    """The tables of each voxel set, in one pass over the channels; ``labels`` are canonical."""
+    flat = labels.reshape(-1)
+    if meaning.regions is not None:
 
+        def boundary(region: Region) -> NDArray[np.bool_]:
+            mask = np.where(labels == meaning.ignored, 2, np.isin(labels, region))
+            return near_boundary(mask, spacing, settings.boundary_mm, 2).reshape(-1)
 
-def _region_tables(
-    probabilities: NDArray[np.floating],
-    reference: NDArray[np.integer],
-    counts: NDArray[np.bool_],
-    regions: Sequence[Region],
-    num_bins: int,
-) -> dict[Voxels, CalibrationTables]:
-    def of_set(voxels: Voxels) -> Iterator[tuple[BinCounts, BinCounts]]:
-        for region, column in zip(regions, probabilities, strict=True):
-            inside = np.isin(reference, region)
-            predicted = column > 0.5
-            chosen = counts & (inside if voxels == "foreground" else inside | predicted)
-            p, truth = column[chosen], inside[chosen]
-            yield (
-                BinCounts.of(np.maximum(p, 1 - p), predicted[chosen] == truth, num_bins),
-                BinCounts.of(p, truth, num_bins),
-            )
-
-    tables: dict[Voxels, CalibrationTables] = {}
-    for voxels in VOXEL_SETS:
-        top, classwise = zip(*of_set(voxels), strict=True)
-        tables[voxels] = CalibrationTables(top, classwise)
-    return tables
-
-
-def _check_softmax(probabilities: NDArray[np.floating]) -> None:
-    with np.errstate(invalid="ignore"):
-        deviation = float(np.abs(probabilities.sum(0, dtype=np.float64) - 1).max()) if probabilities.size else 0.0
-    if not deviation <= 1e-3:
-        raise ValueError(
-            f"the probabilities of a voxel must sum to 1 over the {probabilities.shape[0]} classes; the sum is off by "
-            f"up to {deviation:.3g}. Are these logits?"
+        return region_tables(
+            channels, flat, meaning.regions, boundary=boundary, ignored=meaning.ignored, settings=settings
         )
 
-
-def _check_labels(labels: NDArray[np.integer], channels: int) -> None:
-    if labels.size and not (labels.min() >= 0 and labels.max() < channels):
-        raise ValueError(
-            f"the reference holds labels from {labels.min()} to {labels.max()}; the {channels} probability channels "
-            f"stand for 0 to {channels - 1}."
-        )
+    masks: dict[Voxels, BlockMask] = {}
+    if {"foreground", "union"} & set(settings.voxels):
+        masks["foreground"] = lambda part: (flat[part] > 0) & (flat[part] < meaning.ignored)
+    if "image" in settings.voxels:
+        masks["image"] = lambda part: flat[part] < meaning.ignored
+    if "boundary" in settings.voxels:
+        near = near_boundary(labels, spacing, settings.boundary_mm, meaning.ignored).reshape(-1)
+        masks["boundary"] = lambda part: near[part]
+    return class_tables(channels, flat, masks, settings)

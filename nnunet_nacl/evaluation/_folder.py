@@ -1,34 +1,26 @@
-"""A prediction folder: every case read with nnU-Net's own readers, evaluated and summed up."""
+"""A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
 import json
-import zipfile
-import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+import multiprocessing
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
-from nnunetv2.utilities.label_handling.label_handling import LabelManager
-from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation._case import CaseResult, Region, evaluate_case
-from nnunet_nacl.evaluation._summary import Case, FolderResult
-
-SUMMARY_NAME = "calibration_summary.json"
-
-
-@dataclass(frozen=True)
-class _DataSet:
-    """How to read a data set's files and what their labels mean."""
-
-    reader: Any
-    file_ending: str
-    regions: list[Region] | None
-    ignore_label: int | None
+from nnunet_nacl.evaluation._case import CaseResult
+from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, part_of, read_dataset_json
+from nnunet_nacl.evaluation._settings import Settings
+from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
+from nnunet_nacl.evaluation._summary import PLACES, SUMMARY_NAME, FolderResult, Skipped, bins_file
+from nnunet_nacl.evaluation._worker import attempt, start_worker
 
 
 def evaluate_folder(
@@ -37,11 +29,18 @@ def evaluate_folder(
     *,
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
-    num_bins: int = 15,
+    output: str | Path | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    num_processes: int = 1,
+    num_parts: int = 1,
+    part_id: int = 0,
+    overwrite: bool = False,
 ) -> FolderResult:
-    """Calibration and Dice of every case in a folder of nnU-Net predictions made with ``--save_probabilities``.
+    """Calibration and segmentation metrics of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
-    A case that cannot be evaluated is named in ``skipped`` with the reason; the others are evaluated all the same.
+    Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.npz``. A case that cannot be
+    evaluated is in ``skipped`` with the reason; the others are evaluated all the same. Finished cases are kept as they
+    come: run again, those whose files, settings and versions are the same are not evaluated again.
 
     Args:
         gt_folder: reference segmentations, ``CASE<file_ending>``.
@@ -49,115 +48,246 @@ def evaluate_folder(
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``, and without any the
             reader that fits the file ending.
-        num_bins: M.
+        output: the summary; by default ``calibration_summary.json`` in ``pred_folder``.
+        settings: voxel sets, bins and what else to compute.
+        num_processes: how many cases are evaluated at a time.
+        num_parts: in how many parts the cases are divided; ``merge_results`` puts them together.
+        part_id: which part to evaluate, from 0.
+        overwrite: evaluate every case anew.
 
     Raises:
-        FileNotFoundError: a folder or ``dataset.json`` is missing.
-        ValueError: the folders hold no case at all.
+        FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
+        OSError: the output cannot be written.
+        ValueError: the folders hold no case at all, or an argument has a value that it cannot have.
     """
     gt_folder, pred_folder = Path(gt_folder), Path(pred_folder)
     for folder in (gt_folder, pred_folder):
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} is not a folder.")
     dataset_file = Path(dataset_json) if dataset_json else pred_folder / "dataset.json"
-    plans_file = Path(plans) if plans else pred_folder / "plans.json"
     if not dataset_file.is_file():
         raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
-    if plans is not None and not plans_file.is_file():
-        raise FileNotFoundError(f"{plans_file} does not exist (-pfile).")
+    plans_file = Path(plans) if plans else pred_folder / "plans.json"
+    cases = find_cases(gt_folder, pred_folder, read_dataset_json(dataset_file)["file_ending"])
+    if output is None:
+        output = pred_folder / (
+            SUMMARY_NAME if num_parts == 1 else f"calibration_part{part_id}of{num_parts}_summary.json"
+        )
+    return _evaluate(
+        part_of(cases, num_parts, part_id),
+        dataset_file,
+        plans_file if plans or plans_file.is_file() else None,
+        {"gt_folder": str(gt_folder), "pred_folder": str(pred_folder), "part": _part(num_parts, part_id)},
+        Path(output),
+        settings=settings,
+        num_processes=num_processes,
+        overwrite=overwrite,
+    )
 
-    settings = _read_dataset_json(dataset_file)
-    ending = settings["file_ending"]
-    names = {path.name.removesuffix(ending) for path in gt_folder.glob(f"*{ending}")}
-    names |= {path.stem for path in pred_folder.glob("*.npz")}
-    if not names:
-        raise ValueError(f"No case found: neither *{ending} in {gt_folder} nor *.npz in {pred_folder}.")
-    data_set = _read_data_set(settings, plans_file, next(iter(sorted(gt_folder.glob(f"*{ending}"))), None))
 
-    cases: list[Case] = []
-    skipped: dict[str, str] = {}
-    progress: Iterable[str] = tqdm(sorted(names), desc="evaluating", unit="case")
-    for name in progress:
-        case = Case(name, gt_folder / (name + ending), pred_folder / (name + ending), pred_folder / f"{name}.npz")
-        try:
-            case.result = _evaluate_files(case, data_set, num_bins)
-            cases.append(case)
-        except Exception as error:  # noqa: BLE001 - a bad case must not take the others' results with it
-            skipped[name] = f"{type(error).__name__}: {error}"
-    return FolderResult(
-        cases=cases,
-        skipped=skipped,
-        settings={
-            "gt_folder": str(gt_folder),
-            "pred_folder": str(pred_folder),
-            "dataset_json": str(dataset_file),
-            "plans": str(plans_file) if plans_file.is_file() else None,
-            "bins": num_bins,
+def evaluate_model(
+    dataset: str | int,
+    configuration: str,
+    *,
+    trainer: str = "nnUNetTrainer",
+    plans: str = "nnUNetPlans",
+    folds: Sequence[int | str] = (0, 1, 2, 3, 4),
+    output: str | Path | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    num_processes: int = 1,
+    num_parts: int = 1,
+    part_id: int = 0,
+    overwrite: bool = False,
+) -> FolderResult:
+    """As :func:`evaluate_folder`, for the validation cases of a model trained with ``nnUNetv2_train ... --npz``.
+
+    References are those that nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
+
+    Args:
+        dataset: name or number.
+        configuration: ``2d``, ``3d_fullres``, ...
+        trainer: name of the trainer.
+        plans: name of the plans.
+        folds: whose validation folders to take.
+        output: the summary; by default in the validation folder, or for several folds
+            ``calibration_folds_0_1_summary.json`` in the model's.
+        settings: see :func:`evaluate_folder`, as for what follows.
+        num_processes: how many cases are evaluated at a time.
+        num_parts: in how many parts the cases are divided.
+        part_id: which part to evaluate.
+        overwrite: evaluate every case anew.
+
+    Raises:
+        FileNotFoundError: a folder is missing.
+        OSError: the output cannot be written.
+        RuntimeError: nnU-Net's environment variables are not set, or it knows no such data set.
+        ValueError: no case at all, or an argument has a value that it cannot have.
+    """
+    from nnunetv2.paths import nnUNet_preprocessed
+    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+    from nnunetv2.utilities.file_path_utilities import get_output_folder
+
+    model = Path(get_output_folder(dataset, trainer, plans, configuration))
+    references = Path(str(nnUNet_preprocessed)) / maybe_convert_to_dataset_name(dataset) / "gt_segmentations"
+    validation = [model / f"fold_{fold}" / "validation" for fold in folds]
+    for folder in (model, *validation):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is not a folder.")
+    dataset_file = model / "dataset.json"
+    ending = read_dataset_json(dataset_file)["file_ending"]
+    cases = [case for folder in validation for case in find_cases(references, folder, ending) if case.is_predicted]
+    if not cases:
+        raise ValueError(f"No case found: no *.npz in {', '.join(map(str, validation))}; train or validate with --npz.")
+    if output is None:
+        name = f"calibration_folds_{'_'.join(map(str, folds))}"
+        output = validation[0] / SUMMARY_NAME if len(folds) == 1 else model / f"{name}_summary.json"
+        if num_parts > 1:
+            output = output.with_name(output.name.replace("_summary", f"_part{part_id}of{num_parts}_summary"))
+    return _evaluate(
+        part_of(sorted(cases, key=lambda case: case.name), num_parts, part_id),
+        dataset_file,
+        model / "plans.json",
+        {
+            "gt_folder": str(references),
+            "pred_folder": str(validation[0]) if len(folds) == 1 else list(map(str, validation)),
+            "part": _part(num_parts, part_id),
         },
-        channel_labels=settings["labels"],
+        Path(output),
+        settings=settings,
+        num_processes=num_processes,
+        overwrite=overwrite,
     )
 
 
-def _read_dataset_json(file: Path) -> dict[str, Any]:
-    try:
-        settings: dict[str, Any] = json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    for key in ("labels", "file_ending"):
-        if key not in settings:
-            raise ValueError(f"{file} is no dataset.json of nnU-Net: it has no {key!r}.")
-    return settings
+def _part(num_parts: int, part_id: int) -> list[int] | None:
+    return None if num_parts == 1 else [part_id, num_parts]
 
 
-def _read_data_set(settings: dict[str, Any], plans_file: Path, example: Path | None) -> _DataSet:
-    labels = LabelManager(settings["labels"], regions_class_order=settings.get("regions_class_order"))
-    if plans_file.is_file():
-        reader = PlansManager(str(plans_file)).image_reader_writer_class()
-    else:
-        reader = determine_reader_writer_from_dataset_json(
-            settings, None if example is None else str(example), verbose=False
-        )()
-    regions = None
-    if labels.has_regions:
-        regions = [region if isinstance(region, tuple) else (region,) for region in labels.foreground_regions]
-    return _DataSet(reader, settings["file_ending"], regions, labels.ignore_label)
+def _evaluate(
+    cases: Sequence[CaseFiles],
+    dataset_file: Path,
+    plans_file: Path | None,
+    places: dict[str, Any],
+    output: Path,
+    *,
+    settings: Settings,
+    num_processes: int,
+    overwrite: bool,
+) -> FolderResult:
+    if num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
+    example = next((case.reference for case in cases if case.reference.is_file()), None)
+    data_set = DataSet.read(dataset_file, plans_file, example)
+    header = {
+        "settings": {
+            **places,
+            "dataset_json": str(dataset_file),
+            "plans": None if plans_file is None else str(plans_file),
+            **asdict(settings),
+            "voxels": list(settings.voxels),
+            **data_set.to_json(),
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("nnunet-nacl", "nnunetv2", "numpy", "scipy")},
+        },
+    }
+    journal = _Journal(output, header)
+    done = {} if overwrite else journal.finished(cases)
+    skipped: list[Skipped] = []
+    left: list[CaseFiles] = []
+    for case in cases:
+        reason = case.missing()
+        if reason is not None:
+            skipped.append(Skipped(case.name, reason, not case.is_predicted))
+        elif case.name not in done:
+            left.append(case)
 
-
-def _evaluate_files(case: Case, data_set: _DataSet, num_bins: int) -> CaseResult:
-    for file, meaning in (
-        (case.reference_file, "reference"),
-        (case.prediction_file, "predicted segmentation"),
-        (case.probabilities_file, "probabilities (predict with --save_probabilities)"),
-    ):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist: no {meaning}.")
-    return evaluate_case(
-        _read_probabilities(case.probabilities_file),
-        _read_labels(case.reference_file, data_set.reader),
-        _read_labels(case.prediction_file, data_set.reader),
-        regions=data_set.regions,
-        ignore_label=data_set.ignore_label,
-        num_bins=num_bins,
+    progress = tqdm(total=len(cases), initial=len(cases) - len(left), desc="evaluating", unit="case")
+    with progress:
+        for files, states, found in _results(left, data_set, settings, num_processes):
+            if isinstance(found, str):
+                skipped.append(Skipped(files.name, found, missing=False))
+            else:
+                done[files.name] = Case(files, found, states)
+                journal.keep(done[files.name])
+            progress.update()
+    result = FolderResult(
+        cases=[done[case.name] for case in cases if case.name in done],
+        skipped=sorted(skipped, key=lambda entry: entry.case),
+        settings=header["settings"],
+        versions=header["versions"],
+        file=output,
     )
+    result.write(output)
+    journal.remove()
+    return result
 
 
-def _read_labels(file: Path, reader: Any) -> NDArray[np.integer]:
-    labels, _ = reader.read_seg(str(file))
-    whole: NDArray[np.integer] = labels[0].astype(np.int64)
-    if not np.array_equal(whole, labels[0]):
-        raise ValueError(f"{file} holds labels that are not whole numbers.")
-    return whole
-
-
-def _read_probabilities(file: Path) -> NDArray[np.floating]:
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"{file} is damaged or no .npz file: not a zip archive.")
+def _results(
+    cases: Sequence[CaseFiles], data_set: DataSet, settings: Settings, num_processes: int
+) -> Iterator[tuple[CaseFiles, dict[str, Any], CaseResult | str]]:
+    """Each case, the state of its files before they were read, and its result or the reason why there is none."""
+    num_processes = min(num_processes, len(cases))
+    if num_processes <= 1:
+        for case in cases:
+            states = case.states()
+            yield case, states, attempt(case, data_set, settings)
+        return
+    context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
+    pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=start_worker)
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            if "probabilities" in archive:
-                probabilities: NDArray[np.floating] = archive["probabilities"]
-                return probabilities
-            keys = ", ".join(archive) or "nothing"
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    raise ValueError(f"{file} holds {keys}; expected the key 'probabilities'.")
+        states_of = {case.name: case.states() for case in cases}
+        pending = {pool.submit(attempt, case, data_set, settings): case for case in cases}
+        for future in as_completed(pending):
+            case = pending[future]
+            yield case, states_of[case.name], future.result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process died, perhaps out of memory: use fewer processes (-np). Finished cases are kept; run the "
+            "same command again to go on."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Journal:
+    """Finished cases, kept one by one in a hidden folder beside the output until that is written."""
+
+    def __init__(self, output: Path, header: dict[str, Any]) -> None:
+        self._bins = bins_file(output)
+        self._folder = output.with_name(f".{self._bins.stem}.partial")
+        self._header = header
+        if output.is_dir():
+            raise IsADirectoryError(f"{output} is a folder; expected the summary's path.")
+        try:
+            self._folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{output.parent} cannot be written: {error}") from error
+
+    def finished(self, cases: Sequence[CaseFiles]) -> dict[str, Case]:
+        """Cases evaluated before with the same settings and versions, from files that have not changed since."""
+        found: dict[str, Case] = {}
+        for file in (self._bins, *self._folder.glob("*.npz")):
+            with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
+                kept, header = load_cases(file)
+                if _dependencies(header) == _dependencies(self._header):
+                    found |= {case.name: case for case in kept}
+        by_name = {case.name: case for case in cases}
+        return {
+            name: Case(by_name[name], case.result, case.states)
+            for name, case in found.items()
+            if name in by_name and case.states == by_name[name].states()
+        }
+
+    def keep(self, case: Case) -> None:
+        save_cases(self._folder / f"{case.name}.npz", [case], self._header)
+
+    def remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _dependencies(header: dict[str, Any]) -> dict[str, Any]:
+    """What a finished case's figures depend on beside its files; not where those lie."""
+    settings = {key: value for key, value in header["settings"].items() if key not in PLACES}
+    return json.loads(json.dumps({"settings": settings, "versions": header["versions"]}))  # type: ignore[no-any-return]

@@ -1,31 +1,41 @@
-"""The summary of a folder: means over cases, pooled figures, and the JSON file that holds them."""
+"""The result of a folder: means over cases, pooled figures, and the files that hold them."""
 
+import csv
 import json
-import platform
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import reduce
-from importlib.metadata import version
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from nnunet_nacl._whole import whole_file
-from nnunet_nacl.evaluation._case import VOXEL_SETS, CalibrationTables, CaseResult, Region, Voxels
+from nnunet_nacl.evaluation._segmentation import Region
+from nnunet_nacl.evaluation._settings import Voxels
+from nnunet_nacl.evaluation._statistics import bootstrap_interval, mean
+from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
+from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
+from nnunet_nacl.metrics import NLL_CLIP
 
-METRICS = ("ECE", "CECE")
+SUMMARY_NAME = "calibration_summary.json"
+PLACES = ("gt_folder", "pred_folder", "dataset_json", "plans", "part")
+"""Settings that say where the files lie and which of them were taken, and change no case's figures."""
 
 
-@dataclass
-class Case:
-    """A case's files and, once evaluated, its result."""
+@dataclass(frozen=True)
+class Skipped:
+    """A case that could not be evaluated.
 
-    name: str
-    reference_file: Path
-    prediction_file: Path
-    probabilities_file: Path
-    result: CaseResult = field(init=False)
+    Attributes:
+        case: its name.
+        reason: why.
+        missing: there is a reference, but nothing was predicted.
+    """
+
+    case: str
+    reason: str
+    missing: bool
 
 
 @dataclass(frozen=True)
@@ -33,80 +43,172 @@ class FolderResult:
     """What :func:`evaluate_folder` found.
 
     Attributes:
-        cases: the evaluated cases.
-        skipped: case -> reason, for those that could not be evaluated.
+        cases: the evaluated cases, in the order of their names.
+        skipped: those that could not be evaluated.
         settings: folders, files and options.
-        channel_labels: ``labels`` of the data set's ``dataset.json``.
+        versions: of the packages that the figures came from.
+        file: the summary that it was written to or read from, if it was.
     """
 
     cases: list[Case]
-    skipped: dict[str, str]
+    skipped: list[Skipped]
     settings: dict[str, Any]
-    channel_labels: dict[str, Any]
+    versions: dict[str, str]
+    file: Path | None = None
+
+    @property
+    def voxels(self) -> list[Voxels]:
+        """The voxel sets."""
+        sets: list[Voxels] = self.settings["voxels"]
+        return sets
+
+    @property
+    def names(self) -> list[int | Region]:
+        """Foreground labels, or regions."""
+        return list(self.cases[0].result.segmentation) if self.cases else []
+
+    def values(self, voxels: Voxels, metric: str) -> list[float]:
+        """A calibration figure of each case; NaN where its voxel set is empty."""
+        return [case.result.calibration[voxels].metrics()[metric] for case in self.cases]
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's figure)."""
-        return _mean([case.result.calibration[voxels].metrics()[metric] for case in self.cases])
+        return mean(self.values(voxels, metric))
 
     def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
-        """The bin tables of all cases added up; None without cases."""
+        """The tables of all cases added up, in the order of their names; None without cases."""
         tables = [case.result.calibration[voxels] for case in self.cases]
         return reduce(add, tables) if tables else None
 
-    def dice(self, name: int | Region) -> float:
-        """Mean Dice of a label or region over the cases where it is in the reference or the prediction."""
-        return _mean([case.result.dice[name] for case in self.cases])
+    def segmentation(self, name: int | Region, metric: str) -> list[float]:
+        """A segmentation figure of a label or region for each case."""
+        return [case.result.segmentation[name][metric] for case in self.cases]
 
-    @property
-    def foreground_dice(self) -> float:
-        """Mean over labels or regions of their mean Dice: nnU-Net's ``foreground_mean`` but for absent ones."""
-        return _mean([self.dice(name) for name in (self.cases[0].result.dice if self.cases else ())])
+    def foreground_mean(self, metric: str = "Dice") -> float:
+        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
+        return mean([mean(self.segmentation(name, metric)) for name in self.names])
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
-        names = list(self.cases[0].result.dice) if self.cases else []
-        pooled = {voxels: self.pooled_tables(voxels) for voxels in VOXEL_SETS}
+        by_case = [{v: tables.metrics() for v, tables in case.result.calibration.items()} for case in self.cases]
+        values = {v: {m: [one[v][m] for one in by_case] for m in METRICS} for v in self.voxels}
+        metrics = list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
+        segmented = {name: {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
+        pooled = {v: self.pooled_tables(v) for v in self.voxels}
         return {
-            "settings": {**self.settings, "voxels": list(VOXEL_SETS), "labels": self.channel_labels},
-            "versions": {
-                "python": platform.python_version(),
-                **{package: version(package) for package in ("nnunet-nacl", "nnunetv2", "numpy")},
-            },
+            "settings": {**self.settings, "nll_clip": NLL_CLIP},
+            "versions": self.versions,
             "num_cases": {
                 "evaluated": len(self.cases),
-                **{v: sum(_has_voxels(case.result.calibration[v]) for case in self.cases) for v in VOXEL_SETS},
+                **{v: sum(not case.result.calibration[v].is_empty for case in self.cases) for v in self.voxels},
             },
-            "mean": {v: {metric: self.mean(v, metric) for metric in METRICS} for v in VOXEL_SETS},
-            "pooled": {v: tables.metrics() for v, tables in pooled.items() if tables is not None},
+            "mean": {v: {m: mean(found) for m, found in one.items()} for v, one in values.items()},
+            "interval": {v: {m: bootstrap_interval(found) for m, found in one.items()} for v, one in values.items()},
+            "pooled": {
+                v: {**tables.metrics(), "classes": self._by_class(tables)}
+                for v, tables in pooled.items()
+                if tables is not None
+            },
             "segmentation": {
-                "mean": {str(name): {"Dice": self.dice(name)} for name in names},
-                "foreground_mean": {"Dice": self.foreground_dice},
+                "mean": {str(n): {m: mean(found) for m, found in one.items()} for n, one in segmented.items()},
+                "interval": {
+                    str(n): {m: bootstrap_interval(found) for m, found in one.items()} for n, one in segmented.items()
+                },
+                "foreground_mean": {metric: self.foreground_mean(metric) for metric in metrics},
             },
-            "metric_per_case": [_case_json(case) for case in self.cases],
-            "skipped": [{"case": case, "reason": reason} for case, reason in self.skipped.items()],
+            "metric_per_case": [self._case_json(case, found) for case, found in zip(self.cases, by_case, strict=True)],
+            "skipped": [asdict(entry) for entry in self.skipped],
         }
 
-    def write(self, file: str | Path) -> None:
-        """Write the summary; the file appears whole or not at all."""
-        with whole_file(Path(file)) as partial:
+    def _case_json(self, case: Case, metrics: dict[Voxels, dict[str, float]]) -> dict[str, Any]:
+        return {
+            "case": case.name,
+            "reference_file": str(case.files.reference),
+            "prediction_file": str(case.files.prediction),
+            "probabilities_file": str(case.files.probabilities),
+            "calibration": {
+                v: {**figures, "classes": self._by_class(case.result.calibration[v])} for v, figures in metrics.items()
+            },
+            "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
+        }
+
+    def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
+        found = tables.class_metrics()
+        names = self.names if len(found) == len(self.names) else [0, *self.names]
+        return {str(name): values for name, values in zip(names, found, strict=True)}
+
+    def rows(self) -> list[tuple[str, str, str, str, float]]:
+        """The figures of the cases in long form: case, voxels, class, metric, value.
+
+        ``voxels`` is empty for segmentation metrics, ``class`` for figures that belong to no single one.
+        """
+        rows: list[tuple[str, str, str, str, float]] = []
+        for case in self.cases:
+            for voxels, tables in case.result.calibration.items():
+                rows += [(case.name, voxels, "", metric, value) for metric, value in tables.metrics().items()]
+                for label, values in self._by_class(tables).items():
+                    rows += [(case.name, voxels, label, metric, value) for metric, value in values.items()]
+            for name, values in case.result.segmentation.items():
+                rows += [(case.name, "", str(name), metric, value) for metric, value in values.items()]
+        return rows
+
+    def write(self, summary: str | Path) -> None:
+        """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all."""
+        summary = Path(summary)
+        save_cases(
+            bins_file(summary),
+            self.cases,
+            {"settings": self.settings, "versions": self.versions, "skipped": [asdict(one) for one in self.skipped]},
+        )
+        with whole_file(cases_file(summary)) as partial, partial.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("case", "voxels", "class", "metric", "value"))
+            writer.writerows(self.rows())
+        with whole_file(summary) as partial:
             partial.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
-
-def _mean(values: list[float]) -> float:
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else float("nan")
-
-
-def _has_voxels(tables: CalibrationTables) -> bool:
-    return any(bins.total > 0 for bins in tables.top)
+    @classmethod
+    def read(cls, summary: str | Path) -> "FolderResult":
+        """Read a result from the bin tables beside its summary."""
+        cases, header = load_cases(bins_file(Path(summary)))
+        skipped = [Skipped(**entry) for entry in header["skipped"]]
+        return cls(cases, skipped, header["settings"], header["versions"], Path(summary))
 
 
-def _case_json(case: Case) -> dict[str, Any]:
-    return {
-        "case": case.name,
-        "reference_file": str(case.reference_file),
-        "prediction_file": str(case.prediction_file),
-        "probabilities_file": str(case.probabilities_file),
-        "calibration": {voxels: tables.metrics() for voxels, tables in case.result.calibration.items()},
-        "segmentation": {str(name): {"Dice": value} for name, value in case.result.dice.items()},
-    }
+def bins_file(summary: Path) -> Path:
+    """The file of bin tables beside a summary: ``calibration_bins.npz`` for ``calibration_summary.json``."""
+    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_bins.npz")
+
+
+def cases_file(summary: Path) -> Path:
+    """The table of cases beside a summary: ``calibration_cases.csv`` for ``calibration_summary.json``."""
+    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_cases.csv")
+
+
+def merge_results(results: Sequence[FolderResult]) -> FolderResult:
+    """Put parts, or folders of one data set, together; the same figures as if evaluated at once.
+
+    Raises:
+        ValueError: nothing to merge, different settings, labels or versions, or a case that is in two of them.
+    """
+    if not results:
+        raise ValueError("nothing to merge.")
+    settings = dict(results[0].settings)
+    for other in results[1:]:
+        for key in sorted((settings.keys() | other.settings.keys()) - set(PLACES)):
+            if settings.get(key) != other.settings.get(key):
+                raise ValueError(
+                    f"parts differ in the setting {key}: {settings.get(key)!r} and {other.settings.get(key)!r}."
+                )
+        if other.versions != results[0].versions:
+            raise ValueError(f"parts differ in their versions: {results[0].versions} and {other.versions}.")
+    for place in PLACES[:-1]:
+        found = [result.settings[place] for result in results]
+        settings[place] = found[0] if all(one == found[0] for one in found) else found
+    settings["part"] = None
+    cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
+    for first, second in pairwise(cases):
+        if first.name == second.name:
+            raise ValueError(f"the case {first.name} is in two parts.")
+    skipped = sorted((entry for result in results for entry in result.skipped), key=lambda entry: entry.case)
+    return FolderResult(cases, skipped, settings, results[0].versions)

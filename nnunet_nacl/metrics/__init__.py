@@ -1,7 +1,28 @@
-"""Calibration and overlap metrics: arrays in, numbers out."""
+"""Calibration, overlap and surface metrics: arrays in, numbers out."""
 
+from nnunet_nacl.metrics._adaptive import NUM_FINE_BINS, adaptive_calibration_error, fine_histogram
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._calibration import classwise_calibration_error, expected_calibration_error
-from nnunet_nacl.metrics._overlap import dice
+from nnunet_nacl.metrics._calibration import (
+    average_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from nnunet_nacl.metrics._overlap import confusion_matrix, dice
+from nnunet_nacl.metrics._scores import NLL_CLIP, brier_sum, nll_sum
+from nnunet_nacl.metrics._surface import SurfaceDistances
 
-__all__ = ["BinCounts", "classwise_calibration_error", "dice", "expected_calibration_error"]
+__all__ = [
+    "NLL_CLIP",
+    "NUM_FINE_BINS",
+    "BinCounts",
+    "SurfaceDistances",
+    "adaptive_calibration_error",
+    "average_calibration_error",
+    "brier_sum",
+    "confusion_matrix",
+    "dice",
+    "expected_calibration_error",
+    "fine_histogram",
+    "maximum_calibration_error",
+    "nll_sum",
+]

@@ -8,35 +8,48 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class BinCounts:
-    """What each of M equal-width confidence bins holds. Tables of parts add up with ``+``.
+    """What each of M confidence bins holds. Tables of parts add up with ``+``.
 
-    Bins are (lo, hi]; 0 belongs to the first. Edges are compared in the dtype of the confidences, so that a float32
-    k/M is on its edge, not beside it.
+    The arrays may have leading axes (one table a class, say); what is derived from them has the same ones.
 
     Attributes:
-        count: int64 (M,), voxels per bin.
-        hits: int64 (M,), how many of them are right.
-        confidence: float64 (M,), sum of their confidences.
+        count: int64 (..., M), voxels per bin.
+        hits: int64 (..., M), how many of them are right.
+        confidence: float64 (..., M), sum of their confidences.
+        unbinned: int64 (...), voxels that count in N but are in no bin (see ``drop_zeros`` in :meth:`of`).
     """
 
     count: NDArray[np.int64]
     hits: NDArray[np.int64]
     confidence: NDArray[np.float64]
+    unbinned: NDArray[np.int64]
 
     @classmethod
-    def empty(cls, num_bins: int = 15) -> "BinCounts":
+    def empty(cls, num_bins: int = 15, shape: tuple[int, ...] = ()) -> "BinCounts":
         if num_bins < 1:
             raise ValueError(f"num_bins must be at least 1; got {num_bins}.")
-        return cls(np.zeros(num_bins, np.int64), np.zeros(num_bins, np.int64), np.zeros(num_bins, np.float64))
+        table = (*shape, num_bins)
+        return cls(np.zeros(table, np.int64), np.zeros(table, np.int64), np.zeros(table), np.zeros(shape, np.int64))
 
     @classmethod
-    def of(cls, confidences: NDArray[np.floating], hits: NDArray[np.bool_], num_bins: int = 15) -> "BinCounts":
-        """Fill a table.
+    def of(
+        cls,
+        confidences: NDArray[np.floating],
+        hits: NDArray[np.bool_],
+        num_bins: int = 15,
+        *,
+        drop_zeros: bool = False,
+    ) -> "BinCounts":
+        """Fill one table of M equal-width bins (lo, hi]; 0 belongs to the first.
+
+        Edges are compared in the dtype of the confidences, so that a float32 k/M is on its edge, not beside it.
 
         Args:
             confidences: (n,) of a floating dtype, in [0, 1].
             hits: (n,) bool, whether the event of that confidence happened.
             num_bins: M.
+            drop_zeros: leave confidences of exactly 0 out of the bins, but not out of N, as the code does that the
+                paper's figures come from.
 
         Raises:
             ValueError: different shapes, or confidences outside [0, 1] or NaN.
@@ -48,17 +61,58 @@ class BinCounts:
         lowest, highest = confidences.min(), confidences.max()
         if not (lowest >= 0 and highest <= 1):
             raise ValueError(f"confidences must be in [0, 1]; got values from {lowest} to {highest}.")
-        upper_edges = (np.arange(1, num_bins) / num_bins).astype(confidences.dtype)
-        bins = np.searchsorted(upper_edges, confidences, side="left")
+        unbinned = 0
+        if drop_zeros and lowest == 0:
+            kept = confidences > 0
+            unbinned = int(kept.size - np.count_nonzero(kept))
+            confidences, hits = confidences[kept], hits[kept]
+        return cls.at(_equal_width(confidences, num_bins), confidences, hits, num_bins, unbinned=unbinned)
+
+    @classmethod
+    def at(
+        cls,
+        bins: NDArray[np.intp],
+        confidences: NDArray[np.floating],
+        hits: NDArray[np.bool_],
+        num_bins: int,
+        *,
+        unbinned: int = 0,
+    ) -> "BinCounts":
+        """Fill one table whose bins are known: voxel i is in ``bins[i]``, 0 to ``num_bins`` − 1."""
+        wrong, right = np.bincount(bins + num_bins * hits, minlength=2 * num_bins).reshape(2, num_bins)
+        confidence = np.bincount(bins, weights=confidences, minlength=num_bins).astype(np.float64)
+        return cls((wrong + right).astype(np.int64), right.astype(np.int64), confidence, np.array(unbinned, np.int64))
+
+    @classmethod
+    def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
+        """One object with a new leading axis from tables of one shape."""
         return cls(
-            np.bincount(bins, minlength=num_bins).astype(np.int64),
-            np.bincount(bins[hits], minlength=num_bins).astype(np.int64),
-            np.bincount(bins, weights=confidences, minlength=num_bins).astype(np.float64),
+            np.stack([table.count for table in tables]),
+            np.stack([table.hits for table in tables]),
+            np.stack([table.confidence for table in tables]),
+            np.stack([table.unbinned for table in tables]),
         )
 
     def __add__(self, other: "BinCounts") -> "BinCounts":
-        return BinCounts(self.count + other.count, self.hits + other.hits, self.confidence + other.confidence)
+        return BinCounts(
+            self.count + other.count,
+            self.hits + other.hits,
+            self.confidence + other.confidence,
+            self.unbinned + other.unbinned,
+        )
 
     @property
-    def total(self) -> int:
-        return int(self.count.sum())
+    def total(self) -> NDArray[np.int64]:
+        """N, the voxels of each table: int64 (...)."""
+        total: NDArray[np.int64] = self.count.sum(-1) + self.unbinned
+        return total
+
+
+def _equal_width(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
+    # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
+    # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding error.
+    lower_edges = (np.arange(num_bins + 1) / num_bins).astype(confidences.dtype)
+    lower_edges[0] = -1
+    bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
+    bins -= confidences <= lower_edges.take(bins)
+    return bins

@@ -1,10 +1,18 @@
+import netcal.metrics
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from torch.nn.functional import one_hot
+from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.evaluation import CaseResult, evaluate_case
+from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, CaseResult, Settings, evaluate_case
+from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.metrics import NLL_CLIP
+
+ALL_SETS = Settings(voxels=VOXEL_SETS)
 
 
 def random_case(seed: int, classes: int = 3, shape: tuple[int, ...] = (6, 20, 20)) -> tuple[np.ndarray, np.ndarray]:
@@ -14,15 +22,36 @@ def random_case(seed: int, classes: int = 3, shape: tuple[int, ...] = (6, 20, 20
     return logits.softmax(0).numpy(), labels.numpy()
 
 
-def loop_ece(confidences: np.ndarray, hits: np.ndarray, num_bins: int = 15) -> float:
-    """The definition in METHOD's words, in float64."""
-    total = 0.0
+def saturated_case(seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """More than one block of voxels, most with p = 1 and p = 0, some on the edges of bins."""
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(classes, (5, 120, 130), p=[0.7, *[0.3 / (classes - 1)] * (classes - 1)])
+    p = np.eye(classes)[np.where(generator.random(labels.shape) < 0.9, labels, 0)]
+    vague = generator.random(labels.shape) < 0.3
+    p[vague] = generator.dirichlet(np.ones(classes), np.count_nonzero(vague))
+    edge = generator.random(labels.shape) < 0.1
+    p[edge] = np.eye(classes)[0] / 15 * 11 + np.eye(classes)[1] / 15 * 4
+    return np.moveaxis(p, -1, 0).astype(np.float32), labels
+
+
+def loop_gaps(confidences: np.ndarray, hits: np.ndarray, num_bins: int = 15) -> list[tuple[float, float]]:
+    """Share of the voxels and gap of each bin that is not empty: the definition in words, in float64."""
+    gaps = []
+    edges = (np.arange(num_bins + 1) / num_bins).astype(np.float32)
     for m in range(num_bins):
-        low, high = np.array([m, m + 1]) / num_bins
-        chosen = (confidences > low) & (confidences <= high) | ((confidences == 0) & (m == 0))
+        chosen = (confidences > edges[m]) & (confidences <= edges[m + 1]) | ((confidences == 0) & (m == 0))
         if chosen.any():
-            total += chosen.sum() / len(hits) * abs(hits[chosen].mean() - confidences[chosen].mean())
-    return total
+            gap = abs(hits[chosen].mean() - confidences[chosen].astype(np.float64).mean())
+            gaps.append((chosen.sum() / len(hits), gap))
+    return gaps
+
+
+def loop_ece(confidences: np.ndarray, hits: np.ndarray) -> float:
+    return sum(share * gap for share, gap in loop_gaps(confidences, hits))
+
+
+def sets_of(p: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
+    return {"foreground": counts & (y > 0), "union": counts & ((y > 0) | (p.argmax(0) > 0)), "image": counts}
 
 
 def test_by_hand() -> None:
@@ -33,26 +62,75 @@ def test_by_hand() -> None:
     foreground = result.calibration["foreground"].metrics()
     # top label: 0.9 right, 0.7 wrong; class 1: 0.9 and 0.3, both y = 1; class 0: 0.1 and 0.7, both y = 0 wrong
     assert foreground["ECE"] == pytest.approx((0.1 + 0.7) / 2)
+    assert foreground["MCE"] == pytest.approx(0.7)
+    assert foreground["ACE"] == pytest.approx((0.1 + 0.7) / 2)
     assert foreground["CECE"] == pytest.approx(((0.1 + 0.7) / 2 + (0.1 + 0.7) / 2) / 2)
+    assert foreground["CECE_sum"] == pytest.approx(2 * foreground["CECE"])
+    assert foreground["CECE_fg"] == pytest.approx((0.1 + 0.7) / 2)
+    assert foreground["NLL"] == pytest.approx(-np.log([0.9, 0.3]).mean())
+    assert foreground["Brier"] == pytest.approx((2 * 0.1**2 + 2 * 0.7**2) / 2)
     assert result.calibration["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
-    assert result.dice == {1: 0.5}
+    assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
 
 
-@pytest.mark.parametrize("ignore", [False, True])
-def test_equals_the_definition(ignore: bool) -> None:
-    p, y = random_case(0)
-    argmax = p.argmax(0)
+@pytest.mark.parametrize("ignore", [None, 4, 200])
+@pytest.mark.parametrize("classes", [4, 20])
+def test_equals_the_definition(ignore: int | None, classes: int) -> None:
+    """In float64, to 1e-12: with p of exactly 0, 1 and k/15, and more than one block of voxels."""
+    p, y = saturated_case(0, classes)
+    assert y.size > BLOCK
     counts = np.ones(y.shape, bool)
-    if ignore:
+    ignore = classes if ignore == 4 else ignore
+    if ignore is not None:
         counts[::2] = False
-        y = np.where(counts, y, 7)
-    result = evaluate_case(p, y, ignore_label=7 if ignore else None)
-    for voxels, chosen in (("foreground", counts & (y > 0)), ("union", counts & ((y > 0) | (argmax > 0)))):
-        metrics = result.calibration[voxels].metrics()
-        values, labels = p[:, chosen].astype(np.float64), y[chosen]
-        assert metrics["ECE"] == pytest.approx(loop_ece(values.max(0), argmax[chosen] == labels), abs=1e-12)
-        by_class = [loop_ece(values[k], labels == k) for k in range(3)]
-        assert metrics["CECE"] == pytest.approx(np.mean(by_class), abs=1e-12)
+    reference = np.where(counts, y, ignore)
+    result = evaluate_case(p, reference, ignore_label=ignore, settings=ALL_SETS)
+    for voxels, chosen in sets_of(p, y, counts).items():
+        found = result.calibration[voxels].metrics()
+        values, labels = p[:, chosen], y[chosen]
+        hits = values.argmax(0) == labels
+        gaps = loop_gaps(values.max(0), hits)
+        by_class = [loop_ece(values[k], labels == k) for k in range(classes)]
+        exact = values.astype(np.float64)
+        expected = {
+            "ECE": sum(share * gap for share, gap in gaps),
+            "MCE": max(gap for _, gap in gaps),
+            "ACE": np.mean([gap for _, gap in gaps]),
+            "CECE": np.mean(by_class),
+            "CECE_fg": np.mean(by_class[1:]),
+            "CECE_sum": np.sum(by_class),
+            "NLL": -np.log(np.maximum(exact[labels, np.arange(labels.size)], NLL_CLIP)).mean(),
+            "Brier": ((exact - np.eye(classes)[labels].T) ** 2).sum(0).mean(),
+        }
+        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+        classwise = [values["ECE"] for values in result.calibration[voxels].class_metrics()]
+        assert classwise == pytest.approx(by_class, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_dtypes(dtype: type[np.floating]) -> None:
+    p, y = random_case(0)
+    p = p.astype(dtype)
+    chosen = (y > 0) | (p.argmax(0) > 0)
+    found = evaluate_case(p, y).calibration["union"].metrics()
+    tolerance = 1e-12 if dtype is np.float64 else 2e-3  # the loop has no edges in half precision
+    expected = loop_ece(p[:, chosen].max(0), p[:, chosen].argmax(0) == y[chosen])
+    assert found["ECE"] == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_netcal_and_torchmetrics(seed: int) -> None:
+    p, y = random_case(seed, 4)
+    tables = evaluate_case(p, y).calibration
+    for voxels, chosen in sets_of(p, y, np.ones(y.shape, bool)).items():
+        if voxels in tables:
+            values, labels = p[:, chosen].T, y[chosen]
+            found = tables[voxels].metrics()
+            assert found["ECE"] == pytest.approx(netcal.metrics.ECE(15).measure(values, labels), abs=1e-6)
+            assert found["MCE"] == pytest.approx(netcal.metrics.MCE(15).measure(values, labels), abs=1e-6)
+            assert found["ACE"] == pytest.approx(netcal.metrics.ACE(15).measure(values, labels), abs=1e-6)
+            peer = multiclass_calibration_error(torch.from_numpy(values), torch.from_numpy(labels), 4, n_bins=15)
+            assert found["ECE"] == pytest.approx(float(peer), abs=1e-6)
 
 
 @pytest.mark.parametrize("k", [0, 1, 2])
@@ -60,11 +138,28 @@ def test_classwise_equals_scikit_learn(k: int) -> None:
     p, y = random_case(1)
     chosen = (y > 0) | (p.argmax(0) > 0)
     accuracy, confidence = calibration_curve(y[chosen] == k, p[k][chosen], n_bins=15)
-    bins = evaluate_case(p, y).calibration["union"].classwise[k]
-    filled = bins.count > 0
+    bins = evaluate_case(p, y).calibration["union"].classwise
+    count, hits, sums = bins.count[k], bins.hits[k], bins.confidence[k]
+    filled = count > 0
     assert len(accuracy) > 10
-    np.testing.assert_allclose(bins.hits[filled] / bins.count[filled], accuracy)
-    np.testing.assert_allclose(bins.confidence[filled] / bins.count[filled], confidence, rtol=1e-6)
+    np.testing.assert_allclose(hits[filled] / count[filled], accuracy)
+    np.testing.assert_allclose(sums[filled] / count[filled], confidence, rtol=1e-6)
+
+
+def test_argmax_is_the_first_of_equals() -> None:
+    p = np.array([[0.4], [0.4], [0.2]])
+    assert evaluate_case(p, np.array([0])).calibration["union"].is_empty  # argmax is the background
+    p = np.array([[0.2], [0.4], [0.4]])
+    union = evaluate_case(p, np.array([1])).calibration["union"]
+    assert union.top.hits.sum() == 1
+
+
+def test_boundary() -> None:
+    p, y = random_case(0, 2, (1, 1, 12))
+    y = np.array([[[0] * 6 + [1] * 6]])
+    for width, count in ((0, 2), (1.9, 2), (2, 4), (100, 12)):
+        found = evaluate_case(p, y, settings=Settings(voxels=("boundary",), boundary_mm=width), spacing_mm=(1, 1, 2))
+        assert found.calibration["boundary"].top.total == count
 
 
 def test_regions() -> None:
@@ -72,48 +167,165 @@ def test_regions() -> None:
     y = np.array([[0, 1, 2]])
     p = np.array([[[0.2, 0.8, 0.9]], [[0.1, 0.7, 0.6]]])
     prediction = np.array([[0, 1, 2]])
-    result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)])
-    whole, core = result.calibration["foreground"].classwise
-    assert (whole.total, core.total) == (2, 1)
-    assert result.calibration["foreground"].metrics()["CECE"] == pytest.approx(((0.2 + 0.1) / 2 + 0.4) / 2)
+    result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)], settings=ALL_SETS)
+    tables = result.calibration["foreground"]
+    assert tables.classwise.total.tolist() == [2, 1]
+    foreground = tables.metrics()
+    assert foreground["CECE"] == pytest.approx(((0.2 + 0.1) / 2 + 0.4) / 2)
+    assert foreground["CECE_fg"] == foreground["CECE"]
+    assert foreground["CECE_sum"] == pytest.approx(2 * foreground["CECE"])
+    assert foreground["NLL"] == pytest.approx((-np.log([0.8, 0.9]).mean() - np.log(0.6)) / 2)
+    assert foreground["Brier"] == pytest.approx(((0.04 + 0.01) / 2 + 0.16) / 2)
     # union of core: the voxel predicted core at 0.7 joins, and is wrong
     assert result.calibration["union"].metrics()["ECE"] == pytest.approx(((0.2 + 0.1) / 2 + (0.7 + 0.4) / 2) / 2)
-    assert result.dice == {(1, 2): 1.0, (2,): 1.0}
+    assert result.calibration["image"].top.total.tolist() == [3, 3]
+    # every voxel is within 2 mm of both boundaries; that of whole is between the first two
+    assert result.calibration["boundary"].top.total.tolist() == [3, 3]
+    assert [values["Dice"] for values in result.segmentation.values()] == [1, 1]
+
+
+def test_regions_with_ignored_voxels_and_many_blocks() -> None:
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 4, (2, 200, 200))  # 3 is ignored
+    p = generator.random((2, *y.shape)).astype(np.float32)
+    result = evaluate_case(p, y, np.minimum(y, 2), regions=[(1, 2), (2,)], ignore_label=3)
+    for k, region in enumerate([(1, 2), (2,)]):
+        inside = np.isin(y, region)
+        chosen = (y < 3) & (inside | (p[k] > 0.5))
+        confidence, hits = np.maximum(p[k], 1 - p[k])[chosen], ((p[k] > 0.5) == inside)[chosen]
+        single = CalibrationTables.metrics(
+            evaluate_case(p[k : k + 1], y, np.minimum(y, 2), regions=[region], ignore_label=3).calibration["union"]
+        )
+        assert single["ECE"] == pytest.approx(loop_ece(confidence, hits), abs=1e-12)
+        assert single["CECE"] == pytest.approx(loop_ece(p[k][chosen], inside[chosen]), abs=1e-12)
+        assert result.calibration["union"].top.total[k] == chosen.sum()
+
+
+def test_reference_protocol() -> None:
+    """p = 0 is in no bin but counts in N; K is the highest label of the case + 1."""
+    p = np.array([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.0]])[:, None]
+    y = np.array([[1, 2, 0]])
+    standard, reference = (
+        evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()
+        for protocol in ("standard", "reference")
+    )
+    # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
+    assert standard["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2 + 0) / 4)
+    assert reference["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2) / 3)
+    assert reference["ECE"] == standard["ECE"]
+    # A label given p = 0 is a gap of 1 that the reference protocol does not see.
+    p, y = np.array([[1.0], [0.0]]), np.array([1])
+    wrong = [
+        evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()["CECE_fg"]
+        for protocol in ("standard", "reference")
+    ]
+    assert wrong == [1, 0]
 
 
 def test_no_foreground_is_nan_and_absent_classes_too() -> None:
     p, y = random_case(2)
     p = np.stack([np.full(y.shape, 0.8), np.full(y.shape, 0.1), np.full(y.shape, 0.1)])
     result = evaluate_case(p, np.zeros_like(y))
-    assert all(np.isnan(value) for tables in result.calibration.values() for value in tables.metrics().values())
-    assert all(np.isnan(value) for value in result.dice.values())
+    for tables in result.calibration.values():
+        assert tables.is_empty
+        assert set(tables.metrics()) == set(METRICS)
+        assert all(np.isnan(value) for value in tables.metrics().values())
+    for values in result.segmentation.values():
+        assert values == pytest.approx({"Dice": np.nan, "Missed": np.nan, "Spurious": 0}, nan_ok=True)
 
 
 def test_everything_ignored() -> None:
     p, y = random_case(3)
-    result: CaseResult = evaluate_case(p, np.full_like(y, 9), ignore_label=9)
-    assert result.calibration["union"].top[0].total == 0
+    result: CaseResult = evaluate_case(p, np.full_like(y, 9), ignore_label=9, settings=ALL_SETS)
+    assert all(tables.is_empty for tables in result.calibration.values())
 
 
-def test_tables_of_cases_add_up() -> None:
-    first, second = (evaluate_case(*random_case(seed)).calibration["union"] for seed in (4, 5))
-    pooled = first + second
-    assert pooled.top[0].total == first.top[0].total + second.top[0].total
+def assert_same(first: CalibrationTables, second: CalibrationTables) -> None:
+    for table in ("top", "classwise", "fine"):
+        a, b = getattr(first, table), getattr(second, table)
+        assert np.array_equal(a.count, b.count)
+        assert np.array_equal(a.hits, b.hits)
+        np.testing.assert_allclose(a.confidence, b.confidence, rtol=1e-12)
+    np.testing.assert_allclose(first.nll, second.nll)
+    np.testing.assert_allclose(first.brier, second.brier)
+
+
+@given(st.integers(0, 100), st.integers(1, 5))
+@settings(max_examples=20, deadline=None)
+def test_parts_of_a_case_add_up(seed: int, cut: int) -> None:
+    p, y = random_case(seed)
+    whole = evaluate_case(p, y).calibration
+    parts = [evaluate_case(p[:, part], y[part]).calibration for part in (slice(cut), slice(cut, None))]
+    for voxels, tables in whole.items():
+        assert_same(tables, parts[0][voxels] + parts[1][voxels])
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+@settings(max_examples=20, deadline=None)
+def test_the_order_of_voxels_does_not_matter(seed: int, other_seed: int) -> None:
+    p, y = random_case(seed)
+    order = np.random.default_rng(other_seed).permutation(y.size)
+    shuffled = evaluate_case(p.reshape(3, -1)[:, order], y.reshape(-1)[order]).calibration
+    for voxels, tables in evaluate_case(p, y).calibration.items():
+        assert_same(tables, shuffled[voxels])
+
+
+@given(st.integers(0, 100), st.permutations([1, 2, 3]))
+@settings(max_examples=20, deadline=None)
+def test_the_order_of_foreground_classes_does_not_matter(seed: int, order: list[int]) -> None:
+    p, y = random_case(seed, 4)
+    names = np.argsort([0, *order])
+    renamed = evaluate_case(p[[0, *order]], names[y]).calibration
+    for voxels, tables in evaluate_case(p, y).calibration.items():
+        assert renamed[voxels].metrics() == pytest.approx(tables.metrics())
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda p, y: (p[:, :-1], y), r"probabilities' shape \(3, 5, 20, 20\) does not match the reference's"),
-        (lambda p, y: (p * 8 - 4, y), r"must sum to 1 over the 3 classes; the sum is off by .* Are these logits\?"),
-        (lambda p, y: (p * np.nan, y), r"must sum to 1 over the 3 classes"),
-        (lambda p, y: (p + np.array([0.5, -0.5, 0])[:, None, None, None], y), r"confidences must be in \[0, 1\]"),
-        (lambda p, y: (p, y + 1), r"holds labels from 1 to 3; the 3 probability channels stand for 0 to 2"),
+        (
+            lambda p, y: (p[:, :-1], y),
+            (
+                r"^the probabilities: the shape \(3, 5, 20, 20\) does not match the reference's, \(6, 20, 20\): "
+                r"axis 0 is 5, not 6\.$"
+            ),
+        ),
+        (
+            lambda p, y: (np.moveaxis(p, 1, 3), y),
+            r"axis 0 is 20, not 6, axis 2 is 6, not 20; the same sizes in another order, so is it transposed\?\.$",
+        ),
+        (
+            lambda p, y: (np.moveaxis(p, 0, 3), y),
+            r"the classes seem to be the last axis, but nnU-Net's files have them first\.$",
+        ),
+        (lambda p, y: (p[0], y), r"expected 4 axes, classes first, and got 3\.$"),
+        (
+            lambda p, y: (np.log(p), y),
+            r"expected probabilities in \[0, 1\]; channel 0 has values from -.* Are these logits\?$",
+        ),
+        (lambda p, y: (np.where(p > 0.9, np.nan, p), y), r"^the probabilities: NaN or infinite values in channel 0\.$"),
+        (lambda p, y: (np.where(p > 0.9, np.inf, p), y), r"^the probabilities: NaN or infinite values in channel 0\.$"),
+        (lambda p, y: (0.99 * p, y), r"must sum to 1 over the 3 classes; a sum is off by 0\.01\.$"),
+        (lambda p, y: (p + 0.0011 / 3 * (p < 0.9), y), r"must sum to 1 over the 3 classes; a sum is off by 0\.0011\.$"),
+        (lambda p, y: (np.ones_like(p), y), r"must sum to 1 over the 3 classes; a sum is off by "),
+        (lambda p, y: (np.ones((17, *y.shape)), y), r"must sum to 1 over the 17 classes; a sum is off by 16\.$"),
+        (lambda p, y: (np.zeros_like(p), y), r"must sum to 1 over the 3 classes; a sum is off by 1\.$"),
+        (lambda p, y: (p.astype(complex), y), r"expected an array of dtype float16, float32 or float64; got complex"),
+        (lambda p, y: (p, y + 1), r"^the reference holds labels that are not in the data set: 3; known are 0, 1, 2\.$"),
+        (lambda p, y: (p, y - 1), r"^the reference holds labels that are not in the data set: -1; known are 0, 1, 2\."),
     ],
 )
 def test_bad_input(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_case(*change(*random_case(6)))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("classes", [3, 12, 18])
+def test_sums_within_the_tolerance_are_accepted(classes: int) -> None:
+    p, y = random_case(6, classes)
+    evaluate_case(p * 0.9991, y)
+    with pytest.raises(ValueError, match="a sum is off by"):
+        evaluate_case(p * 0.9989, y)
 
 
 def test_bad_regions() -> None:
@@ -124,3 +336,23 @@ def test_bad_regions() -> None:
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
     with pytest.raises(ValueError, match=r"^the prediction's shape \(5, 20, 20\) does not match the reference's"):
         evaluate_case(p, y, y[1:])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"voxels": ()}, r"^voxels must be some of foreground, union, image, boundary; got \(\)\.$"),
+        ({"voxels": ("background",)}, r"^voxels must be some of .*; got \('background',\)\.$"),
+        ({"num_bins": 0}, r"^num_bins must be at least 1; got 0\.$"),
+        ({"boundary_mm": -1}, r"^boundary_mm must be at least 0; got -1\.$"),
+        ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0; got nan\.$"),
+        ({"protocol": "paper"}, r"^protocol must be one of standard, reference; got 'paper'\.$"),
+    ],
+)
+def test_bad_settings(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Settings(**options)
+
+
+def test_equal_requests_are_equal_settings() -> None:
+    assert Settings(voxels=("union", "foreground", "union")) == Settings(voxels=("foreground", "union"))

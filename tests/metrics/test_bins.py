@@ -18,7 +18,7 @@ def test_by_hand() -> None:
     assert table.confidence.tolist() == [0.5, 1.51]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_bins_are_open_below_and_closed_above(dtype: type[np.floating]) -> None:
     for k in range(1, 16):
         edge = np.array([dtype(k) / dtype(15)])
@@ -57,7 +57,7 @@ def test_parts_add_up(values: np.ndarray, cut: int) -> None:
 
 def test_dtypes_survive_large_counts() -> None:
     table = BinCounts.of(np.ones(1), np.ones(1, bool))
-    huge = BinCounts(table.count * 2**24, table.hits * 2**24, table.confidence * 2**24) + table
+    huge = BinCounts(table.count * 2**24, table.hits * 2**24, table.confidence * 2**24, table.unbinned) + table
     assert huge.total == 2**24 + 1
     assert huge.count.dtype == np.int64
     assert huge.confidence.dtype == np.float64
@@ -74,3 +74,32 @@ def test_wrong_arguments() -> None:
         BinCounts.of(np.ones(1), np.ones(2, bool))
     with pytest.raises(ValueError, match=r"^num_bins must be at least 1; got 0\.$"):
         BinCounts.empty(0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@given(st.data(), st.integers(1, 60))
+def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.DataObject, num_bins: int) -> None:
+    edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    near = np.unique(np.concatenate([edges, np.nextafter(edges, dtype(0)), np.nextafter(edges, dtype(1))]))
+    random = data.draw(hnp.arrays(np.float64, 20, elements=st.floats(0, 1))).astype(dtype)
+    values = np.concatenate([near, random])
+    expected = np.bincount(np.searchsorted(edges[1:-1], values, side="left"), minlength=num_bins)
+    assert BinCounts.of(values, values > 0, num_bins).count.tolist() == expected.tolist()
+
+
+def test_more_voxels_in_a_bin_than_float32_can_count() -> None:
+    size = 2**24 + 3
+    table = BinCounts.of(np.ones(size, np.float32), np.ones(size, bool))
+    assert (table.count[-1], table.hits[-1], table.confidence[-1]) == (size, size, size)
+
+
+def test_dropped_zeros_count_in_n_only() -> None:
+    table = BinCounts.of(np.array([0.0, 0.0, 1.0]), np.array([True, False, True]), drop_zeros=True)
+    assert (table.count.sum(), table.hits.sum(), table.total) == (1, 1, 3)
+
+
+def test_stacked_tables_keep_to_themselves() -> None:
+    tables = [BinCounts.of(np.full(n, 0.5), np.ones(n, bool)) for n in (1, 2)]
+    stacked = BinCounts.stack(tables) + BinCounts.empty(shape=(2,))
+    assert stacked.total.tolist() == [1, 2]
+    assert stacked.count.shape == (2, 15)

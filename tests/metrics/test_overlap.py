@@ -1,16 +1,24 @@
 import numpy as np
-from sklearn.metrics import f1_score
+import pytest
+from sklearn import metrics
 
-from nnunet_nacl.metrics import dice
+from nnunet_nacl.metrics import confusion_matrix, dice
 
 
 def test_by_hand() -> None:
-    assert dice(np.array([True, True, False]), np.array([False, True, True])) == 0.5
-    assert dice(np.array([True, False]), np.array([False, False])) == 0
-    assert np.isnan(dice(np.zeros(3, bool), np.zeros(3, bool)))
+    confusion = confusion_matrix(np.array([[0, 1, 1, 2]]), np.array([[0, 0, 1, 1]]), 4)
+    assert confusion.tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert dice(confusion, [1]) == 0.5
+    assert dice(confusion, [2]) == 0
+    assert dice(confusion, [1, 2]) == pytest.approx(2 * 2 / 5)
+    assert np.isnan(dice(confusion, [3]))
 
 
-def test_equals_the_f1_score() -> None:
+def test_equal_scikit_learn() -> None:
     generator = np.random.default_rng(0)
-    a, b = generator.random((2, 10, 10)) < 0.4
-    assert dice(a, b) == f1_score(a.ravel(), b.ravel())
+    a, b = generator.integers(0, 3, (2, 50, 60, 70)).astype(np.uint8)
+    confusion = confusion_matrix(a, b, 3)
+    assert np.array_equal(confusion, metrics.confusion_matrix(a.ravel(), b.ravel()))
+    for label in (1, 2):
+        expected = metrics.f1_score(a.ravel() == label, b.ravel() == label)
+        assert dice(confusion, [label]) == pytest.approx(expected, abs=1e-12)

@@ -69,6 +69,20 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     with np.load(predictions / "toy_0.npz") as archive:
         assert len(archive["probabilities"]) == (2 if "regions" in kind else 3)
 
+    model = ["-d", number, "-c", configuration, "-tr", f"{trainer}_{BRIEF}", "-f", 0]
+    nnunet.run("nnunet_nacl", "evaluate", *model, "--voxels", "image", "--surface")
+    validated = json.loads((fold / "validation" / "calibration_summary.json").read_text())
+    assert len(validated["metric_per_case"]) == len(list((fold / "validation").glob("toy_*.npz"))) > 0
+    nnunets = json.loads((fold / "validation" / "summary.json").read_text())["foreground_mean"]["Dice"]
+    assert validated["segmentation"]["foreground_mean"]["Dice"] == pytest.approx(nnunets)
+
+    ensemble = tmp_path / "ensemble"
+    nnunet.run("nnUNetv2_ensemble", "-i", predictions, predictions, "-o", ensemble, "--save_npz", "-np", 1)
+    assert not (ensemble / "plans.json").exists()
+    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", ensemble)
+    ensembled = json.loads((ensemble / "calibration_summary.json").read_text())
+    assert ensembled["mean"]["foreground"]["ECE"] == pytest.approx(summary["mean"]["foreground"]["ECE"], abs=1e-6)
+
 
 @pytest.mark.parametrize("trainer", ["FL", "DiceECP", "LS", "DiceSVLS", "MbLS"])
 @pytest.mark.slow

@@ -1,0 +1,110 @@
+"""What a case's arrays must fulfil before a number is made of them."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation._channels import BLOCK, Channels
+
+SUM_TOLERANCE = 1e-3
+_FEW_CLASSES = 16
+
+
+def check_shape(shape: tuple[int, ...], reference_shape: tuple[int, ...], name: str) -> None:
+    """Raise a ValueError that names the axes unless ``shape`` is (C, *reference_shape)."""
+    if shape[1:] == reference_shape:
+        return
+    hint = ""
+    if len(shape) != len(reference_shape) + 1:
+        hint = f": expected {len(reference_shape) + 1} axes, classes first, and got {len(shape)}"
+    elif shape[:-1] == reference_shape:
+        hint = ": the classes seem to be the last axis, but nnU-Net's files have them first"
+    else:
+        differ = [axis for axis, (a, b) in enumerate(zip(shape[1:], reference_shape, strict=True)) if a != b]
+        hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {reference_shape[axis]}" for axis in differ)
+        if sorted(shape[1:]) == sorted(reference_shape):
+            hint += "; the same sizes in another order, so is it transposed?"
+    raise ValueError(f"{name}: the shape {shape} does not match the reference's, {reference_shape}{hint}.")
+
+
+def check_labels(labels: NDArray[np.integer], known: Sequence[int], name: str) -> None:
+    """Raise a ValueError if there are labels that are not among the known ones."""
+    found: set[int] = set()
+    flat = labels.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        found |= set(np.unique(flat[start : start + BLOCK]).tolist())
+    unknown = sorted(found - set(known))
+    if unknown:
+        raise ValueError(
+            f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown[:10]))}; "
+            f"known are {', '.join(map(str, sorted(known)))}."
+        )
+
+
+def check_block(block: NDArray[np.floating], channel: int, name: str) -> None:
+    """Raise a ValueError if values are not in [0, 1]."""
+    lowest, highest = block.min(), block.max()
+    if lowest >= 0 and highest <= 1:
+        return
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        raise ValueError(f"{name}: NaN or infinite values in channel {channel}.")
+    raise ValueError(
+        f"{name}: expected probabilities in [0, 1]; channel {channel} has values from {lowest} to {highest}. "
+        "Are these logits?"
+    )
+
+
+class SumCheck:
+    """Adds up the probabilities of each voxel, which must give 1.
+
+    For few classes in 16 bits: a float32 a voxel would be a quarter of a case of four classes. Rounding to steps of
+    2^-14 can be off by 5e-4 in the sum of 16 classes; where that leaves a doubt, all is read and added again exactly.
+    """
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        coarse = channels.shape[0] <= _FEW_CLASSES
+        self._one = 1 << 14 if coarse else 1
+        self._sums: NDArray[Any] = np.zeros(math.prod(channels.shape[1:]), np.uint16 if coarse else np.float32)
+        self._scratch = np.empty(BLOCK, np.float32)
+        self._too_large = False
+
+    def add(self, part: slice, block: NDArray[np.floating]) -> None:
+        """Add a block of one channel."""
+        sums = self._sums[part]
+        if self._one == 1:
+            sums += block
+            return
+        scratch = np.multiply(block, np.float32(self._one), out=self._scratch[: block.size], casting="same_kind")
+        scratch += np.float32(0.5)
+        sums += scratch.astype(np.uint16)
+        if sums.max() > 1.5 * self._one:  # stop before they pass 16 bits and look right again
+            self._too_large = True
+            sums[:] = self._one
+
+    def check(self) -> None:
+        """Raise a ValueError if a sum is off by more than the tolerance."""
+        rounding = self._channels.shape[0] / 2 / self._one if self._one > 1 else 0.0
+        deviation = _deviation(self._sums, self._one)
+        if self._too_large or deviation > SUM_TOLERANCE - rounding:
+            deviation = self._exact_deviation()
+        if not deviation <= SUM_TOLERANCE:
+            raise ValueError(
+                f"{self._channels.name}: the probabilities of a voxel must sum to 1 over the "
+                f"{self._channels.shape[0]} classes; a sum is off by {deviation:.3g}."
+            )
+
+    def _exact_deviation(self) -> float:
+        sums = np.zeros(self._sums.shape, np.float32)
+        blocks = self._channels.blocks()
+        for _ in range(self._channels.shape[0]):
+            for start in range(0, sums.size, BLOCK):
+                sums[start : start + BLOCK] += next(blocks)
+        return _deviation(sums, 1)
+
+
+def _deviation(sums: NDArray[Any], one: int) -> float:
+    return max(float(sums.max()) - one, one - float(sums.min())) / one if sums.size else 0.0

@@ -1,0 +1,158 @@
+"""The bin tables of a case with classes (softmax), in one pass over the channels.
+
+Nothing of the size of the image is kept but the labels and two bytes a voxel for the check that probabilities sum to 1.
+What the tables need is gathered for the voxels of each set as the channels pass, and binned a channel at a time.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation._channels import BLOCK, Channels
+from nnunet_nacl.evaluation._checks import SUM_TOLERANCE, SumCheck, check_block
+from nnunet_nacl.evaluation._settings import Settings, Voxels
+from nnunet_nacl.evaluation._tables import CalibrationTables
+from nnunet_nacl.metrics import BinCounts, brier_sum, fine_histogram, nll_sum
+
+BlockMask = Callable[[slice], NDArray[np.bool_]]
+
+
+def class_tables(
+    channels: Channels, labels: NDArray[np.integer], masks: dict[Voxels, BlockMask], settings: Settings
+) -> dict[Voxels, CalibrationTables]:
+    """Tables of each voxel set.
+
+    Args:
+        channels: softmax probabilities (K, *spatial).
+        labels: (n,) reference labels; those of ignored voxels are ``K`` or more.
+        masks: voxel sets that the reference alone decides on, as functions from a block's voxels to bool; with
+            ``foreground`` in it, the union of reference and prediction can be made too.
+        settings: which tables, with which bins.
+
+    Raises:
+        ValueError: values that are no probabilities, or do not sum to 1.
+    """
+    num_classes = channels.shape[0]
+    if settings.protocol == "reference":
+        present = labels[labels < num_classes]
+        num_classes = int(present.max()) + 1 if present.size else 1
+    parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
+    groups = {voxels: _Group(labels, parts, mask, channels.dtype) for voxels, mask in masks.items()}
+    tallies = {voxels: _Tally(group.labels, channels.shape[0], settings) for voxels, group in groups.items()}
+    doubtful = _Doubtful(labels) if "union" in settings.voxels else None
+    sums = SumCheck(channels)
+
+    blocks = channels.blocks()
+    for k in range(channels.shape[0]):
+        for number, part in enumerate(parts):
+            block = next(blocks)
+            check_block(block, k, channels.name)
+            sums.add(part, block)
+            for group in groups.values():
+                group.gather(number, block)
+            if doubtful is not None:
+                doubtful.gather(k, part, block)
+        for voxels, group in groups.items():
+            tallies[voxels].add(k, group.values)
+        if doubtful is not None:
+            doubtful.end_of_channel()
+    next(blocks, None)  # reading to the end checks the file
+    sums.check()
+
+    tables = {voxels: tally.tables(num_classes) for voxels, tally in tallies.items()}
+    if doubtful is not None:
+        tables["union"] = tables["foreground"] + doubtful.tally(settings).tables(num_classes)
+    return {voxels: tables[voxels] for voxels in settings.voxels}
+
+
+class _Group:
+    """The voxels of a set: where they are, their labels, and room for one channel's values."""
+
+    def __init__(
+        self, labels: NDArray[np.integer], parts: list[slice], mask: BlockMask, dtype: np.dtype[np.floating]
+    ) -> None:
+        self._positions = [np.flatnonzero(mask(part)).astype(np.uint16) for part in parts]
+        self._ends = np.cumsum([0, *map(len, self._positions)])
+        self.labels = np.empty(self._ends[-1], labels.dtype)
+        for number, part in enumerate(parts):
+            self._place(number, labels[part], self.labels)
+        self.values = np.empty(self._ends[-1], dtype)
+
+    def gather(self, number: int, block: NDArray[np.floating]) -> None:
+        self._place(number, block, self.values)
+
+    def _place(self, number: int, block: NDArray[np.generic], target: NDArray[np.generic]) -> None:
+        target[self._ends[number] : self._ends[number + 1]] = block.take(self._positions[number])
+
+
+class _Doubtful:
+    """Background voxels that may turn out to be predicted as foreground: all values are kept until that is known.
+
+    With p_0 above 1/2 (and sums that are 1 to within the tolerance) no other class can be the largest.
+    """
+
+    def __init__(self, labels: NDArray[np.integer]) -> None:
+        self._labels = labels
+        self._positions: dict[int, NDArray[np.uint16]] = {}
+        self._passing: list[NDArray[np.floating]] = []
+        self._channels: list[NDArray[np.floating]] = []
+
+    def gather(self, k: int, part: slice, block: NDArray[np.floating]) -> None:
+        if k == 0:
+            chosen = (block <= 0.5 + SUM_TOLERANCE) & (self._labels[part] == 0)
+            self._positions[part.start] = np.flatnonzero(chosen).astype(np.uint16)
+        self._passing.append(block.take(self._positions[part.start]))
+
+    def end_of_channel(self) -> None:
+        self._channels.append(np.concatenate(self._passing) if self._passing else np.empty(0, np.float32))
+        self._passing = []
+
+    def tally(self, settings: Settings) -> "_Tally":
+        """The tally of those that are predicted as foreground."""
+        foreground = np.zeros(self._channels[0].shape, bool)
+        for values in self._channels[1:]:
+            foreground |= values > self._channels[0]
+        tally = _Tally(np.zeros(np.count_nonzero(foreground), np.uint8), len(self._channels), settings)
+        for k, values in enumerate(self._channels):
+            tally.add(k, values[foreground])
+        return tally
+
+
+class _Tally:
+    """Fills the tables of one set of voxels, given their values a channel at a time."""
+
+    def __init__(self, labels: NDArray[np.integer], num_channels: int, settings: Settings) -> None:
+        self._labels = labels
+        self._settings = settings
+        self._argmax = np.zeros(labels.shape, np.min_scalar_type(num_channels))
+        self._top: NDArray[np.floating] = np.empty(0)
+        self._classwise: list[BinCounts] = []
+        self._nll = 0.0
+        self._brier = 0.0
+
+    def add(self, k: int, values: NDArray[np.floating]) -> None:
+        hits = self._labels == k
+        self._classwise.append(self._bins(values, hits))
+        self._nll += nll_sum(values[hits])
+        self._brier += brier_sum(values, hits)
+        if k == 0:
+            self._top = values.copy()
+        else:
+            self._argmax[values > self._top] = k  # the first of equal ones, as argmax has it
+            np.maximum(self._top, values, out=self._top)
+
+    def tables(self, num_classes: int) -> CalibrationTables:
+        hits = self._argmax == self._labels
+        return CalibrationTables(
+            top=BinCounts.stack([self._bins(self._top, hits)]),
+            classwise=BinCounts.stack(self._classwise),
+            fine=BinCounts.stack([fine_histogram(self._top, hits)]),
+            nll=np.array([self._nll]),
+            brier=np.array([self._brier]),
+            num_classes=num_classes,
+        )
+
+    def _bins(self, confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -> BinCounts:
+        drop_zeros = self._settings.protocol == "reference"
+        return BinCounts.of(confidences, hits, self._settings.num_bins, drop_zeros=drop_zeros)

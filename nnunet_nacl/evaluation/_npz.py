@@ -1,0 +1,154 @@
+"""The ``.npz`` files that nnU-Net saves, read as a stream: an array is never held whole."""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation._channels import BLOCK, ArrayChannels, check_dtype
+
+KEY = "probabilities"
+_inflate: Any = zlib
+with suppress(ImportError):  # the extra "fast": the same stream, inflated faster
+    from isal import isal_zlib
+
+    _inflate = isal_zlib
+_READ = 1 << 16
+_SMALL_DEFLATE_BYTE = 1100  # deflate makes at most 1,032 bytes of one
+
+
+class NpzChannels:
+    """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
+
+    Args:
+        file: as nnU-Net saves them; compressed or not, zip64 or not.
+
+    Raises:
+        ValueError: the file is damaged, or does not hold such an array.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.name = str(file)
+        self._file = file
+        with _naming(file), file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
+            names = archive.namelist()
+            if f"{KEY}.npy" not in names:
+                keys = ", ".join(name.removesuffix(".npy") for name in names) or "nothing"
+                raise ValueError(f"expected the key {KEY!r}; it holds {keys}")
+            self._member = archive.getinfo(f"{KEY}.npy")
+            header = _Inflated(stream, self._member)
+            self.shape, self._fortran_order, dtype = _read_header(header)
+            self._header_size = header.position
+        self.dtype = check_dtype(dtype, self.name)
+        self._stored_dtype = dtype
+        declared = self._header_size + math.prod(self.shape) * dtype.itemsize
+        compressed = self._member.compress_size
+        if self._member.file_size != declared or declared > _SMALL_DEFLATE_BYTE * (compressed + 1):
+            raise ValueError(
+                f"{file} cannot be right: shape {self.shape} and dtype {dtype} take {declared} bytes, but it says to "
+                f"hold {self._member.file_size} and is {compressed} bytes long."
+            )
+
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        """Yield blocks as :class:`Channels` has them.
+
+        Raises:
+            ValueError: the file is damaged, which the checksum shows at the latest, when all has been read.
+        """
+        if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
+            flat = np.concatenate(list(self._blocks(1, math.prod(self.shape))))
+            yield from ArrayChannels(flat.reshape(self.shape, order="F")).blocks()
+        else:
+            yield from self._blocks(self.shape[0], math.prod(self.shape[1:]))
+
+    def _blocks(self, channels: int, voxels: int) -> Iterator[NDArray[np.floating]]:
+        with _naming(self._file), self._file.open("rb") as stream:
+            data = _Inflated(stream, self._member)
+            data.read(self._header_size)
+            for _ in range(channels):
+                for start in range(0, voxels, BLOCK):
+                    size = min(BLOCK, voxels - start)
+                    block = np.frombuffer(data.read(size * self._stored_dtype.itemsize), self._stored_dtype)
+                    yield block.astype(self.dtype, copy=False)
+            data.finish()
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Errors of reading say which file it was: a damaged one makes zipfile and NumPy raise nearly anything."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+
+
+class _Inflated:
+    """The bytes of a zip member, decompressed as they are asked for.
+
+    Not zipfile's own reader: this one can use a faster inflate, and copies less.
+    """
+
+    def __init__(self, stream: IO[bytes], member: zipfile.ZipInfo) -> None:
+        if member.flag_bits & 1:
+            raise ValueError("it is encrypted")
+        if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise ValueError(f"zip compression method {member.compress_type}; expected deflate or none")
+        stream.seek(member.header_offset)
+        local = stream.read(30)
+        if len(local) < 30 or local[:4] != b"PK\x03\x04":
+            raise ValueError("its zip directory points to where no data is")
+        stream.seek(int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little"), 1)
+        self.position = 0
+        self._stream = stream
+        self._left = member.compress_size
+        self._crc, self._expected_crc = 0, member.CRC
+        self._decompressor = _inflate.decompressobj(-15) if member.compress_type == zipfile.ZIP_DEFLATED else None
+
+    def read(self, size: int) -> bytes:
+        """Return exactly ``size`` bytes."""
+        pieces, missing = [], size
+        while missing:
+            piece = self._some(missing)
+            if not piece:
+                raise EOFError(f"it ends after {self.position} bytes of data")
+            pieces.append(piece)
+            missing -= len(piece)
+            self.position += len(piece)
+            self._crc = _inflate.crc32(piece, self._crc)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def finish(self) -> None:
+        """Raise unless the data ends here and has the right checksum."""
+        if self._some(1) or self._crc != self._expected_crc:
+            raise ValueError("the checksum is wrong, so the file is damaged")
+
+    def _some(self, most: int) -> bytes:
+        if self._decompressor is None:
+            return self._compressed(most)
+        while not self._decompressor.eof:
+            source = self._decompressor.unconsumed_tail or self._compressed(_READ)
+            piece: bytes = self._decompressor.decompress(source, most)
+            if piece or not source:
+                return piece
+        return b""
+
+    def _compressed(self, most: int) -> bytes:
+        data = self._stream.read(min(most, self._left))
+        self._left -= len(data)
+        return data
+
+
+def _read_header(data: _Inflated) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    version = npy.read_magic(data)  # type: ignore[arg-type]
+    if version == (1, 0):
+        return npy.read_array_header_1_0(data)  # type: ignore[arg-type]
+    return npy.read_array_header_2_0(data)  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""What an evaluation can be asked for."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Voxels = Literal["foreground", "union", "image", "boundary"]
+VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
+Protocol = Literal["standard", "reference"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of an evaluation; docs/metrics.md defines the terms.
+
+    Attributes:
+        voxels: which voxel sets to look at.
+        num_bins: M, the number of confidence bins.
+        boundary_mm: half width of the voxel set ``boundary``.
+        surface: whether to measure HD95, ASSD and NSD too.
+        tolerance_mm: how far apart surfaces may be to agree, in the NSD.
+        protocol: ``reference`` repeats the evaluation code that the paper's figures come from: p = 0 is in no bin,
+            though it counts in N, and K is the highest label of the case + 1.
+
+    Raises:
+        ValueError: a setting has a value that it cannot have.
+    """
+
+    voxels: tuple[Voxels, ...] = ("foreground", "union")
+    num_bins: int = 15
+    boundary_mm: float = 2.0
+    surface: bool = False
+    tolerance_mm: float = 1.0
+    protocol: Protocol = "standard"
+
+    def __post_init__(self) -> None:
+        if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
+            raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
+        if self.num_bins < 1:
+            raise ValueError(f"num_bins must be at least 1; got {self.num_bins}.")
+        for name in ("boundary_mm", "tolerance_mm"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0; got {getattr(self, name)}.")
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {self.protocol!r}.")
+        # In a fixed order and once each, so that equal requests are equal settings.
+        object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))

@@ -1,0 +1,114 @@
+"""The bin tables of cases in an ``.npz`` file, from which every figure can be computed again.
+
+Arrays ``VOXELS_TABLE_PART`` have the cases as first axis: VOXELS is a voxel set, TABLE is ``top`` (T, M), ``classwise``
+(C, M) or ``fine`` (T, 1538), PART is ``count``, ``hits``, ``confidence`` or ``unbinned``. Beside them are
+``VOXELS_nll`` and ``VOXELS_brier`` (T) and ``VOXELS_num_classes``. ``cases`` has one JSON text a case: name, files,
+their state, the segmentation metrics. ``header`` is a JSON text: settings, versions, skipped cases.
+"""
+
+import json
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl._whole import whole_file
+from nnunet_nacl.evaluation._case import CaseResult
+from nnunet_nacl.evaluation._cases import CaseFiles
+from nnunet_nacl.evaluation._settings import Voxels
+from nnunet_nacl.evaluation._tables import CalibrationTables
+from nnunet_nacl.metrics import BinCounts
+
+_TABLES = ("top", "classwise", "fine")
+_PARTS = tuple(field.name for field in fields(BinCounts))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An evaluated case.
+
+    Attributes:
+        files: its name and files.
+        result: what was found.
+        states: the state that the files were in.
+    """
+
+    files: CaseFiles
+    result: CaseResult
+    states: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.files.name
+
+
+def save_cases(file: Path, cases: Sequence[Case], header: dict[str, Any]) -> None:
+    """Write cases of one data set and settings; the file appears whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {
+        "header": np.array(json.dumps(header)),
+        "cases": np.array([json.dumps(_case_json(case)) for case in cases], dtype=np.str_),
+    }
+    for voxels in cases[0].result.calibration if cases else ():
+        tables = [case.result.calibration[voxels] for case in cases]
+        for name in _TABLES:
+            for part in _PARTS:
+                arrays[f"{voxels}_{name}_{part}"] = np.stack([getattr(getattr(one, name), part) for one in tables])
+        for name in ("nll", "brier", "num_classes"):
+            arrays[f"{voxels}_{name}"] = np.stack([getattr(one, name) for one in tables])
+    with whole_file(file) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, **cast("dict[str, Any]", arrays))
+
+
+def load_cases(file: Path) -> tuple[list[Case], dict[str, Any]]:
+    """Read what :func:`save_cases` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is damaged, or something else.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        header = json.loads(str(arrays["header"]))
+        records = [json.loads(str(text)) for text in arrays["cases"]]
+        voxel_sets: list[Voxels] = header["settings"]["voxels"] if records else []
+        cases = [_case(record, number, voxel_sets, arrays) for number, record in enumerate(records)]
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{file} does not exist.") from None
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
+    return cases, header
+
+
+def _case_json(case: Case) -> dict[str, Any]:
+    return {
+        "case": case.name,
+        "reference_file": str(case.files.reference),
+        "prediction_file": str(case.files.prediction),
+        "probabilities_file": str(case.files.probabilities),
+        "states": case.states,
+        "segmentation": [[name, values] for name, values in case.result.segmentation.items()],
+    }
+
+
+def _case(record: dict[str, Any], number: int, voxel_sets: list[Voxels], arrays: dict[str, NDArray[Any]]) -> Case:
+    def counts(prefix: str) -> BinCounts:
+        return BinCounts(*(arrays[f"{prefix}_{part}"][number] for part in _PARTS))
+
+    calibration = {
+        voxels: CalibrationTables(
+            **{name: counts(f"{voxels}_{name}") for name in _TABLES},
+            nll=arrays[f"{voxels}_nll"][number],
+            brier=arrays[f"{voxels}_brier"][number],
+            num_classes=int(arrays[f"{voxels}_num_classes"][number]),
+        )
+        for voxels in voxel_sets
+    }
+    segmentation = {tuple(name) if isinstance(name, list) else name: values for name, values in record["segmentation"]}
+    files = (Path(record[f"{role}_file"]) for role in ("reference", "prediction", "probabilities"))
+    return Case(CaseFiles(record["case"], *files), CaseResult(calibration, segmentation), record["states"])

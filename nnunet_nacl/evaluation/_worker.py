@@ -1,0 +1,75 @@
+"""The work on one case's files; worker processes import this and nothing slow."""
+
+import os
+import signal
+import threading
+from multiprocessing import parent_process
+
+from nnunet_nacl.evaluation._case import CaseResult, calibration_tables, canonical_labels
+from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
+from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl.evaluation._labels import read_labels
+from nnunet_nacl.evaluation._npz import NpzChannels
+from nnunet_nacl.evaluation._segmentation import segmentation_metrics
+from nnunet_nacl.evaluation._settings import Settings
+
+
+def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
+    """Evaluate one case.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, or does not fit the others or the data set.
+    """
+    meaning = data_set.meaning
+    channels = NpzChannels(files.probabilities)
+    if len(channels.shape) > 1 and channels.shape[0] != meaning.num_channels:
+        kind = "labels" if meaning.regions is None else "regions"
+        raise ValueError(
+            f"{files.probabilities}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the "
+            f"data set has {meaning.num_channels} {kind}."
+        )
+    reference, spacing = read_labels(files.reference, data_set.reader)
+    check_shape(channels.shape, reference.shape, channels.name)
+    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference))
+    del reference
+    prediction, _ = read_labels(files.prediction, data_set.reader)
+    if prediction.shape != labels.shape:
+        raise ValueError(
+            f"{files.prediction}: the shape {prediction.shape} does not match the reference's, {labels.shape}."
+        )
+    prediction = canonical_labels(prediction, meaning, None, str(files.prediction))
+    segmentation = segmentation_metrics(
+        labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
+    )
+    del prediction  # probabilities are long to read; nothing of the image's size should wait for them
+    try:
+        calibration = calibration_tables(channels, labels, meaning, spacing, settings)
+    except ValueError:
+        for _ in channels.blocks():
+            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+        raise
+    return CaseResult(calibration, segmentation)
+
+
+def attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult | str:
+    """The result, or the reason why there is none: a bad case must not take the others' results with it."""
+    try:
+        return evaluate_files(files, data_set, settings)
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001
+        return f"{files.probabilities}: {type(error).__name__}: {error}"
+
+
+def start_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def follow() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

@@ -80,7 +80,7 @@ def test_a_reader_that_has_seen_enough() -> None:
 def test_wrong_usage_exits_with_2() -> None:
     done = run("evaluate")
     assert done.returncode == 2
-    assert "the following arguments are required: gt_folder, pred_folder" in done.stderr
+    assert "expected either GT_FOLDER PRED_FOLDER or -d DATASET" in done.stderr
     assert run().returncode == 2
 
 

@@ -411,10 +411,10 @@ def test_wrong_options(
     [
         (
             ["gt", "pred", "-d", "4", "-c", "2d"],
-            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION.",
+            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG",
         ),
-        (["-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION."),
-        (["gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION."),
+        (["-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
+        (["gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
         (["-d", "4", "-c", "2d", "-djfile", "dataset.json"], "-djfile and -pfile go with GT_FOLDER PRED_FOLDER"),
     ],
 )
@@ -425,15 +425,14 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str], options: list[str], mes
 
 
 def test_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnunetv2 import paths
-
     for name in ("nnUNet_results", "nnUNet_preprocessed"):
-        with pytest.raises(ValueError, match=f"the environment variable {name} is not set"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("nnUNet_results", "nnUNet_preprocessed"):
+        with pytest.raises(RuntimeError, match=f"^{name} is not defined"):
             evaluate_model("Dataset004_X", "2d")
         monkeypatch.setenv(name, str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"Dataset004_X.nnUNetTrainer__nnUNetPlans__2d is not a folder\.$"):
         evaluate_model("Dataset004_X", "2d")
-    assert str(paths.nnUNet_results) == str(tmp_path)
 
 
 def test_an_output_that_cannot_be_written_is_named_before_the_work(

@@ -149,12 +149,6 @@ def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFile
         for name in sorted(names)
         if not name.startswith(".")
     ]
-    # Bin tables of an earlier evaluation may lie in the folder, too.
-    cases = [
-        case
-        for case in cases
-        if not case.name.endswith("_bins") or case.reference.is_file() or case.prediction.is_file()
-    ]
     if not cases:
         raise ValueError(f"No case found: neither *{ending} in {gt_folder} nor *.npz in {pred_folder}.")
     return cases

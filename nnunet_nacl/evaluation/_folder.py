@@ -38,7 +38,7 @@ def evaluate_folder(
 ) -> FolderResult:
     """Calibration and segmentation metrics of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
-    Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.npz``. A case that cannot be
+    Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.zip``. A case that cannot be
     evaluated is in ``skipped`` with the reason; the others are evaluated all the same. Finished cases are kept as they
     come: run again, those whose files, settings and versions are the same are not evaluated again.
 
@@ -268,7 +268,7 @@ class _Journal:
     def finished(self, cases: Sequence[CaseFiles]) -> dict[str, Case]:
         """Cases evaluated before with the same settings and versions, from files that have not changed since."""
         found: dict[str, Case] = {}
-        for file in (self._bins, *self._folder.glob("*.npz")):
+        for file in (self._bins, *self._folder.glob("*.zip")):
             with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
                 kept, header = load_cases(file)
                 if _dependencies(header) == _dependencies(self._header):
@@ -281,7 +281,7 @@ class _Journal:
         }
 
     def keep(self, case: Case) -> None:
-        save_cases(self._folder / f"{case.name}.npz", [case], self._header)
+        save_cases(self._folder / f"{case.name}.zip", [case], self._header)
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,6 @@
-"""The bin tables of cases in an ``.npz`` file, from which every figure can be computed again.
+"""The bin tables of cases in a file that ``numpy.load`` reads, from which every figure can be computed again.
+
+An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
 
 Arrays ``VOXELS_TABLE_PART`` have the cases as first axis: VOXELS is a voxel set, TABLE is ``top`` (T, M), ``classwise``
 (C, M) or ``fine`` (T, 1538), PART is ``count``, ``hits``, ``confidence`` or ``unbinned``. Beside them are

@@ -176,8 +176,8 @@ class FolderResult:
 
 
 def bins_file(summary: Path) -> Path:
-    """The file of bin tables beside a summary: ``calibration_bins.npz`` for ``calibration_summary.json``."""
-    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_bins.npz")
+    """The file of bin tables beside a summary: ``calibration_bins.zip`` for ``calibration_summary.json``."""
+    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_bins.zip")
 
 
 def cases_file(summary: Path) -> Path:

@@ -119,7 +119,7 @@ def test_every_figure_can_be_computed_again_from_the_bin_tables(folders: Folders
     result = evaluate_folder(*folders, settings=Settings(voxels=("image", "boundary"), surface=True))
     again = FolderResult.read(folders[1] / SUMMARY)
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
-    with np.load(folders[1] / "calibration_bins.npz") as archive:
+    with np.load(folders[1] / "calibration_bins.zip") as archive:
         assert archive["image_top_count"].shape == (3, 1, 15)
         assert archive["image_classwise_count"].shape == (3, 3, 15)
         assert archive["image_top_count"].sum() == 3 * 6 * 20 * 20
@@ -171,7 +171,7 @@ def test_options(folders: Folders, tmp_path: Path) -> None:
     options = ["-djfile", tmp_path / "my.json", "-o", output, "--voxels", "boundary", "image", "--bins", 10]
     assert evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
     summary = json.loads(output.read_text())
-    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine_cases.csv", "mine_bins.npz"}
+    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine_cases.csv", "mine_bins.zip"}
     settings = Settings(voxels=("image", "boundary"), num_bins=10, boundary_mm=1, surface=True, tolerance_mm=2)
     expected = evaluate_case(*random_case(0), settings=settings)
     case = summary["metric_per_case"][0]
@@ -485,7 +485,7 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     assert evaluated_again(folders, capsys) == 1
     assert evaluated_again(folders, capsys, "--bins", 10) == 3
     assert evaluated_again(folders, capsys, "--bins", 10) == 0
-    (folders[1] / "calibration_bins.npz").write_bytes(b"damaged")
+    (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
     assert evaluated_again(folders, capsys, "--bins", 10) == 3
 
 
@@ -502,11 +502,11 @@ def test_killed_and_run_again_gives_the_same_to_the_last_bit(folders: Folders) -
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     journal = folders[1] / ".calibration_bins.partial"
     until = time.monotonic() + 60
-    while len(list(journal.glob("case_*.npz"))) < 3 and time.monotonic() < until:
+    while len(list(journal.glob("case_*.zip"))) < 3 and time.monotonic() < until:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    kept = len(list(journal.glob("case_*.npz")))
+    kept = len(list(journal.glob("case_*.zip")))
     assert 3 <= kept < 40
     assert list(folders[1].glob("calibration_*")) == []
     until = time.monotonic() + 20
@@ -546,7 +546,7 @@ def test_what_cannot_be_merged(folders: Folders, tmp_path: Path, capsys: pytest.
     for names, message in (
         (("a", "a"), "the case case_0 is in two parts."),
         (("a", "b"), "parts differ in the setting num_bins: 15 and 10."),
-        (("a", "c"), "c_bins.npz does not exist."),
+        (("a", "c"), "c_bins.zip does not exist."),
     ):
         capsys.readouterr()
         assert main(["merge", *(str(tmp_path / f"{name}.json") for name in names), "-o", str(tmp_path / "m.json")]) == 1

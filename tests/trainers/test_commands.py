@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import KINDS, NNUNet
+from tests.evaluation.independent import largest_difference
 
 Planned = Callable[[str], tuple[NNUNet, str]]
 BRIEF = "2epochs_2iterations"
@@ -66,22 +67,38 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     for voxels in ("foreground", "union"):
         assert 0 < summary["mean"][voxels]["ECE"] < 1
         assert 0 < summary["mean"][voxels]["CECE"] < 1
+    difference, figures = largest_difference(raw / "labelsTr", predictions)
+    assert figures > 6 * 2 * 5
+    assert difference < 1e-12
     with np.load(predictions / "toy_0.npz") as archive:
         assert len(archive["probabilities"]) == (2 if "regions" in kind else 3)
 
-    model = ["-d", number, "-c", configuration, "-tr", f"{trainer}_{BRIEF}", "-f", 0]
-    nnunet.run("nnunet_nacl", "evaluate", *model, "--voxels", "image", "--surface")
-    validated = json.loads((fold / "validation" / "calibration_summary.json").read_text())
-    assert len(validated["metric_per_case"]) == len(list((fold / "validation").glob("toy_*.npz"))) > 0
-    nnunets = json.loads((fold / "validation" / "summary.json").read_text())["foreground_mean"]["Dice"]
-    assert validated["segmentation"]["foreground_mean"]["Dice"] == pytest.approx(nnunets)
+    if (kind, configuration) in {("labels", "3d_small"), ("regions", "2d_small")}:
+        evaluate_validation(nnunet, number, configuration, f"{trainer}_{BRIEF}")
+        evaluate_ensemble(nnunet, raw, predictions)
 
-    ensemble = tmp_path / "ensemble"
+
+def evaluate_validation(nnunet: NNUNet, number: str, configuration: str, trainer: str) -> None:
+    model = ["-d", number, "-c", configuration, "-tr", trainer, "-f", 0]
+    nnunet.run("nnunet_nacl", "evaluate", *model, "--voxels", "image", "--surface")
+    validation = fold_folder(nnunet, number, configuration, trainer) / "validation"
+    summary = json.loads((validation / "calibration_summary.json").read_text())
+    assert len(summary["metric_per_case"]) == len(list(validation.glob("toy_*.npz"))) > 0
+    nnunets = json.loads((validation / "summary.json").read_text())["foreground_mean"]["Dice"]
+    assert summary["segmentation"]["foreground_mean"]["Dice"] == pytest.approx(nnunets)
+
+
+def evaluate_ensemble(nnunet: NNUNet, raw: Path, predictions: Path) -> None:
+    """Of a model with itself; our files in the folder of predictions must not disturb nnU-Net."""
+    ensemble = predictions.with_name("ensemble")
     nnunet.run("nnUNetv2_ensemble", "-i", predictions, predictions, "-o", ensemble, "--save_npz", "-np", 1)
     assert not (ensemble / "plans.json").exists()
     nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", ensemble)
-    ensembled = json.loads((ensemble / "calibration_summary.json").read_text())
-    assert ensembled["mean"]["foreground"]["ECE"] == pytest.approx(summary["mean"]["foreground"]["ECE"], abs=1e-6)
+    single, ensembled = (
+        json.loads((folder / "calibration_summary.json").read_text())["mean"]["foreground"]
+        for folder in (predictions, ensemble)
+    )
+    assert ensembled["ECE"] == pytest.approx(single["ECE"], abs=1e-6)
 
 
 @pytest.mark.parametrize("trainer", ["FL", "DiceECP", "LS", "DiceSVLS", "MbLS"])

@@ -1,0 +1,250 @@
+"""Time and memory of the evaluation, against peers and bounds; prints the table of docs/performance.md.
+
+    python benchmarks/evaluate.py [-o WORKING_FOLDER] [--rounds 5]
+
+Generates its files (4 GB, kept for the next run): predictions with the saturation that nnU-Net's have, at least 60 % of
+voxels with p = 1. Needs the extras "fast" and "test" and 8 GB of memory. Run it on an otherwise idle machine.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+import torch
+from isal import isal_zlib
+from numpy.typing import NDArray
+from scipy.ndimage import zoom
+
+from nnunet_nacl.evaluation import _npz, evaluate_case, evaluate_folder
+from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibration_error
+
+NUM_CASES = 12
+SHAPE = (96, 192, 192)
+MEMORY_CASES = {4: (128, 256, 256), 32: (128, 256, 256), 100: (128, 256, 256)}  # classes -> shape
+
+
+def main() -> None:
+    """Generate what is missing, measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", type=Path, default=Path("evaluate_benchmark"), help="working folder")
+    parser.add_argument("--rounds", type=int, default=5, help="of each measurement; the medians count")
+    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # measures its own memory: see _peak
+    options = parser.parse_args()
+    if options.peak:
+        print(_own_peak(options.peak))
+        return
+
+    folder: Path = options.o
+    _generate(folder / "many", 4, SHAPE, NUM_CASES)
+    for classes, shape in MEMORY_CASES.items():
+        _generate(folder / f"{classes}_classes", classes, shape, 1)
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print("\n| what | figure | bound |\n| --- | --- | --- |")
+    _time_of_folder(folder / "many", options.rounds)
+    _memory(folder)
+    _masked_voxels(folder / "many" / "case_00", options.rounds)
+    _hd95(options.rounds)
+
+
+def _row(what: str, figure: str, bound: str) -> None:
+    print(f"| {what} | {figure} | {bound} |", flush=True)
+
+
+# Data
+
+
+def _generate(folder: Path, classes: int, shape: tuple[int, int, int], cases: int) -> None:
+    references, predictions = folder / "labels", folder / "predictions"
+    if (predictions / "dataset.json").exists():
+        return
+    references.mkdir(parents=True, exist_ok=True)
+    predictions.mkdir(exist_ok=True)
+    saturated, foreground = [], []
+    for number in range(cases):
+        p, y = _case(classes, shape, number)
+        name = f"case_{number:02}"
+        for labels, file in ((y, references / name), (p.argmax(0), predictions / name)):
+            sitk.WriteImage(sitk.GetImageFromArray(labels.astype(np.uint8)), f"{file}.nii.gz", True)
+        np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
+        saturated.append((p.max(0) == 1).mean())
+        foreground.append((y > 0).mean())
+    size = sum(file.stat().st_size for file in predictions.glob("*.npz"))
+    bytes_a_value = size / (cases * classes * np.prod(shape))
+    print(
+        f"{folder.name}: {cases} cases of {classes} classes, {shape}; p = 1 in {min(saturated):.0%} of the voxels or "
+        f"more, foreground {np.mean(foreground):.0%}, {bytes_a_value:.2f} bytes a value on disk"
+    )
+    assert min(saturated) >= 0.6
+    labels = {"background": 0, **{f"structure {k}": k for k in range(1, classes)}}
+    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
+
+
+def _case(classes: int, shape: tuple[int, int, int], seed: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Softmax of smooth random fields in half precision, as nnU-Net averages logits, and shifted labels."""
+    generator = np.random.default_rng(seed)
+    coarse = tuple(size // 16 + 2 for size in shape)
+    crop = tuple(map(slice, shape))
+    logits = np.empty((classes, *shape), np.float32)
+    for k in range(classes):
+        field = zoom(generator.standard_normal(coarse, dtype=np.float32), 16, order=1)[crop]
+        logits[k] = 25 * field + 0.3 * generator.standard_normal(shape, dtype=np.float32)
+    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9)  # 10 % foreground
+    y = np.roll(logits, (1, 1), (2, 3)).argmax(0)
+    logits = logits.astype(np.float16).astype(np.float32)
+    logits -= logits.max(0)
+    p = np.exp(logits, out=logits)
+    p /= p.sum(0)
+    return p, y
+
+
+# Measurements
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _medians(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, taken in turns so that a slow spell of the machine hits all."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            seconds = _seconds(work)
+            if number:  # the first round warms the file cache up
+                found[name].append(seconds)
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def _time_of_folder(folder: Path, rounds: int) -> None:
+    references, predictions = folder / "labels", folder / "predictions"
+    files = sorted(predictions.glob("case_*.npz"))
+
+    def load() -> None:
+        for file in files:
+            with np.load(file) as archive:
+                archive["probabilities"]
+
+    def evaluate(num_processes: int, inflate: object) -> Callable[[], object]:
+        def work() -> None:
+            _npz._inflate = inflate  # with and without the extra "fast"
+            result = evaluate_folder(references, predictions, num_processes=num_processes, overwrite=True)
+            assert len(result.cases) == len(files)
+
+        return work
+
+    works = {"load": load, "plain": evaluate(1, zlib), "fast": evaluate(1, isal_zlib), "two": evaluate(2, isal_zlib)}
+    seconds = _medians(works, rounds)
+    of_load = f"of {seconds['load']:.1f} s for np.load alone, {NUM_CASES} cases of 4 classes"
+    _row("`-np 1`, without the extra fast", f"{seconds['plain'] / seconds['load']:.2f} times, {of_load}", "1.5")
+    _row("`-np 1`, with the extra fast", f"{seconds['fast'] / seconds['load']:.2f} times", "1.2")
+    _row("`-np 2` over `-np 1`, with fast", f"{seconds['fast'] / seconds['two']:.2f} times as fast", "1.7")
+
+
+def _memory(folder: Path) -> None:
+    bounds = {4: "30 %", 32: "10 %", 100: "1.5 GB"}
+    for classes, shape in MEMORY_CASES.items():
+        raw = 4 * classes * int(np.prod(shape))
+        command = [sys.executable, __file__, "--peak", str(folder / f"{classes}_classes")]
+        peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        _row(
+            f"peak memory, {classes} classes, {' × '.join(map(str, shape))}",
+            f"{peak / raw:.1%} of the raw array: {peak / 1e9:.2f} of {raw / 1e9:.2f} GB",
+            bounds[classes],
+        )
+
+
+def _own_peak(folder: Path) -> int:
+    """Bytes by which the resident memory of this process rises while it evaluates a folder."""
+    tiny = np.full((2, 1, 4, 4), 0.5, np.float32)
+    evaluate_case(tiny, np.ones((1, 4, 4), int))  # what is imported or set up on first use is the interpreter's own
+    from nnunet_nacl.evaluation._cases import DataSet
+
+    DataSet.read(folder / "predictions" / "dataset.json", None, None)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    before = _status("VmRSS")
+    evaluate_folder(folder / "labels", folder / "predictions", overwrite=True)
+    return _status("VmHWM") - before
+
+
+def _status(key: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+def _masked_voxels(case: Path, rounds: int) -> None:
+    import netcal.metrics
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    references, predictions = case.parent / "labels", case.parent / "predictions"
+    with np.load(predictions / f"{case.name}.npz") as archive:
+        p = archive["probabilities"]
+    y = sitk.GetArrayFromImage(sitk.ReadImage(str(references / f"{case.name}.nii.gz"))).astype(np.int64)
+    union = (y > 0) | (p.argmax(0) > 0)
+    values, labels = np.ascontiguousarray(p[:, union].T), y[union]
+    tensors = torch.from_numpy(values), torch.from_numpy(labels)
+    by_class = np.ascontiguousarray(values.T)
+    found: dict[str, float] = {}
+
+    def ours() -> None:
+        table = BinCounts.of(by_class.max(0), by_class.argmax(0) == labels)
+        found["ours"] = float(expected_calibration_error(table))
+
+    def netcals() -> None:
+        found["netcal"] = float(netcal.metrics.ECE(15).measure(values, labels))
+
+    def torchmetrics() -> None:
+        found["torchmetrics"] = float(multiclass_calibration_error(*tensors, num_classes=4, n_bins=15))
+
+    seconds = _medians({"ours": ours, "netcal": netcals, "torchmetrics": torchmetrics}, rounds)
+    assert np.allclose(list(found.values()), found["ours"], atol=1e-5), found
+    for peer in ("netcal", "torchmetrics"):
+        _row(
+            f"ECE of {len(labels):,} masked voxels in memory, against {peer}",
+            f"{seconds[peer] / seconds['ours']:.1f} times as fast ({1000 * seconds['ours']:.0f} ms)",
+            "10",
+        )
+
+
+def _hd95(rounds: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import surface_distance
+
+        generator = np.random.default_rng(0)
+        shape, crop = (12, 18, 18), tuple(map(slice, (160, 256, 256)))
+        field = zoom(generator.standard_normal(shape, dtype=np.float32), 16, order=1)[crop]
+        a = field > 0.5
+        b = np.roll(a, 2, 2) | (field > 0.7)
+        spacing = (1.5, 0.8, 0.8)
+        works: dict[str, Callable[[], object]] = {
+            "ours": lambda: SurfaceDistances.between(a, b, spacing).hd95(),
+            "DeepMind's surface-distance": lambda: surface_distance.compute_robust_hausdorff(
+                surface_distance.compute_surface_distances(a, b, spacing), 95
+            ),
+        }
+        seconds = _medians(works, rounds)
+    peer = seconds["DeepMind's surface-distance"]
+    _row(
+        "HD95, 160 × 256 × 256, structures all over the image",
+        f"{seconds['ours'] / peer:.2f} times DeepMind's surface-distance ({seconds['ours']:.2f} s)",
+        "1",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
     python benchmarks/evaluate.py [-o WORKING_FOLDER] [--rounds 5]
 
-Generates its files (4 GB, kept for the next run): predictions with the saturation that nnU-Net's have, at least 60 % of
+Generates its files (7 GB, kept for the next run): predictions with the saturation that nnU-Net's have, at least 60 % of
 voxels with p = 1. Needs the extras "fast" and "test" and 8 GB of memory. Run it on an otherwise idle machine.
 """
 
@@ -21,16 +21,14 @@ from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
-import torch
 from isal import isal_zlib
 from numpy.typing import NDArray
-from scipy.ndimage import zoom
 
 from nnunet_nacl.evaluation import _npz, evaluate_case, evaluate_folder
 from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibration_error
 
 NUM_CASES = 12
-SHAPE = (96, 192, 192)
+SHAPE = (128, 320, 320)
 MEMORY_CASES = {4: (128, 256, 256), 32: (128, 256, 256), 100: (128, 256, 256)}  # classes -> shape
 
 
@@ -92,6 +90,8 @@ def _generate(folder: Path, classes: int, shape: tuple[int, int, int], cases: in
 
 def _case(classes: int, shape: tuple[int, int, int], seed: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Softmax of smooth random fields in half precision, as nnU-Net averages logits, and shifted labels."""
+    from scipy.ndimage import zoom  # here, as what follows: worker processes import this file, too
+
     generator = np.random.default_rng(seed)
     coarse = tuple(size // 16 + 2 for size in shape)
     crop = tuple(map(slice, shape))
@@ -188,6 +188,7 @@ def _status(key: str) -> int:
 
 def _masked_voxels(case: Path, rounds: int) -> None:
     import netcal.metrics
+    import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
     references, predictions = case.parent / "labels", case.parent / "predictions"
@@ -211,7 +212,9 @@ def _masked_voxels(case: Path, rounds: int) -> None:
         found["torchmetrics"] = float(multiclass_calibration_error(*tensors, num_classes=4, n_bins=15))
 
     seconds = _medians({"ours": ours, "netcal": netcals, "torchmetrics": torchmetrics}, rounds)
-    assert np.allclose(list(found.values()), found["ours"], atol=1e-5), found
+    assert np.isclose(found["netcal"], found["ours"], atol=1e-6), found
+    # torchmetrics has a bin of its own for p = 1.
+    assert np.isclose(found["torchmetrics"], found["ours"], atol=1e-3), found
     for peer in ("netcal", "torchmetrics"):
         _row(
             f"ECE of {len(labels):,} masked voxels in memory, against {peer}",
@@ -224,6 +227,7 @@ def _hd95(rounds: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import surface_distance
+        from scipy.ndimage import zoom
 
         generator = np.random.default_rng(0)
         shape, crop = (12, 18, 18), tuple(map(slice, (160, 256, 256)))

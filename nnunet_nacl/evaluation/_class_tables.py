@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import SUM_TOLERANCE, SumCheck, check_block
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts, brier_sum, fine_histogram, nll_sum
+from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, brier_sum, fine_histogram, nll_sum
 
 BlockMask = Callable[[slice], NDArray[np.bool_]]
 
@@ -120,7 +120,10 @@ class _Doubtful:
 
 
 class _Tally:
-    """Fills the tables of one set of voxels, given their values a channel at a time."""
+    """Fills the tables of one set of voxels, given their values a channel at a time.
+
+    In blocks again: what binning needs in passing, 40 bytes a voxel, would otherwise be the largest thing in memory.
+    """
 
     def __init__(self, labels: NDArray[np.integer], num_channels: int, settings: Settings) -> None:
         self._labels = labels
@@ -130,24 +133,34 @@ class _Tally:
         self._classwise: list[BinCounts] = []
         self._nll = 0.0
         self._brier = 0.0
+        self._parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
 
     def add(self, k: int, values: NDArray[np.floating]) -> None:
-        hits = self._labels == k
-        self._classwise.append(self._bins(values, hits))
-        self._nll += nll_sum(values[hits])
-        self._brier += brier_sum(values, hits)
+        """Count channel ``k``: one value for each voxel of the set."""
         if k == 0:
             self._top = values.copy()
-        else:
-            self._argmax[values > self._top] = k  # the first of equal ones, as argmax has it
-            np.maximum(self._top, values, out=self._top)
+        bins = BinCounts.empty(self._settings.num_bins)
+        for part in self._parts:
+            block, hits = values[part], self._labels[part] == k
+            bins += self._bins(block, hits)
+            self._nll += nll_sum(block[hits])
+            self._brier += brier_sum(block, hits)
+            if k > 0:
+                self._argmax[part][block > self._top[part]] = k  # the first of equal ones, as argmax has it
+                np.maximum(self._top[part], block, out=self._top[part])
+        self._classwise.append(bins)
 
     def tables(self, num_classes: int) -> CalibrationTables:
-        hits = self._argmax == self._labels
+        """The tables, once all channels are counted."""
+        top, fine = BinCounts.empty(self._settings.num_bins), BinCounts.empty(NUM_FINE_BINS)
+        for part in self._parts:
+            hits = self._argmax[part] == self._labels[part]
+            top += self._bins(self._top[part], hits)
+            fine += fine_histogram(self._top[part], hits)
         return CalibrationTables(
-            top=BinCounts.stack([self._bins(self._top, hits)]),
+            top=BinCounts.stack([top]),
             classwise=BinCounts.stack(self._classwise),
-            fine=BinCounts.stack([fine_histogram(self._top, hits)]),
+            fine=BinCounts.stack([fine]),
             nll=np.array([self._nll]),
             brier=np.array([self._brier]),
             num_classes=num_classes,

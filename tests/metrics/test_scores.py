@@ -25,6 +25,11 @@ def test_equal_scikit_learn() -> None:
     assert brier == pytest.approx(expected, abs=1e-12)
 
 
+def test_clips_zeros_as_scikit_learn_does_for_float32() -> None:
+    p, y = np.array([[0, 1], [1, 0], [0.5, 0.5]], np.float32), np.array([0, 0, 1])
+    assert nll_sum(p[np.arange(3), y]) / 3 == pytest.approx(log_loss(y, p), abs=1e-6)
+
+
 def test_float32_is_summed_in_float64() -> None:
     p = np.full(2**24 + 1, 1, np.float32)
     assert brier_sum(p, np.zeros(p.shape, bool)) == 2**24 + 1

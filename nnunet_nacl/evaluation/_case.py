@@ -14,6 +14,7 @@ from nnunet_nacl.evaluation._region_tables import region_tables
 from nnunet_nacl.evaluation._segmentation import Region, segmentation_metrics
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
+from nnunet_nacl.metrics import top_label
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def evaluate_case(
     check_shape(channels.shape, reference.shape, channels.name)
     if regions is None:
         meaning = LabelMeaning.of_classes(probabilities.shape[0])
-        prediction = probabilities.argmax(0) if prediction is None else prediction
+        prediction = top_label(probabilities)[1] if prediction is None else prediction
     else:
         if len(regions) != probabilities.shape[0]:
             raise ValueError(

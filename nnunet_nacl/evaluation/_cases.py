@@ -72,7 +72,7 @@ class DataSet:
         Args:
             dataset_json: the file.
             plans: the file; without it the reader is one that fits the file ending.
-            example: a label map that the reader must be able to read.
+            example: a label map that the reader must be able to read, which is tried if there are no plans.
 
         Raises:
             FileNotFoundError: there is no such file.

@@ -62,19 +62,20 @@ class SumCheck:
 
     For few classes in 16 bits: a float32 a voxel would be a quarter of a case of four classes. Rounding to steps of
     2^-14 can be off by 5e-4 in the sum of 16 classes; where that leaves a doubt, all is read and added again exactly.
+    An array a block, not one: such small ones fit into what reading the label maps has left free.
     """
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         coarse = channels.shape[0] <= _FEW_CLASSES
         self._one = 1 << 14 if coarse else 1
-        self._sums: NDArray[Any] = np.zeros(math.prod(channels.shape[1:]), np.uint16 if coarse else np.float32)
+        self._sums = _zeros(channels, np.uint16 if coarse else np.float32)
         self._scratch = np.empty(BLOCK, np.float32)
         self._too_large = False
 
-    def add(self, part: slice, block: NDArray[np.floating]) -> None:
-        """Add a block of one channel."""
-        sums = self._sums[part]
+    def add(self, number: int, block: NDArray[np.floating]) -> None:
+        """Add block ``number`` of one channel."""
+        sums = self._sums[number]
         if self._one == 1:
             sums += block
             return
@@ -98,13 +99,18 @@ class SumCheck:
             )
 
     def _exact_deviation(self) -> float:
-        sums = np.zeros(self._sums.shape, np.float32)
+        sums = _zeros(self._channels, np.float32)
         blocks = self._channels.blocks()
         for _ in range(self._channels.shape[0]):
-            for start in range(0, sums.size, BLOCK):
-                sums[start : start + BLOCK] += next(blocks)
+            for number in range(len(sums)):
+                sums[number] += next(blocks)
         return _deviation(sums, 1)
 
 
-def _deviation(sums: NDArray[Any], one: int) -> float:
-    return max(float(sums.max()) - one, one - float(sums.min())) / one if sums.size else 0.0
+def _zeros(channels: Channels, dtype: type[np.generic]) -> list[NDArray[Any]]:
+    voxels = math.prod(channels.shape[1:])
+    return [np.zeros(min(BLOCK, voxels - start), dtype) for start in range(0, voxels, BLOCK)]
+
+
+def _deviation(sums: list[NDArray[Any]], one: int) -> float:
+    return max((max(float(block.max()) - one, one - float(block.min())) / one for block in sums), default=0.0)

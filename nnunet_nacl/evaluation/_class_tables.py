@@ -1,7 +1,7 @@
 """The bin tables of a case with classes (softmax), in one pass over the channels.
 
 Nothing of the size of the image is kept but the labels and two bytes a voxel for the check that probabilities sum to 1.
-What the tables need is gathered for the voxels of each set as the channels pass, and binned a channel at a time.
+What the tables need is gathered for the voxels of each set as the channels pass.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,9 @@ from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import SUM_TOLERANCE, SumCheck, check_block
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, brier_sum, fine_histogram, nll_sum
+from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, brier_sum, fine_histogram, nll_sum, raise_top_label
 
+_PIECE = 1 << 14
 BlockMask = Callable[[slice], NDArray[np.bool_]]
 
 
@@ -38,8 +39,7 @@ def class_tables(
         present = labels[labels < num_classes]
         num_classes = int(present.max()) + 1 if present.size else 1
     parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
-    groups = {voxels: _Group(labels, parts, mask, channels.dtype) for voxels, mask in masks.items()}
-    tallies = {voxels: _Tally(group.labels, channels.shape[0], settings) for voxels, group in groups.items()}
+    groups = {voxels: _Group(labels, parts, mask, channels, settings) for voxels, mask in masks.items()}
     doubtful = _Doubtful(labels) if "union" in settings.voxels else None
     sums = SumCheck(channels)
 
@@ -48,42 +48,65 @@ def class_tables(
         for number, part in enumerate(parts):
             block = next(blocks)
             check_block(block, k, channels.name)
-            sums.add(part, block)
+            sums.add(number, block)
             for group in groups.values():
-                group.gather(number, block)
+                group.gather(k, number, block)
             if doubtful is not None:
                 doubtful.gather(k, part, block)
-        for voxels, group in groups.items():
-            tallies[voxels].add(k, group.values)
+        for group in groups.values():
+            group.end_of_channel(k)
         if doubtful is not None:
             doubtful.end_of_channel()
     next(blocks, None)  # reading to the end checks the file
     sums.check()
 
-    tables = {voxels: tally.tables(num_classes) for voxels, tally in tallies.items()}
+    tables = {voxels: group.tally.tables(num_classes) for voxels, group in groups.items()}
     if doubtful is not None:
-        tables["union"] = tables["foreground"] + doubtful.tally(settings).tables(num_classes)
+        tables["union"] = tables["foreground"] + doubtful.tally(channels, settings).tables(num_classes)
     return {voxels: tables[voxels] for voxels in settings.voxels}
 
 
 class _Group:
-    """The voxels of a set: where they are, their labels, and room for one channel's values."""
+    """The voxels of a set: where they are, and their tally.
+
+    Values are gathered over many blocks of the image before they are counted, since few of a block may be in the set.
+    """
 
     def __init__(
-        self, labels: NDArray[np.integer], parts: list[slice], mask: BlockMask, dtype: np.dtype[np.floating]
+        self,
+        labels: NDArray[np.integer],
+        parts: list[slice],
+        mask: BlockMask,
+        channels: Channels,
+        settings: Settings,
     ) -> None:
         self._positions = [np.flatnonzero(mask(part)).astype(np.uint16) for part in parts]
-        self._ends = np.cumsum([0, *map(len, self._positions)])
-        self.labels = np.empty(self._ends[-1], labels.dtype)
-        for number, part in enumerate(parts):
-            self._place(number, labels[part], self.labels)
-        self.values = np.empty(self._ends[-1], dtype)
+        chosen = np.empty(sum(map(len, self._positions)), labels.dtype)
+        done = 0
+        for part, positions in zip(parts, self._positions, strict=True):
+            chosen[done : done + len(positions)] = labels[part].take(positions)
+            done += len(positions)
+        self.tally = _Tally(chosen, channels, settings)
+        self._waiting = np.empty(BLOCK, channels.dtype)
+        self._num_waiting = 0
+        self._num_counted = 0
 
-    def gather(self, number: int, block: NDArray[np.floating]) -> None:
-        self._place(number, block, self.values)
+    def gather(self, k: int, number: int, block: NDArray[np.floating]) -> None:
+        """Take the set's voxels from block ``number`` of channel ``k``."""
+        positions = self._positions[number]
+        if self._num_waiting + len(positions) > BLOCK:
+            self._count(k)
+        self._waiting[self._num_waiting : self._num_waiting + len(positions)] = block.take(positions)
+        self._num_waiting += len(positions)
 
-    def _place(self, number: int, block: NDArray[np.generic], target: NDArray[np.generic]) -> None:
-        target[self._ends[number] : self._ends[number + 1]] = block.take(self._positions[number])
+    def end_of_channel(self, k: int) -> None:
+        self._count(k)
+        self._num_counted = 0
+
+    def _count(self, k: int) -> None:
+        self.tally.add(k, self._num_counted, self._waiting[: self._num_waiting])
+        self._num_counted += self._num_waiting
+        self._num_waiting = 0
 
 
 class _Doubtful:
@@ -108,52 +131,52 @@ class _Doubtful:
         self._channels.append(np.concatenate(self._passing) if self._passing else np.empty(0, np.float32))
         self._passing = []
 
-    def tally(self, settings: Settings) -> "_Tally":
+    def tally(self, channels: Channels, settings: Settings) -> "_Tally":
         """The tally of those that are predicted as foreground."""
         foreground = np.zeros(self._channels[0].shape, bool)
         for values in self._channels[1:]:
             foreground |= values > self._channels[0]
-        tally = _Tally(np.zeros(np.count_nonzero(foreground), np.uint8), len(self._channels), settings)
+        tally = _Tally(np.zeros(np.count_nonzero(foreground), np.uint8), channels, settings)
         for k, values in enumerate(self._channels):
-            tally.add(k, values[foreground])
+            tally.add(k, 0, values[foreground])
         return tally
 
 
 class _Tally:
-    """Fills the tables of one set of voxels, given their values a channel at a time.
+    """Fills the tables of one set of voxels, given their labels and then their values.
 
-    In blocks again: what binning needs in passing, 40 bytes a voxel, would otherwise be the largest thing in memory.
+    In pieces: binning needs some 40 bytes a voxel in passing.
     """
 
-    def __init__(self, labels: NDArray[np.integer], num_channels: int, settings: Settings) -> None:
+    def __init__(self, labels: NDArray[np.integer], channels: Channels, settings: Settings) -> None:
         self._labels = labels
         self._settings = settings
-        self._argmax = np.zeros(labels.shape, np.min_scalar_type(num_channels))
-        self._top: NDArray[np.floating] = np.empty(0)
-        self._classwise: list[BinCounts] = []
+        self._argmax = np.zeros(labels.shape, np.min_scalar_type(channels.shape[0]))
+        self._top = np.empty(labels.shape, channels.dtype)
+        self._classwise = [BinCounts.empty(settings.num_bins)] * channels.shape[0]
         self._nll = 0.0
         self._brier = 0.0
-        self._parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
 
-    def add(self, k: int, values: NDArray[np.floating]) -> None:
-        """Count channel ``k``: one value for each voxel of the set."""
-        if k == 0:
-            self._top = values.copy()
-        bins = BinCounts.empty(self._settings.num_bins)
-        for part in self._parts:
-            block, hits = values[part], self._labels[part] == k
-            bins += self._bins(block, hits)
-            self._nll += nll_sum(block[hits])
-            self._brier += brier_sum(block, hits)
-            if k > 0:
-                self._argmax[part][block > self._top[part]] = k  # the first of equal ones, as argmax has it
-                np.maximum(self._top[part], block, out=self._top[part])
-        self._classwise.append(bins)
+    def add(self, k: int, start: int, values: NDArray[np.floating]) -> None:
+        """Count the values of channel ``k`` for the voxels from number ``start`` on."""
+        for offset in range(0, values.size, _PIECE):
+            piece = values[offset : offset + _PIECE]
+            part = slice(start + offset, start + offset + piece.size)
+            hits = self._labels[part] == k
+            self._classwise[k] += self._bins(piece, hits)
+            self._nll += nll_sum(piece[hits])
+            self._brier += brier_sum(piece, hits)
+            top = self._top[part]
+            if k == 0:
+                top[:] = piece
+            else:
+                raise_top_label(top, self._argmax[part], k, piece)
 
     def tables(self, num_classes: int) -> CalibrationTables:
         """The tables, once all channels are counted."""
         top, fine = BinCounts.empty(self._settings.num_bins), BinCounts.empty(NUM_FINE_BINS)
-        for part in self._parts:
+        for start in range(0, self._labels.size, _PIECE):
+            part = slice(start, start + _PIECE)
             hits = self._argmax[part] == self._labels[part]
             top += self._bins(self._top[part], hits)
             fine += fine_histogram(self._top[part], hits)

@@ -176,8 +176,9 @@ def _evaluate(
 ) -> FolderResult:
     if num_processes < 1:
         raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
-    example = next((case.reference for case in cases if case.reference.is_file()), None)
-    data_set = DataSet.read(dataset_file, plans_file, example)
+    references = [case.reference for case in cases if case.reference.is_file()]
+    smallest = min(references, key=lambda file: file.stat().st_size, default=None)
+    data_set = DataSet.read(dataset_file, plans_file, smallest)
     header = {
         "settings": {
             **places,

@@ -33,6 +33,14 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     check_shape(channels.shape, reference.shape, channels.name)
     labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference))
     del reference
+    try:
+        calibration = calibration_tables(channels, labels, meaning, spacing, settings)
+    except ValueError:
+        for _ in channels.blocks():
+            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+        raise
+
+    # Only now, so that nothing more of the image's size is in memory while the probabilities pass.
     prediction, _ = read_labels(files.prediction, data_set.reader)
     if prediction.shape != labels.shape:
         raise ValueError(
@@ -42,13 +50,6 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     segmentation = segmentation_metrics(
         labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
     )
-    del prediction  # probabilities are long to read; nothing of the image's size should wait for them
-    try:
-        calibration = calibration_tables(channels, labels, meaning, spacing, settings)
-    except ValueError:
-        for _ in channels.blocks():
-            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
-        raise
     return CaseResult(calibration, segmentation)
 
 

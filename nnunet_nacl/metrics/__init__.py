@@ -10,6 +10,7 @@ from nnunet_nacl.metrics._calibration import (
 from nnunet_nacl.metrics._overlap import confusion_matrix, dice
 from nnunet_nacl.metrics._scores import NLL_CLIP, brier_sum, nll_sum
 from nnunet_nacl.metrics._surface import SurfaceDistances
+from nnunet_nacl.metrics._top_label import raise_top_label, top_label
 
 __all__ = [
     "NLL_CLIP",
@@ -25,4 +26,6 @@ __all__ = [
     "fine_histogram",
     "maximum_calibration_error",
     "nll_sum",
+    "raise_top_label",
+    "top_label",
 ]

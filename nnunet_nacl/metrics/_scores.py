@@ -33,4 +33,4 @@ def brier_sum(probabilities: NDArray[np.floating], hits: NDArray[np.bool_]) -> f
         Brier, Monthly Weather Review 1950.
     """
     error = probabilities - hits.astype(np.float64)
-    return float(np.dot(error, error))
+    return float(np.square(error).sum())  # not np.dot, whose threads would take the cores of other processes

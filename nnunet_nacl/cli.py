@@ -58,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
     evaluate.add_argument("-d", metavar="DATASET", help="evaluate a model instead: name or number of its data set")
     evaluate.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
-    evaluate.add_argument("-tr", default="nnUNetTrainer", metavar="TRAINER", help="default: %(default)s")
-    evaluate.add_argument("-p", default="nnUNetPlans", metavar="PLANS", help="default: %(default)s")
-    evaluate.add_argument("-f", nargs="+", default=["0", "1", "2", "3", "4"], metavar="FOLD", help="default: 0 1 2 3 4")
+    evaluate.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
+    evaluate.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
+    evaluate.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
     evaluate.add_argument(
         "-o", metavar="SUMMARY.json", help="summary; the other files go beside it (default: in PRED_FOLDER)"
     )
@@ -97,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
+    merge.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
     merge.set_defaults(run=_merge)
 
     trainers = commands.add_parser("trainers", help="list the trainers and the settings their names can carry")
@@ -132,10 +133,12 @@ def _evaluate(options: argparse.Namespace) -> int:
 
     from nnunet_nacl.evaluation import Settings, evaluate_folder, evaluate_model
 
-    if (options.d is None) == (options.pred_folder is None) or (options.d is None) != (options.c is None):
-        options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION.")
-    if options.d is not None and (options.djfile or options.pfile):
-        options.usage_error("-djfile and -pfile go with GT_FOLDER PRED_FOLDER; a model has files of its own.")
+    model = {"trainer": options.tr, "plans": options.p, "folds": options.f}
+    if options.d is None or options.c is None:
+        if options.pred_folder is None or any(value is not None for value in (options.d, options.c, *model.values())):
+            options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].")
+    elif options.gt_folder or options.djfile or options.pfile:
+        options.usage_error("GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go with -d -c: a model has its own.")
     common: dict[str, Any] = {
         "output": options.o,
         "settings": Settings(
@@ -157,8 +160,9 @@ def _evaluate(options: argparse.Namespace) -> int:
             options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
         )
     else:
-        name = options.tr
-        result = evaluate_model(options.d, options.c, trainer=options.tr, plans=options.p, folds=options.f, **common)
+        name = options.tr or "nnUNetTrainer"
+        chosen = {key: value for key, value in model.items() if value is not None}
+        result = evaluate_model(options.d, options.c, **chosen, **common)
     return _report(name, result, result.file, forgive_missing=options.chill)
 
 
@@ -169,7 +173,7 @@ def _merge(options: argparse.Namespace) -> int:
 
     result = merge_results([FolderResult.read(summary) for summary in options.summaries])
     result.write(options.o)
-    return _report(Path(options.o).stem, result, options.o, forgive_missing=False)
+    return _report(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
 
 
 def _default_num_processes() -> int:
@@ -186,7 +190,8 @@ def _report(name: str, result: "FolderResult", file: "str | Path | None", *, for
     print(f"Evaluated {len(result.cases)} of {total} cases; all figures are in {file}")
     for entry in result.skipped:
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
-    return 1 if any(not (entry.missing and forgive_missing) for entry in result.skipped) else 0
+    failed = any(not (entry.missing and forgive_missing) for entry in result.skipped)
+    return 1 if failed or not result.cases else 0
 
 
 def _trainers(options: argparse.Namespace) -> int:

@@ -2,9 +2,10 @@
 
 from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
 from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model
+from nnunet_nacl.evaluation._merge import merge_results
 from nnunet_nacl.evaluation._settings import PROTOCOLS, VOXEL_SETS, Settings
 from nnunet_nacl.evaluation._storage import Case
-from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, merge_results
+from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped
 from nnunet_nacl.evaluation._table import format_table
 from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
 

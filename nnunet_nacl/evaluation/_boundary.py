@@ -15,7 +15,8 @@ def near_boundary(
     Args:
         labels: (*spatial) label map, or mask of a region.
         spacing: distance between voxel centers along each axis, in mm.
-        width_mm: between voxel centers; 0 gives the boundary voxels themselves.
+        width_mm: between voxel centers; 0 gives the boundary voxels themselves. A millionth more is still within: files
+            store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
         ignored: label of the voxels that make no boundary and are not in the set.
 
     Returns:
@@ -36,6 +37,6 @@ def near_boundary(
         slice(max(0, part.start - margin), part.stop + margin) for part, margin in zip(found[0], margins, strict=True)
     )
     near = np.zeros(labels.shape, bool)
-    near[box] = distance_transform_edt(~edge[box], sampling=spacing) <= width_mm
+    near[box] = distance_transform_edt(~edge[box], sampling=spacing) <= width_mm * (1 + 1e-6)
     near &= labels != ignored
     return near

@@ -95,6 +95,10 @@ def evaluate_case(
         ValueError: shapes that do not match, labels that no channel stands for, or probabilities that are none.
     """
     channels = ArrayChannels(probabilities)
+    if regions is None and len(channels.shape) > 0 and channels.shape[0] < 2:
+        raise ValueError(
+            f"{channels.name}: expected 2 classes or more, the background being one; got shape {channels.shape}."
+        )
     check_shape(channels.shape, reference.shape, channels.name)
     if regions is None:
         meaning = LabelMeaning.of_classes(probabilities.shape[0])
@@ -149,7 +153,8 @@ def calibration_tables(
     if meaning.regions is not None:
 
         def boundary(region: Region) -> NDArray[np.bool_]:
-            mask = np.where(labels == meaning.ignored, 2, np.isin(labels, region))
+            mask = np.isin(labels, region).astype(np.uint8)
+            mask[labels == meaning.ignored] = 2
             return near_boundary(mask, spacing, settings.boundary_mm, 2).reshape(-1)
 
         return region_tables(

@@ -11,6 +11,7 @@ from nnunet_nacl.evaluation._channels import BLOCK, Channels
 
 SUM_TOLERANCE = 1e-3
 _FEW_CLASSES = 16
+_MANY_LABELS = 1000  # up to here counting is faster than sorting
 
 
 def check_shape(shape: tuple[int, ...], reference_shape: tuple[int, ...], name: str) -> None:
@@ -32,10 +33,14 @@ def check_shape(shape: tuple[int, ...], reference_shape: tuple[int, ...], name: 
 
 def check_labels(labels: NDArray[np.integer], known: Sequence[int], name: str) -> None:
     """Raise a ValueError if there are labels that are not among the known ones."""
+    if labels.dtype.kind not in "iub":
+        raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     found: set[int] = set()
     flat = labels.reshape(-1)
     for start in range(0, flat.size, BLOCK):
-        found |= set(np.unique(flat[start : start + BLOCK]).tolist())
+        block = flat[start : start + BLOCK].astype(np.int64)
+        few = int(block.min()) >= 0 and int(block.max()) <= _MANY_LABELS
+        found |= set((np.flatnonzero(np.bincount(block)) if few else np.unique(block)).tolist())
     unknown = sorted(found - set(known))
     if unknown:
         raise ValueError(

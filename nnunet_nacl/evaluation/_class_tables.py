@@ -4,7 +4,7 @@ Nothing of the size of the image is kept but the labels and two bytes a voxel fo
 What the tables need is gathered for the voxels of each set as the channels pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, brier_sum, fine_histogram, nll_sum, raise_top_label
 
 _PIECE = 1 << 14
+_FEW = 1 / 16  # of the voxels
 BlockMask = Callable[[slice], NDArray[np.bool_]]
 
 
@@ -39,7 +40,10 @@ def class_tables(
         present = labels[labels < num_classes]
         num_classes = int(present.max()) + 1 if present.size else 1
     parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
-    groups = {voxels: _Group(labels, parts, mask, channels, settings) for voxels, mask in masks.items()}
+    groups = {
+        voxels: _Group(labels, parts, [np.flatnonzero(mask(part)) for part in parts], channels, settings)
+        for voxels, mask in masks.items()
+    }
     doubtful = _Doubtful(labels) if "union" in settings.voxels else None
     sums = SumCheck(channels)
 
@@ -52,17 +56,17 @@ def class_tables(
             for group in groups.values():
                 group.gather(k, number, block)
             if doubtful is not None:
-                doubtful.gather(k, part, block)
+                doubtful.gather(k, number, part, block)
         for group in groups.values():
             group.end_of_channel(k)
         if doubtful is not None:
-            doubtful.end_of_channel()
+            doubtful.end_of_channel(k)
     next(blocks, None)  # reading to the end checks the file
     sums.check()
 
     tables = {voxels: group.tally.tables(num_classes) for voxels, group in groups.items()}
     if doubtful is not None:
-        tables["union"] = tables["foreground"] + doubtful.tally(channels, settings).tables(num_classes)
+        tables["union"] = tables["foreground"] + doubtful.tally(channels, parts, settings).tables(num_classes)
     return {voxels: tables[voxels] for voxels in settings.voxels}
 
 
@@ -76,16 +80,16 @@ class _Group:
         self,
         labels: NDArray[np.integer],
         parts: list[slice],
-        mask: BlockMask,
+        positions: Sequence[NDArray[np.integer]],
         channels: Channels,
         settings: Settings,
     ) -> None:
-        self._positions = [np.flatnonzero(mask(part)).astype(np.uint16) for part in parts]
+        self._positions = [within.astype(np.uint16) for within in positions]
         chosen = np.empty(sum(map(len, self._positions)), labels.dtype)
         done = 0
-        for part, positions in zip(parts, self._positions, strict=True):
-            chosen[done : done + len(positions)] = labels[part].take(positions)
-            done += len(positions)
+        for part, within in zip(parts, self._positions, strict=True):
+            chosen[done : done + len(within)] = labels[part].take(within)
+            done += len(within)
         self.tally = _Tally(chosen, channels, settings)
         self._waiting = np.empty(BLOCK, channels.dtype)
         self._num_waiting = 0
@@ -110,36 +114,56 @@ class _Group:
 
 
 class _Doubtful:
-    """Background voxels that may turn out to be predicted as foreground: all values are kept until that is known.
+    """Background voxels that may turn out to be predicted as foreground, which is known when all channels have passed.
 
-    With p_0 above 1/2 (and sums that are 1 to within the tolerance) no other class can be the largest.
+    With p_0 above 1/2 (and sums that are 1 to within the tolerance) no other class can be the largest, which leaves few
+    voxels: their values are kept. Of a model that is unsure everywhere they are many: then the file is read once more.
     """
 
     def __init__(self, labels: NDArray[np.integer]) -> None:
         self._labels = labels
-        self._positions: dict[int, NDArray[np.uint16]] = {}
+        self._positions: list[NDArray[np.uint16]] = []
         self._passing: list[NDArray[np.floating]] = []
-        self._channels: list[NDArray[np.floating]] = []
+        self._kept: list[NDArray[np.floating]] | None = []
+        self._background: NDArray[np.floating] = np.empty(0)
+        self._foreground: NDArray[np.bool_] = np.empty(0, bool)
 
-    def gather(self, k: int, part: slice, block: NDArray[np.floating]) -> None:
+    def gather(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
+        """Take what is needed from block ``number`` of channel ``k``."""
         if k == 0:
             chosen = (block <= 0.5 + SUM_TOLERANCE) & (self._labels[part] == 0)
-            self._positions[part.start] = np.flatnonzero(chosen).astype(np.uint16)
-        self._passing.append(block.take(self._positions[part.start]))
+            self._positions.append(np.flatnonzero(chosen).astype(np.uint16))
+        self._passing.append(block.take(self._positions[number]))
 
-    def end_of_channel(self) -> None:
-        self._channels.append(np.concatenate(self._passing) if self._passing else np.empty(0, np.float32))
+    def end_of_channel(self, k: int) -> None:
+        values = np.concatenate(self._passing) if self._passing else np.empty(0)
         self._passing = []
+        if k == 0:
+            self._background = values
+            self._foreground = np.zeros(values.shape, bool)
+            if values.size > self._labels.size * _FEW:
+                self._kept = None
+        self._foreground |= values > self._background
+        if self._kept is not None:
+            self._kept.append(values)
 
-    def tally(self, channels: Channels, settings: Settings) -> "_Tally":
+    def tally(self, channels: Channels, parts: list[slice], settings: Settings) -> "_Tally":
         """The tally of those that are predicted as foreground."""
-        foreground = np.zeros(self._channels[0].shape, bool)
-        for values in self._channels[1:]:
-            foreground |= values > self._channels[0]
-        tally = _Tally(np.zeros(np.count_nonzero(foreground), np.uint8), channels, settings)
-        for k, values in enumerate(self._channels):
-            tally.add(k, 0, values[foreground])
-        return tally
+        if self._kept is not None:
+            tally = _Tally(np.zeros(np.count_nonzero(self._foreground), np.uint8), channels, settings)
+            for k, values in enumerate(self._kept):
+                tally.add(k, 0, values[self._foreground])
+            return tally
+        ends = np.cumsum([len(within) for within in self._positions])
+        chosen = np.split(self._foreground, ends[:-1])
+        positions = [within[mask] for within, mask in zip(self._positions, chosen, strict=True)]
+        group = _Group(self._labels, parts, positions, channels, settings)
+        blocks = channels.blocks()
+        for k in range(channels.shape[0]):
+            for number in range(len(parts)):
+                group.gather(k, number, next(blocks))
+            group.end_of_channel(k)
+        return group.tally
 
 
 class _Tally:

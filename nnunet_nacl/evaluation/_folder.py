@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation._case import CaseResult
 from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, part_of, read_dataset_json
+from nnunet_nacl.evaluation._merge import dependencies
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
-from nnunet_nacl.evaluation._summary import PLACES, SUMMARY_NAME, FolderResult, Skipped, bins_file
+from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file, check_output
 from nnunet_nacl.evaluation._worker import attempt, start_worker
 
 
@@ -51,7 +53,8 @@ def evaluate_folder(
         output: the summary; by default ``calibration_summary.json`` in ``pred_folder``.
         settings: voxel sets, bins and what else to compute.
         num_processes: how many cases are evaluated at a time.
-        num_parts: in how many parts the cases are divided; ``merge_results`` puts them together.
+        num_parts: in how many parts the cases are divided; ``merge_results`` puts them together. The output's name says
+            which part it is: ``calibration_part0of4_summary.json``.
         part_id: which part to evaluate, from 0.
         overwrite: evaluate every case anew.
 
@@ -69,18 +72,15 @@ def evaluate_folder(
         raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
     plans_file = Path(plans) if plans else pred_folder / "plans.json"
     cases = find_cases(gt_folder, pred_folder, read_dataset_json(dataset_file)["file_ending"])
-    if output is None:
-        output = pred_folder / (
-            SUMMARY_NAME if num_parts == 1 else f"calibration_part{part_id}of{num_parts}_summary.json"
-        )
     return _evaluate(
-        part_of(cases, num_parts, part_id),
+        cases,
         dataset_file,
         plans_file if plans or plans_file.is_file() else None,
-        {"gt_folder": str(gt_folder), "pred_folder": str(pred_folder), "part": _part(num_parts, part_id)},
-        Path(output),
+        {"gt_folder": str(gt_folder), "pred_folder": str(pred_folder)},
+        Path(output) if output else pred_folder / SUMMARY_NAME,
         settings=settings,
         num_processes=num_processes,
+        part=(part_id, num_parts),
         overwrite=overwrite,
     )
 
@@ -135,32 +135,38 @@ def evaluate_model(
             raise FileNotFoundError(f"{folder} is not a folder.")
     dataset_file = model / "dataset.json"
     ending = read_dataset_json(dataset_file)["file_ending"]
-    cases = [case for folder in validation for case in find_cases(references, folder, ending) if case.is_predicted]
-    if not cases:
-        raise ValueError(f"No case found: no *.npz in {', '.join(map(str, validation))}; train or validate with --npz.")
-    if output is None:
-        name = f"calibration_folds_{'_'.join(map(str, folds))}"
-        output = validation[0] / SUMMARY_NAME if len(folds) == 1 else model / f"{name}_summary.json"
-        if num_parts > 1:
-            output = output.with_name(output.name.replace("_summary", f"_part{part_id}of{num_parts}_summary"))
+    cases = []
+    for fold, folder in zip(folds, validation, strict=True):
+        expected = _validation_cases(references.parent / "splits_final.json", str(fold))
+        cases += [case for case in find_cases(references, folder, ending) if case.is_predicted or case.name in expected]
+    if not any(case.is_predicted for case in cases):
+        raise ValueError(f"No case found in {', '.join(map(str, validation))}; train or validate with --npz.")
+    if output is None and len(folds) == 1:
+        output = validation[0] / SUMMARY_NAME
+    elif output is None:
+        output = model / f"calibration_folds_{'_'.join(map(str, folds))}_summary.json"
     return _evaluate(
-        part_of(sorted(cases, key=lambda case: case.name), num_parts, part_id),
+        sorted(cases, key=lambda case: case.name),
         dataset_file,
         model / "plans.json",
         {
             "gt_folder": str(references),
             "pred_folder": str(validation[0]) if len(folds) == 1 else list(map(str, validation)),
-            "part": _part(num_parts, part_id),
         },
         Path(output),
         settings=settings,
         num_processes=num_processes,
+        part=(part_id, num_parts),
         overwrite=overwrite,
     )
 
 
-def _part(num_parts: int, part_id: int) -> list[int] | None:
-    return None if num_parts == 1 else [part_id, num_parts]
+def _validation_cases(splits_file: Path, fold: str) -> set[str]:
+    """The cases that a fold validates on; none known for ``all`` or without nnU-Net's splits."""
+    if not fold.isdigit() or not splits_file.is_file():
+        return set()
+    splits = json.loads(splits_file.read_text())
+    return set(splits[int(fold)]["val"]) if int(fold) < len(splits) else set()
 
 
 def _evaluate(
@@ -172,16 +178,27 @@ def _evaluate(
     *,
     settings: Settings,
     num_processes: int,
+    part: tuple[int, int],
     overwrite: bool,
 ) -> FolderResult:
     if num_processes < 1:
         raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
+    for case, following in pairwise(cases):
+        if case.name == following.name:
+            raise ValueError(
+                f"the case {case.name} is in {case.probabilities.parent} and in {following.probabilities.parent}: "
+                "folds must not share cases."
+            )
     references = [case.reference for case in cases if case.reference.is_file()]
-    smallest = min(references, key=lambda file: file.stat().st_size, default=None)
-    data_set = DataSet.read(dataset_file, plans_file, smallest)
+    data_set = DataSet.read(dataset_file, plans_file, sorted(references, key=lambda file: file.stat().st_size))
+    cases = part_of(cases, *part)
+    if part[1] > 1:
+        prefix = output.stem.removesuffix("_summary")
+        output = output.with_name(f"{prefix}_part{part[0]}of{part[1]}{output.stem.removeprefix(prefix)}{output.suffix}")
     header = {
         "settings": {
             **places,
+            "part": None if part[1] == 1 else list(part),
             "dataset_json": str(dataset_file),
             "plans": None if plans_file is None else str(plans_file),
             **asdict(settings),
@@ -194,7 +211,9 @@ def _evaluate(
         },
     }
     journal = _Journal(output, header)
-    done = {} if overwrite else journal.finished(cases)
+    if overwrite:
+        journal.forget()
+    done = journal.finished(cases)
     skipped: list[Skipped] = []
     left: list[CaseFiles] = []
     for case in cases:
@@ -235,32 +254,42 @@ def _results(
             states = case.states()
             yield case, states, attempt(case, data_set, settings)
         return
-    context = multiprocessing.get_context("spawn")  # forking a process with threads is not safe
-    pool = ProcessPoolExecutor(num_processes, mp_context=context, initializer=start_worker)
+    states_of = {case.name: case.states() for case in cases}
+    left = {case.name: case for case in cases}
     try:
-        states_of = {case.name: case.states() for case in cases}
-        pending = {pool.submit(attempt, case, data_set, settings): case for case in cases}
-        for future in as_completed(pending):
-            case = pending[future]
-            yield case, states_of[case.name], future.result()
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "a worker process died, perhaps out of memory: use fewer processes (-np). Finished cases are kept; run the "
-            "same command again to go on."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
+        with _pool(num_processes) as pool:
+            pending = {pool.submit(attempt, case, data_set, settings): case for case in cases}
+            try:
+                for future in as_completed(pending):
+                    result = future.result()
+                    case = left.pop(pending[future].name)
+                    yield case, states_of[case.name], result
+            finally:
+                pool.shutdown(cancel_futures=True)
+    except BrokenProcessPool:
+        # A process died, and took with it what the others were at. Alone, the case that it died of shows.
+        for case in left.values():
+            with _pool(1) as pool:
+                try:
+                    alone: CaseResult | str = pool.submit(attempt, case, data_set, settings).result()
+                except BrokenProcessPool:
+                    alone = f"{case.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
+            yield case, states_of[case.name], alone
+
+
+def _pool(num_processes: int) -> ProcessPoolExecutor:
+    # Not forked: that is not safe in a process with threads.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=start_worker)
 
 
 class _Journal:
     """Finished cases, kept one by one in a hidden folder beside the output until that is written."""
 
     def __init__(self, output: Path, header: dict[str, Any]) -> None:
-        self._bins = bins_file(output)
+        self._bins = bins_file(check_output(output))
         self._folder = output.with_name(f".{self._bins.stem}.partial")
         self._header = header
-        if output.is_dir():
-            raise IsADirectoryError(f"{output} is a folder; expected the summary's path.")
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -272,7 +301,7 @@ class _Journal:
         for file in (self._bins, *self._folder.glob("*.zip")):
             with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
                 kept, header = load_cases(file)
-                if _dependencies(header) == _dependencies(self._header):
+                if dependencies(header["settings"], header["versions"]) == dependencies(**self._header):
                     found |= {case.name: case for case in kept}
         by_name = {case.name: case for case in cases}
         return {
@@ -284,11 +313,11 @@ class _Journal:
     def keep(self, case: Case) -> None:
         save_cases(self._folder / f"{case.name}.zip", [case], self._header)
 
+    def forget(self) -> None:
+        """Forget what was evaluated before."""
+        self._bins.unlink(missing_ok=True)
+        for file in self._folder.iterdir():
+            file.unlink()
+
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _dependencies(header: dict[str, Any]) -> dict[str, Any]:
-    """What a finished case's figures depend on beside its files; not where those lie."""
-    settings = {key: value for key, value in header["settings"].items() if key not in PLACES}
-    return json.loads(json.dumps({"settings": settings, "versions": header["versions"]}))  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from nnunet_nacl.evaluation._checks import check_block
 from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts, brier_sum, fine_histogram, nll_sum
+from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum
 
 
 def region_tables(
@@ -39,14 +39,14 @@ def region_tables(
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
     for k, region in enumerate(regions):
         near = boundary(region) if "boundary" in settings.voxels else None
-        gathered: dict[Voxels, list[tuple[NDArray[np.floating], NDArray[np.bool_]]]] = {v: [] for v in by_region}
+        tallies = {voxels: _Tally(settings) for voxels in settings.voxels}
         for start in range(0, labels.size, BLOCK):
             block = next(blocks)
             check_block(block, k, channels.name)
             part = labels[start : start + BLOCK]
             inside = np.isin(part, region)
             counted = part != ignored
-            for voxels, values in gathered.items():
+            for voxels, tally in tallies.items():
                 chosen = counted
                 if voxels == "foreground":
                     chosen = counted & inside
@@ -54,24 +54,49 @@ def region_tables(
                     chosen = counted & (inside | (block > 0.5))
                 elif near is not None and voxels == "boundary":
                     chosen = counted & near[start : start + BLOCK]
-                values.append((block[chosen], inside[chosen]))
-        for voxels, values in gathered.items():
-            p, truth = (np.concatenate(column) for column in zip(*values, strict=True))
-            by_region[voxels].append(_tables(p, truth, settings))
+                tally.add(block[chosen], inside[chosen])
+        for voxels, tally in tallies.items():
+            by_region[voxels].append(tally.tables())
     next(blocks, None)  # reading to the end checks the file
     return {voxels: _stack(tables) for voxels, tables in by_region.items()}
 
 
-def _tables(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings) -> CalibrationTables:
+class _Tally:
+    """Fills the tables of one region's voxel set. Few voxels of a block may be in it: several are counted at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._waiting: list[tuple[NDArray[np.floating], NDArray[np.bool_]]] = []
+        self._num_waiting = 0
+        self._tables = _count(np.empty(0, np.float32), np.empty(0, bool), settings)
+
+    def add(self, p: NDArray[np.floating], truth: NDArray[np.bool_]) -> None:
+        self._waiting.append((p, truth))
+        self._num_waiting += p.size
+        if self._num_waiting >= BLOCK // 4:
+            self.tables()
+
+    def tables(self) -> CalibrationTables:
+        """The tables of all that was added."""
+        if self._num_waiting:
+            p, truth = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
+            self._tables += _count(p, truth, self._settings)
+        self._waiting, self._num_waiting = [], 0
+        return self._tables
+
+
+def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings) -> CalibrationTables:
     hits = (p > 0.5) == truth
-    confidence = np.maximum(p, 1 - p)
-    drop_zeros = settings.protocol == "reference"
+    exact = p.astype(np.float64)
+    confidence = np.maximum(exact, 1 - exact)
+    # Bins as in the dtype of the file, in which k/M is on an edge; sums in float64, where 1 - p is not rounded.
+    bins = equal_width_bins(confidence.astype(np.result_type(p, np.float32)), settings.num_bins)
     return CalibrationTables(
-        top=BinCounts.of(confidence, hits, settings.num_bins),
-        classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=drop_zeros),
+        top=BinCounts.at(bins, confidence, hits, settings.num_bins),
+        classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=settings.protocol == "reference"),
         fine=fine_histogram(confidence, hits),
-        nll=np.array(nll_sum(np.where(truth, p, 1 - p))),
-        brier=np.array(brier_sum(p, truth)),
+        nll=np.array(nll_sum(np.where(truth, exact, 1 - exact))),
+        brier=np.array(brier_sum(exact, truth)),
         num_classes=1,
     )
 

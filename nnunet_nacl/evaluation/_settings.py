@@ -1,5 +1,6 @@
 """What an evaluation can be asked for."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -7,6 +8,9 @@ Voxels = Literal["foreground", "union", "image", "boundary"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
 Protocol = Literal["standard", "reference"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+MAX_BINS = 1000
+"""More are narrower than the steps of half precision."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,11 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
-        if self.num_bins < 1:
-            raise ValueError(f"num_bins must be at least 1; got {self.num_bins}.")
+        if not 1 <= self.num_bins <= MAX_BINS:
+            raise ValueError(f"num_bins must be from 1 to {MAX_BINS}; got {self.num_bins}.")
         for name in ("boundary_mm", "tolerance_mm"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0; got {getattr(self, name)}.")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {self.protocol!r}.")
         # In a fixed order and once each, so that equal requests are equal settings.

@@ -2,10 +2,9 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,10 @@ from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import Voxels
 from nnunet_nacl.evaluation._statistics import bootstrap_interval, mean
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
-from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
+from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, CalibrationTables
 from nnunet_nacl.metrics import NLL_CLIP
 
 SUMMARY_NAME = "calibration_summary.json"
-PLACES = ("gt_folder", "pred_folder", "dataset_json", "plans", "part")
-"""Settings that say where the files lie and which of them were taken, and change no case's figures."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +89,7 @@ class FolderResult:
         """The content of ``calibration_summary.json``."""
         by_case = [{v: tables.metrics() for v, tables in case.result.calibration.items()} for case in self.cases]
         values = {v: {m: [one[v][m] for one in by_case] for m in METRICS} for v in self.voxels}
+        by_class = {v: self._class_values(v) for v in self.voxels}
         metrics = list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
         segmented = {name: {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
         pooled = {v: self.pooled_tables(v) for v in self.voxels}
@@ -102,8 +100,8 @@ class FolderResult:
                 "evaluated": len(self.cases),
                 **{v: sum(not case.result.calibration[v].is_empty for case in self.cases) for v in self.voxels},
             },
-            "mean": {v: {m: mean(found) for m, found in one.items()} for v, one in values.items()},
-            "interval": {v: {m: bootstrap_interval(found) for m, found in one.items()} for v, one in values.items()},
+            "mean": {v: _with_classes(mean, values[v], by_class[v]) for v in self.voxels},
+            "interval": {v: _with_classes(bootstrap_interval, values[v], by_class[v]) for v in self.voxels},
             "pooled": {
                 v: {**tables.metrics(), "classes": self._by_class(tables)}
                 for v, tables in pooled.items()
@@ -132,6 +130,12 @@ class FolderResult:
             "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
         }
 
+    def _class_values(self, voxels: Voxels) -> dict[str, dict[str, list[float]]]:
+        """Class -> metric -> value of each case."""
+        cases = [self._by_class(case.result.calibration[voxels]) for case in self.cases]
+        classes = cases[0] if cases else {}
+        return {name: {m: [case[name][m] for case in cases] for m in CLASS_METRICS} for name in classes}
+
     def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
         found = tables.class_metrics()
         names = self.names if len(found) == len(self.names) else [0, *self.names]
@@ -154,7 +158,7 @@ class FolderResult:
 
     def write(self, summary: str | Path) -> None:
         """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all."""
-        summary = Path(summary)
+        summary = check_output(summary)
         save_cases(
             bins_file(summary),
             self.cases,
@@ -175,40 +179,42 @@ class FolderResult:
         return cls(cases, skipped, header["settings"], header["versions"], Path(summary))
 
 
+def check_output(summary: str | Path) -> Path:
+    """Return the path of a summary that may be written.
+
+    Raises:
+        IsADirectoryError: it is a folder.
+        ValueError: it is nnU-Net's own summary.
+    """
+    summary = Path(summary)
+    if summary.name == "summary.json":
+        raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
+    if summary.is_dir():
+        raise IsADirectoryError(f"{summary} is a folder; expected the summary's path.")
+    return summary
+
+
 def bins_file(summary: Path) -> Path:
     """The file of bin tables beside a summary: ``calibration_bins.zip`` for ``calibration_summary.json``."""
-    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_bins.zip")
+    return _beside(summary, "bins.zip")
 
 
 def cases_file(summary: Path) -> Path:
     """The table of cases beside a summary: ``calibration_cases.csv`` for ``calibration_summary.json``."""
-    return summary.with_name(f"{summary.stem.removesuffix('_summary')}_cases.csv")
+    return _beside(summary, "cases.csv")
 
 
-def merge_results(results: Sequence[FolderResult]) -> FolderResult:
-    """Put parts, or folders of one data set, together; the same figures as if evaluated at once.
+def _beside(summary: Path, name: str) -> Path:
+    """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
+    prefix = summary.stem.removesuffix("_summary")
+    return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
 
-    Raises:
-        ValueError: nothing to merge, different settings, labels or versions, or a case that is in two of them.
-    """
-    if not results:
-        raise ValueError("nothing to merge.")
-    settings = dict(results[0].settings)
-    for other in results[1:]:
-        for key in sorted((settings.keys() | other.settings.keys()) - set(PLACES)):
-            if settings.get(key) != other.settings.get(key):
-                raise ValueError(
-                    f"parts differ in the setting {key}: {settings.get(key)!r} and {other.settings.get(key)!r}."
-                )
-        if other.versions != results[0].versions:
-            raise ValueError(f"parts differ in their versions: {results[0].versions} and {other.versions}.")
-    for place in PLACES[:-1]:
-        found = [result.settings[place] for result in results]
-        settings[place] = found[0] if all(one == found[0] for one in found) else found
-    settings["part"] = None
-    cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
-    for first, second in pairwise(cases):
-        if first.name == second.name:
-            raise ValueError(f"the case {first.name} is in two parts.")
-    skipped = sorted((entry for result in results for entry in result.skipped), key=lambda entry: entry.case)
-    return FolderResult(cases, skipped, settings, results[0].versions)
+
+def _with_classes(
+    function: Callable[[Sequence[float]], Any],
+    values: dict[str, list[float]],
+    by_class: dict[str, dict[str, list[float]]],
+) -> dict[str, Any]:
+    """``function`` of the cases' values, for each metric and, under ``classes``, for each class and metric."""
+    classes = {name: {m: function(found) for m, found in one.items()} for name, one in by_class.items()}
+    return {**{m: function(found) for m, found in values.items()}, "classes": classes}

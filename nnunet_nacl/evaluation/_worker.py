@@ -5,8 +5,12 @@ import signal
 import threading
 from multiprocessing import parent_process
 
-from nnunet_nacl.evaluation._case import CaseResult, calibration_tables, canonical_labels
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation._case import CaseResult, LabelMeaning, calibration_tables, canonical_labels
 from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
+from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.evaluation._labels import read_labels
 from nnunet_nacl.evaluation._npz import NpzChannels
@@ -23,14 +27,14 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     """
     meaning = data_set.meaning
     channels = NpzChannels(files.probabilities)
-    if len(channels.shape) > 1 and channels.shape[0] != meaning.num_channels:
+    reference, spacing = read_labels(files.reference, data_set.reader)
+    check_shape(channels.shape, reference.shape, channels.name)
+    if channels.shape[0] != meaning.num_channels:
         kind = "labels" if meaning.regions is None else "regions"
         raise ValueError(
             f"{files.probabilities}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the "
             f"data set has {meaning.num_channels} {kind}."
         )
-    reference, spacing = read_labels(files.reference, data_set.reader)
-    check_shape(channels.shape, reference.shape, channels.name)
     labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference))
     del reference
     try:
@@ -47,10 +51,39 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
             f"{files.prediction}: the shape {prediction.shape} does not match the reference's, {labels.shape}."
         )
     prediction = canonical_labels(prediction, meaning, None, str(files.prediction))
+    if "foreground" in calibration:
+        _check_same_grid(calibration["foreground"].top.hits.sum(-1), labels, prediction, meaning, files)
     segmentation = segmentation_metrics(
         labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
     )
     return CaseResult(calibration, segmentation)
+
+
+def _check_same_grid(
+    hits: NDArray[np.int64],
+    labels: NDArray[np.unsignedinteger],
+    prediction: NDArray[np.unsignedinteger],
+    meaning: LabelMeaning,
+    files: CaseFiles,
+) -> None:
+    """Raise a ValueError if the probabilities are right in far fewer foreground voxels than the saved segmentation.
+
+    Postprocessing makes a segmentation lose voxels, hardly ever gain any. So much worse are only probabilities of
+    another model, or a segmentation that was read with its axes flipped.
+    """
+    groups = [tuple(range(1, meaning.num_channels))] if meaning.regions is None else meaning.regions
+    for count, group in zip(hits, groups, strict=True):
+        right = 0
+        for start in range(0, labels.size, BLOCK):
+            truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
+            same = truth == saved if meaning.regions is None else np.isin(saved, group)
+            right += int(np.count_nonzero(same & np.isin(truth, group)))
+        if count < 0.8 * right - 10:
+            raise ValueError(
+                f"{files.probabilities}: the probabilities are right in {count} voxels of the foreground, the "
+                f"segmentation {files.prediction.name} in {right}. Are they of another model, or is the orientation "
+                "read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
+            )
 
 
 def attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult | str:

@@ -1,7 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._adaptive import NUM_FINE_BINS, adaptive_calibration_error, fine_histogram
-from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bins import BinCounts, equal_width_bins
 from nnunet_nacl.metrics._calibration import (
     average_calibration_error,
     expected_calibration_error,
@@ -22,6 +22,7 @@ __all__ = [
     "brier_sum",
     "confusion_matrix",
     "dice",
+    "equal_width_bins",
     "expected_calibration_error",
     "fine_histogram",
     "maximum_calibration_error",

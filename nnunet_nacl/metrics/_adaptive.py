@@ -22,7 +22,7 @@ def fine_histogram(confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -
     Returns:
         Table of shape (1538,), from the highest confidence to the lowest.
     """
-    distance = (1 - confidences).astype(np.float32)
+    distance = np.float32(1) - confidences.astype(np.float32, copy=False)
     bits = distance.view(np.int32) >> _DROPPED_BITS  # the float's exponent and first 6 bits of its fraction
     bins = np.where(distance > 0, bits - (_SMALLEST << 6) + 1, 0)
     return BinCounts.at(np.maximum(bins, 0).astype(np.intp), confidences, hits, NUM_FINE_BINS)

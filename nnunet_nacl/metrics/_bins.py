@@ -66,7 +66,7 @@ class BinCounts:
             kept = confidences > 0
             unbinned = int(kept.size - np.count_nonzero(kept))
             confidences, hits = confidences[kept], hits[kept]
-        return cls.at(_equal_width(confidences, num_bins), confidences, hits, num_bins, unbinned=unbinned)
+        return cls.at(equal_width_bins(confidences, num_bins), confidences, hits, num_bins, unbinned=unbinned)
 
     @classmethod
     def at(
@@ -108,7 +108,8 @@ class BinCounts:
         return total
 
 
-def _equal_width(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
+def equal_width_bins(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
+    """The bin (lo, hi] of each confidence in [0, 1], from 0; 0 belongs to the first."""
     # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
     # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding error.
     lower_edges = (np.arange(num_bins + 1) / num_bins).astype(confidences.dtype)

@@ -57,18 +57,18 @@ def of_classes(p, y, voxels):
 
 def of_region(p, inside, voxels):
     """Figures of one region's channel; all (*spatial)."""
-    p, inside = p[voxels], inside[voxels]
+    p, inside = p[voxels].astype(np.float64), inside[voxels]
     if p.size == 0:
         return {}
     confidence, right = np.maximum(p, 1 - p), (p > 0.5) == inside
-    p_of_truth = np.where(inside, p, 1 - p).astype(np.float64)
+    p_of_truth = np.where(inside, p, 1 - p)
     return {
         "ECE": ece(confidence, right),
         "MCE": gaps(confidence, right)[:, 1].max(),
         "ACE": gaps(confidence, right)[:, 1].mean(),
         "CECE": ece(p, inside),
         "NLL": -np.log(np.maximum(p_of_truth, 2.0**-23)).mean(),
-        "Brier": ((p.astype(np.float64) - inside) ** 2).mean(),
+        "Brier": ((p - inside) ** 2).mean(),
     }
 
 

@@ -33,3 +33,9 @@ def test_equals_loops() -> None:
 
 def test_no_boundary() -> None:
     assert not near_boundary(np.ones((3, 4, 5), int), SPACING, 10, 9).any()
+
+
+def test_a_spacing_in_float32_does_not_break_the_width() -> None:
+    labels = np.array([[0] * 10 + [1] * 10])
+    step = float(np.float32(0.2))
+    assert near_boundary(labels, (step, step), 1, 9).sum() == 12

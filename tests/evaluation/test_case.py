@@ -10,7 +10,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, CaseResult, Settings, evaluate_case
 from nnunet_nacl.evaluation._channels import BLOCK
-from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts
 
 ALL_SETS = Settings(voxels=VOXEL_SETS)
 
@@ -83,7 +83,7 @@ def test_equals_the_definition(ignore: int | None, classes: int) -> None:
     ignore = classes if ignore == 4 else ignore
     if ignore is not None:
         counts[::2] = False
-    reference = np.where(counts, y, ignore)
+    reference = y if ignore is None else np.where(counts, y, ignore)
     result = evaluate_case(p, reference, ignore_label=ignore, settings=ALL_SETS)
     for voxels, chosen in sets_of(p, y, counts).items():
         found = result.calibration[voxels].metrics()
@@ -192,7 +192,8 @@ def test_regions_with_ignored_voxels_and_many_blocks() -> None:
     for k, region in enumerate([(1, 2), (2,)]):
         inside = np.isin(y, region)
         chosen = (y < 3) & (inside | (p[k] > 0.5))
-        confidence, hits = np.maximum(p[k], 1 - p[k])[chosen], ((p[k] > 0.5) == inside)[chosen]
+        exact = p[k].astype(np.float64)
+        confidence, hits = np.maximum(exact, 1 - exact)[chosen], ((p[k] > 0.5) == inside)[chosen]
         single = CalibrationTables.metrics(
             evaluate_case(p[k : k + 1], y, np.minimum(y, 2), regions=[region], ignore_label=3).calibration["union"]
         )
@@ -311,6 +312,11 @@ def test_the_order_of_foreground_classes_does_not_matter(seed: int, order: list[
         (lambda p, y: (np.ones((17, *y.shape)), y), r"must sum to 1 over the 17 classes; a sum is off by 16\.$"),
         (lambda p, y: (np.zeros_like(p), y), r"must sum to 1 over the 3 classes; a sum is off by 1\.$"),
         (lambda p, y: (p.astype(complex), y), r"expected an array of dtype float16, float32 or float64; got complex"),
+        (
+            lambda p, y: (p[:1], y),
+            r"^the probabilities: expected 2 classes or more, the background being one; got ",
+        ),
+        (lambda p, y: (p, y + 0.5), r"^the reference: expected labels of an integer dtype; got float64\.$"),
         (lambda p, y: (p, y + 1), r"^the reference holds labels that are not in the data set: 3; known are 0, 1, 2\.$"),
         (lambda p, y: (p, y - 1), r"^the reference holds labels that are not in the data set: -1; known are 0, 1, 2\."),
     ],
@@ -343,9 +349,9 @@ def test_bad_regions() -> None:
     [
         ({"voxels": ()}, r"^voxels must be some of foreground, union, image, boundary; got \(\)\.$"),
         ({"voxels": ("background",)}, r"^voxels must be some of .*; got \('background',\)\.$"),
-        ({"num_bins": 0}, r"^num_bins must be at least 1; got 0\.$"),
-        ({"boundary_mm": -1}, r"^boundary_mm must be at least 0; got -1\.$"),
-        ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0; got nan\.$"),
+        ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
+        ({"boundary_mm": -1}, r"^boundary_mm must be at least 0 and finite; got -1\.$"),
+        ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0 and finite; got nan\.$"),
         ({"protocol": "paper"}, r"^protocol must be one of standard, reference; got 'paper'\.$"),
     ],
 )
@@ -356,3 +362,36 @@ def test_bad_settings(options: dict[str, object], message: str) -> None:
 
 def test_equal_requests_are_equal_settings() -> None:
     assert Settings(voxels=("union", "foreground", "union")) == Settings(voxels=("foreground", "union"))
+
+
+def test_half_precision_regions_keep_small_probabilities() -> None:
+    """1 - p is not rounded to half precision, where 1 - 3e-4 would be 0.9995."""
+    p = np.full((1, 1, 40, 40), 3e-4, np.float16)
+    y = np.zeros((1, 40, 40), int)
+    image = evaluate_case(p, y, y, regions=[(1,)], settings=Settings(voxels=("image",))).calibration["image"]
+    assert image.metrics()["ECE"] == pytest.approx(float(p[0, 0, 0, 0]), rel=1e-9)
+    assert image.metrics()["NLL"] == pytest.approx(-np.log1p(-float(p[0, 0, 0, 0])), rel=1e-9)
+    assert image.metrics()["AECE"] == pytest.approx(float(p[0, 0, 0, 0]), rel=1e-9)
+
+
+@pytest.mark.parametrize("num_bins", [15, 100, 1000])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_the_finest_bins_of_half_precision(dtype: type[np.floating], num_bins: int) -> None:
+    edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    values = np.unique(np.concatenate([edges, np.linspace(0, 1, 5000).astype(dtype)]))
+    found = BinCounts.of(values, values > 0, num_bins)
+    expected = np.bincount(np.searchsorted(edges[1:-1], values, side="left"), minlength=num_bins)
+    assert found.count.tolist() == expected.tolist()
+
+
+def test_a_model_that_is_unsure_everywhere_is_read_twice() -> None:
+    """Too many voxels may be predicted as foreground to keep their values: the same tables all the same."""
+    generator = np.random.default_rng(0)
+    p = generator.dirichlet(np.ones(5), 100_000).T.astype(np.float32)
+    y = generator.choice(5, 100_000, p=[0.8, 0.05, 0.05, 0.05, 0.05])
+    found = evaluate_case(p, y).calibration["union"]
+    chosen = (y > 0) | (p.argmax(0) > 0)
+    assert ((y == 0) & (p[0] < 0.5)).mean() > 1 / 16
+    assert found.metrics()["ECE"] == pytest.approx(loop_ece(p[:, chosen].max(0), (p.argmax(0) == y)[chosen]), abs=1e-12)
+    classwise = [loop_ece(p[k][chosen], y[chosen] == k) for k in range(5)]
+    assert [values["ECE"] for values in found.class_metrics()] == pytest.approx(classwise, abs=1e-12)

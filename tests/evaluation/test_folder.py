@@ -3,6 +3,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,15 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWit
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import METRICS, FolderResult, Settings, evaluate_case, evaluate_folder, evaluate_model
+from nnunet_nacl.evaluation import (
+    METRICS,
+    FolderResult,
+    Settings,
+    _folder,
+    evaluate_case,
+    evaluate_folder,
+    evaluate_model,
+)
 from nnunet_nacl.evaluation._labels import read_labels
 from tests.evaluation.test_case import random_case
 
@@ -89,6 +98,9 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert summary["pooled"]["union"] == pytest.approx(pooled.metrics())
     assert list(classes) == ["0", "1", "2"]
     assert [values["ECE"] for values in classes.values()] == [values["ECE"] for values in pooled.class_metrics()]
+    by_class = [case.calibration["union"].class_metrics()[2]["ECE"] for case in expected]
+    assert summary["mean"]["union"]["classes"]["2"]["ECE"] == pytest.approx(np.mean(by_class), abs=1e-12)
+    assert summary["interval"]["union"]["classes"]["2"]["ECE"][0] < np.mean(by_class)
     assert summary["skipped"] == []
     assert summary["settings"]["labels"] == LABELS
     assert set(summary["versions"]) == {"python", "nnunet-nacl", "nnunetv2", "numpy", "scipy"}
@@ -136,9 +148,12 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
     assert result.foreground_mean() == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
 
 
-def test_nnunets_summary_is_not_touched(folders: Folders) -> None:
+def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     (folders[1] / "summary.json").write_text("nnU-Net's")
     evaluate(folders)
+    assert evaluate(folders, "-o", folders[1] / "summary.json") == 1
+    assert "summary.json is nnU-Net's own file; choose another name." in capsys.readouterr().err
+    assert main(["merge", str(folders[1] / SUMMARY), "-o", str(folders[1] / "summary.json")]) == 1
     assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
 
 
@@ -171,7 +186,7 @@ def test_options(folders: Folders, tmp_path: Path) -> None:
     options = ["-djfile", tmp_path / "my.json", "-o", output, "--voxels", "boundary", "image", "--bins", 10]
     assert evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
     summary = json.loads(output.read_text())
-    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine_cases.csv", "mine_bins.zip"}
+    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine.cases.csv", "mine.bins.zip"}
     settings = Settings(voxels=("image", "boundary"), num_bins=10, boundary_mm=1, surface=True, tolerance_mm=2)
     expected = evaluate_case(*random_case(0), settings=settings)
     case = summary["metric_per_case"][0]
@@ -297,6 +312,11 @@ BAD = {
         "case_1.npz: the shape (3, 5, 20, 20) does not match the refere",
     ),
     "transposed": (partial(save, change=lambda p: np.moveaxis(p, 1, 3)), "so is it transposed?"),
+    "channels last": (partial(save, change=lambda p: np.moveaxis(p, 0, 3)), "the classes seem to be the last axis"),
+    "another model's": (
+        partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
+        "Are they of another model, or is the orientation read wrongly?",
+    ),
     "channels": (
         partial(save, change=lambda p: np.concatenate([p, 0 * p[:1]])),
         "shape (4, 6, 20, 20) has 4 channels (the first axis), but the data set has 3 labels.",
@@ -366,9 +386,34 @@ def test_chill_forgives_missing_predictions(folders: Folders) -> None:
     assert list(reasons(folders)) == ["case_1"]
 
 
+def test_a_segmentation_without_the_rest_is_reported(folders: Folders) -> None:
+    write(np.zeros((6, 20, 20)), folders[1] / "extra.nii.gz")
+    assert evaluate(folders, "--chill") == 1
+    assert reasons(folders) == {"extra": f"{folders[0] / 'extra.nii.gz'} does not exist: no reference."}
+
+
+def test_nothing_predicted_is_not_forgiven(folders: Folders) -> None:
+    for file in folders[1].glob("case_*"):
+        file.unlink()
+    assert evaluate(folders, "--chill") == 1
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_broken_reference_does_not_hide_the_reader(folders: Folders, broken: int) -> None:
+    """Without plans.json the reader is found by trying references."""
+    (folders[0] / f"case_{broken}.nii.gz").write_bytes(b"")
+    assert evaluate(folders) == 1
+    assert list(reasons(folders)) == [f"case_{broken}"]
+
+
 def test_hidden_files_are_no_cases(folders: Folders) -> None:
     (folders[0] / "._case_0.nii.gz").write_bytes(b"what macOS leaves")
     assert evaluate(folders) == 0
+
+
+def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
+    content = {"labels": LABELS, "file_ending": ".nii.gz", **changes}
+    return lambda _, predictions: (predictions / "dataset.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
@@ -378,8 +423,20 @@ def test_hidden_files_are_no_cases(folders: Folders) -> None:
         (lambda r, p: (p / "dataset.json").unlink(), "dataset.json does not exist; name the data set's dataset.json"),
         (lambda r, p: (p / "dataset.json").write_text("{"), "dataset.json is not valid JSON"),
         (lambda r, p: (p / "dataset.json").write_text("{}"), "dataset.json is no dataset.json of nnU-Net: it has no"),
+        (lambda r, p: (p / "dataset.json").write_text("5"), "dataset.json: expected a JSON object; got int."),
+        (with_dataset(labels=["a"]), "dataset.json: "),
+        (with_dataset(labels={"background": 1}), "dataset.json: "),
+        (with_dataset(labels={"background": 0, "a": [1, 2]}), "dataset.json: "),
+        (with_dataset(labels={"background": 0, "ignore": 1, "a": 2}), "dataset.json: "),
+        (
+            with_dataset(labels={"background": 0, "a": 1, "b": 3}),
+            "without a gap; got 0, 1, 3",
+        ),
+        (with_dataset(file_ending=5), "dataset.json: expected file_ending to be a text; got 5."),
+        (lambda r, p: (p / "plans.json").write_text("[]"), "plans.json: expected a JSON object; got list."),
+        (lambda r, p: (p / "plans.json").write_text('{"image_reader_writer": "X"}'), "plans.json: "),
         (lambda r, p: (p / "plans.json").write_text("{}"), "plans.json is no plans.json of nnU-Net: it has no 'image_"),
-        (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("*.npz"))], "No case found: neither *.nii.gz"),
+        (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("case_*"))], "No case found: no *.nii.gz"),
         (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the summary's path."),
     ],
 )
@@ -395,7 +452,7 @@ def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str
     [
         (["-np", 0], "num_processes must be at least 1; got 0."),
         (["--num_parts", 2, "--part_id", 2], "part_id must be from 0 to num_parts - 1 = 1; got 2."),
-        (["--bins", 0], "num_bins must be at least 1; got 0."),
+        (["--bins", 0], "num_bins must be from 1 to 1000; got 0."),
         (["-pfile", "nowhere.json"], "nowhere.json does not exist."),
     ],
 )
@@ -409,13 +466,14 @@ def test_wrong_options(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["gt", "pred", "-d", "4", "-c", "2d"],
-            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG",
-        ),
+        (["gt", "pred", "-d", "4", "-c", "2d"], "GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go"),
+        (["gt", "pred", "-f", "0"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
         (["-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
         (["gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
-        (["-d", "4", "-c", "2d", "-djfile", "dataset.json"], "-djfile and -pfile go with GT_FOLDER PRED_FOLDER"),
+        (
+            ["-d", "4", "-c", "2d", "-djfile", "dataset.json"],
+            "GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go",
+        ),
     ],
 )
 def test_wrong_usage(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
@@ -439,7 +497,7 @@ def test_an_output_that_cannot_be_written_is_named_before_the_work(
     folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
-    for missing in (tmp_path / "no" / "summary.json", tmp_path / "file" / "summary.json"):
+    for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
         assert evaluate(folders, "-o", missing) == 1
         printed = capsys.readouterr().err
         assert f"{missing.parent} cannot be written: " in printed
@@ -485,8 +543,53 @@ def test_only_what_changed_is_evaluated_again(folders: Folders, capsys: pytest.C
     assert evaluated_again(folders, capsys) == 1
     assert evaluated_again(folders, capsys, "--bins", 10) == 3
     assert evaluated_again(folders, capsys, "--bins", 10) == 0
-    (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
-    assert evaluated_again(folders, capsys, "--bins", 10) == 3
+    bins = folders[1] / "calibration_bins.zip"
+    whole = bins.read_bytes()
+    flipped = bytearray(whole)
+    flipped[1000:1200] = bytes(byte ^ 0xFF for byte in whole[1000:1200])
+    for damaged in (b"damaged", whole[:-30], flipped):
+        bins.write_bytes(damaged)
+        assert evaluated_again(folders, capsys, "--bins", 10) == 3
+
+
+def test_files_of_the_same_size_and_time_are_not_taken_for_each_other(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(folders[1], other)
+    for file in (*folders[1].iterdir(), *other.iterdir()):
+        os.utime(file, ns=(1, 1))
+    assert evaluated_again(folders, capsys, "-o", tmp_path / "x.json") == 3
+    assert evaluated_again((folders[0], other), capsys, "-o", tmp_path / "x.json") == 3
+
+
+def test_an_interrupted_overwrite_goes_on(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was there before --overwrite is not taken up again."""
+    evaluate(folders)
+    journal = folders[1] / ".calibration_bins.partial"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_folder, "_results", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            evaluate(folders, "--overwrite")
+    assert list(journal.iterdir()) == []
+    assert evaluated_again(folders, capsys) == 3
+
+
+def test_a_case_that_kills_its_process_is_skipped(folders: Folders) -> None:
+    """The kernel's out-of-memory killer, say. The others are evaluated."""
+    kill = "import os, signal\nfrom nnunet_nacl.evaluation import _worker\n"
+    kill += "check = _worker.check_shape\n"
+    kill += "def dies(shape, reference_shape, name):\n"
+    kill += "    os.kill(os.getpid(), signal.SIGKILL) if 'case_1' in name else check(shape, reference_shape, name)\n"
+    kill += "_worker.check_shape = dies\n"
+    run = "from nnunet_nacl.cli import main\nimport sys\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    script = folders[0].parent / "dies.py"  # worker processes import it, too
+    script.write_text(kill + run)
+    command = [sys.executable, script, "evaluate", *folders, "-np", "2"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "case_1.npz: the process evaluating it was killed, perhaps for lack of memory." in reasons(folders)["case_1"]
+    assert len(summary_of(folders)["metric_per_case"]) == 2
 
 
 def test_killed_and_run_again_gives_the_same_to_the_last_bit(folders: Folders) -> None:
@@ -533,22 +636,102 @@ def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path, capsys: py
     for part in range(2):
         evaluate(folders, "--num_parts", 2, "--part_id", part)
     parts = [str(folders[1] / f"calibration_part{part}of2_summary.json") for part in range(2)]
+    capsys.readouterr()
     # What was skipped in a part is reported by the merge, too.
     assert main(["merge", *parts, "-o", str(tmp_path / "merged.json")]) == 1
     assert "skipped case_1" in capsys.readouterr().err
     assert content(tmp_path / "merged.json") == content(tmp_path / "whole.json")
-    assert (tmp_path / "merged_cases.csv").read_text() == (tmp_path / "whole_cases.csv").read_text()
+    assert (tmp_path / "merged.cases.csv").read_text() == (tmp_path / "whole.cases.csv").read_text()
 
 
 def test_what_cannot_be_merged(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(folders, "-o", tmp_path / "a.json")
     evaluate(folders, "-o", tmp_path / "b.json", "--bins", 10)
+    for part in (0, 2):
+        evaluate(folders, "-o", tmp_path / "p.json", "--num_parts", 3, "--part_id", part)
     for names, message in (
         (("a", "a"), "the case case_0 is in two parts."),
-        (("a", "b"), "parts differ in the setting num_bins: 15 and 10."),
-        (("a", "c"), "c_bins.zip does not exist."),
+        (("a", "b"), "parts differ in num_bins: 15 and 10."),
+        (("a", "c"), "c.bins.zip does not exist."),
+        (
+            ("p_part0of3", "p_part2of3"),
+            "expected all of the 3 parts, numbered from 0, and nothing else; got 0 of 3, 2",
+        ),
+        (
+            ("p_part0of3", "a"),
+            "numbered from 0, and nothing else; got 0 of 3, a whole folder.",
+        ),
     ):
         capsys.readouterr()
         assert main(["merge", *(str(tmp_path / f"{name}.json") for name in names), "-o", str(tmp_path / "m.json")]) == 1
         assert message in capsys.readouterr().err
         assert not (tmp_path / "m.json").exists()
+
+
+def test_folders_with_one_set_of_references_merge(folders: Folders, tmp_path: Path) -> None:
+    """What one lacks the other has: nothing is skipped."""
+    references, first = folders
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    for folder, names in ((first, ("case_0", "case_1")), (second, ("case_2",))):
+        for name in names:
+            (folder / f"{name}.npz").unlink()
+            (folder / f"{name}.nii.gz").unlink()
+        assert evaluate((references, folder), "--chill") == 0
+    merged = tmp_path / "merged.json"
+    assert main(["merge", str(first / SUMMARY), str(second / SUMMARY), "-o", str(merged)]) == 0
+    assert len(json.loads(merged.read_text())["metric_per_case"]) == 3
+    assert FolderResult.read(merged).settings["pred_folder"] == [str(first), str(second)]
+
+
+def test_summaries_do_not_share_their_tables(folders: Folders, tmp_path: Path) -> None:
+    evaluate(folders, "-o", tmp_path / "a.json")
+    evaluate(folders, "-o", tmp_path / "a_summary.json", "--bins", 5)
+    assert FolderResult.read(tmp_path / "a.json").settings["num_bins"] == 15
+
+
+@pytest.fixture
+def model(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder of two folds, whose second is empty."""
+    references, predictions = folders
+    monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    preprocessed = tmp_path / "preprocessed" / "Dataset007_Toy"
+    shutil.copytree(references, preprocessed / "gt_segmentations")
+    splits = [{"train": [], "val": ["case_0", "case_1", "case_2"]}, {"train": [], "val": []}]
+    (preprocessed / "splits_final.json").write_text(json.dumps(splits))
+    folder = tmp_path / "results" / "Dataset007_Toy" / "nnUNetTrainer__nnUNetPlans__2d"
+    shutil.copytree(predictions, folder / "fold_0" / "validation")
+    (folder / "fold_1" / "validation").mkdir(parents=True)
+    (folder / "fold_0" / "validation" / "dataset.json").rename(folder / "dataset.json")
+    (folder / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
+    return folder
+
+
+def test_folds_of_a_model(model: Path, tmp_path: Path) -> None:
+    assert len(evaluate_model(7, "2d", folds=[0]).cases) == 3
+    validation = model / "fold_0" / "validation"
+    assert (validation / SUMMARY).is_file()
+    for file in validation.glob("case_2*"):
+        file.rename(model / "fold_1" / "validation" / file.name)
+    # a case that the fold should have validated on, and has not
+    assert [entry.case for entry in evaluate_model(7, "2d", folds=[0]).skipped] == ["case_2"]
+    splits = [{"val": ["case_0", "case_1"]}, {"val": ["case_2"]}]
+    (tmp_path / "preprocessed" / "Dataset007_Toy" / "splits_final.json").write_text(json.dumps(splits))
+    both = evaluate_model("7", "2d", folds=[0, 1])
+    assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
+    assert (model / "calibration_folds_0_1_summary.json").is_file()
+
+
+def test_folds_must_not_share_cases(model: Path) -> None:
+    for file in (model / "fold_0" / "validation").glob("case_1*"):
+        shutil.copy(file, model / "fold_1" / "validation")
+    with pytest.raises(ValueError, match=r"^the case case_1 is in .*fold_0.* and in .*fold_1.*: folds must not share"):
+        evaluate_model(7, "2d", folds=[0, 1])
+
+
+def test_a_model_without_probabilities(model: Path) -> None:
+    shutil.rmtree(model / "fold_0" / "validation")
+    (model / "fold_0" / "validation").mkdir()
+    with pytest.raises(ValueError, match=r"^No case found in .*fold_0.*; train or validate with --npz\.$"):
+        evaluate_model(7, "2d", folds=[0])

@@ -84,3 +84,10 @@ def test_the_box_changes_nothing() -> None:
 def test_an_empty_mask_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^the prediction is empty: it has no surface to measure a distance from\.$"):
         SurfaceDistances.between(np.ones((3, 3), bool), np.zeros((3, 3), bool), (1, 1))
+
+
+def test_a_spacing_in_float32_does_not_break_the_tolerance() -> None:
+    a, b = np.zeros((2, 3, 20), bool)
+    a[1, 2] = b[1, 7] = True
+    step = float(np.float32(0.2))
+    assert SurfaceDistances.between(a, b, (step, step)).nsd(1) == 1

@@ -38,12 +38,14 @@ class LabelMeaning:
         num_channels: K classes, or R regions.
         known: every label that may occur, but the ignore label.
         regions: the labels of each region, in the order of the channels; None for classes.
+        written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
         ignored: label of the voxels that count for nothing: the one after the highest known.
     """
 
     num_channels: int
     known: tuple[int, ...]
     regions: tuple[Region, ...] | None
+    written: tuple[int, ...] = ()
 
     @property
     def ignored(self) -> int:
@@ -59,8 +61,8 @@ class LabelMeaning:
         return cls(num_classes, tuple(range(num_classes)), None)
 
     @classmethod
-    def of_regions(cls, regions: Sequence[Region], known: Sequence[int]) -> "LabelMeaning":
-        return cls(len(regions), tuple(known), tuple(regions))
+    def of_regions(cls, regions: Sequence[Region], known: Sequence[int], written: Sequence[int] = ()) -> "LabelMeaning":
+        return cls(len(regions), tuple(known), tuple(regions), tuple(written))
 
 
 def evaluate_case(

@@ -92,7 +92,7 @@ class DataSet:
                     tuple(map(int, region)) if isinstance(region, tuple) else (int(region),)
                     for region in labels.foreground_regions
                 ]
-                meaning = LabelMeaning.of_regions(regions, known)
+                meaning = LabelMeaning.of_regions(regions, known, content["regions_class_order"])
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
             else:

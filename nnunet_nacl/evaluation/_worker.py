@@ -71,18 +71,21 @@ def _check_same_grid(
     Postprocessing makes a segmentation lose voxels, hardly ever gain any. So much worse are only probabilities of
     another model, or a segmentation that was read with its axes flipped.
     """
-    groups = [tuple(range(1, meaning.num_channels))] if meaning.regions is None else meaning.regions
-    for count, group in zip(hits, groups, strict=True):
-        right = 0
-        for start in range(0, labels.size, BLOCK):
-            truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
-            same = truth == saved if meaning.regions is None else np.isin(saved, group)
-            right += int(np.count_nonzero(same & np.isin(truth, group)))
-        if count < 0.8 * right - 10:
+    # Where classes agree with the reference; where a region has written its label and the reference is in it. A
+    # region's mask can be larger than what it has written, since later regions write over it, but not smaller.
+    right = np.zeros(len(hits), np.int64)
+    for start in range(0, labels.size, BLOCK):
+        truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
+        if meaning.regions is None:
+            right[0] += np.count_nonzero((saved == truth) & (truth > 0))
+        for number, (label, region) in enumerate(zip(meaning.written, meaning.regions or (), strict=True)):
+            right[number] += np.count_nonzero((saved == label) & np.isin(truth, region))
+    for count, saved_count in zip(hits, right, strict=True):
+        if count < 0.8 * saved_count - 10:
             raise ValueError(
                 f"{files.probabilities}: the probabilities are right in {count} voxels of the foreground, the "
-                f"segmentation {files.prediction.name} in {right}. Are they of another model, or is the orientation "
-                "read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
+                f"segmentation {files.prediction.name} in {saved_count}. Are they of another model, or is the "
+                "orientation read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
             )
 
 

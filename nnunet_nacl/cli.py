@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
 
     from nnunet_nacl.evaluation import FolderResult
 
+_VOXELS = ("foreground", "union", "image", "boundary")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     options = _parser().parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -45,6 +49,31 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("-device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     demo.set_defaults(run=_demo)
 
+    _add_evaluate(commands)
+    _add_report(commands)
+    merge = commands.add_parser("merge", help="put the results of parts or folders together")
+    merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
+    merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
+    merge.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    merge.set_defaults(run=_merge)
+
+    trainers = commands.add_parser("trainers", help="list the trainers and the settings their names can carry")
+    trainers.add_argument("--path", action="store_true", help="print the folder to put into nnUNet_extTrainer")
+    trainers.set_defaults(run=_trainers)
+
+    link = commands.add_parser("link", help="make nnU-Net's commands find the trainers, in this Python environment")
+    link.set_defaults(run=_link)
+    unlink = commands.add_parser("unlink", help="undo link")
+    unlink.set_defaults(run=_unlink)
+
+    export = commands.add_parser("export", help="copy a trained model so that a stock nnU-Net runs it")
+    export.add_argument("model_folder", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG")
+    export.add_argument("-o", metavar="FOLDER", help="the copy (default: MODEL_FOLDER_stock)")
+    export.set_defaults(run=_export)
+    return parser
+
+
+def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     evaluate = commands.add_parser(
         "evaluate",
         help="calibration and segmentation metrics of predictions made with --save_probabilities",
@@ -73,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
         "--voxels",
         nargs="+",
         default=["foreground", "union"],
-        choices=("foreground", "union", "image", "boundary"),
+        choices=_VOXELS,
         help="voxel sets (default: foreground union)",
     )
     evaluate.add_argument("--bins", type=int, default=15, metavar="M", help="confidence bins (default: %(default)s)")
@@ -94,26 +123,60 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
     evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
 
-    merge = commands.add_parser("merge", help="put the results of parts or folders together")
-    merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
-    merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
-    merge.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
-    merge.set_defaults(run=_merge)
 
-    trainers = commands.add_parser("trainers", help="list the trainers and the settings their names can carry")
-    trainers.add_argument("--path", action="store_true", help="print the folder to put into nnUNet_extTrainer")
-    trainers.set_defaults(run=_trainers)
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    report = commands.add_parser(
+        "report",
+        help="one page that compares methods: verdict, tables, reliability diagrams, rankings, cases",
+        description="Make one self-contained HTML page from what evaluate has written for methods, folds or data sets.",
+    )
+    _add_summaries(report)
+    report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
+    report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
+    report.set_defaults(run=_report)
 
-    link = commands.add_parser("link", help="make nnU-Net's commands find the trainers, in this Python environment")
-    link.set_defaults(run=_link)
-    unlink = commands.add_parser("unlink", help="undo link")
-    unlink.set_defaults(run=_unlink)
+    table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
+    _add_summaries(table)
+    table.add_argument(
+        "--table",
+        default="methods",
+        choices=("methods", "differences", "structures", "scores", "sum-rank", "mean-case-rank", "cases"),
+        help="default: %(default)s",
+    )
+    table.add_argument(
+        "--format", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s"
+    )
+    table.add_argument("--voxels", choices=_VOXELS, help="voxel set, where the table has one (default: the first)")
+    table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
+    table.set_defaults(run=_table)
 
-    export = commands.add_parser("export", help="copy a trained model so that a stock nnU-Net runs it")
-    export.add_argument("model_folder", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG")
-    export.add_argument("-o", metavar="FOLDER", help="the copy (default: MODEL_FOLDER_stock)")
-    export.set_defaults(run=_export)
-    return parser
+    plot = commands.add_parser("plot", help="a figure of the report as SVG, PDF or PNG")
+    plot.add_argument(
+        "kind",
+        metavar="KIND",
+        choices=("reliability", "classes", "tradeoff", "radar", "ranks", "case"),
+        help="reliability, classes (reliability of each class), tradeoff, radar, ranks or case",
+    )
+    _add_summaries(plot)
+    plot.add_argument("-o", metavar="FILE", help="ends with .svg, .pdf or .png (default: KIND.svg)")
+    plot.add_argument("--voxels", choices=_VOXELS, help="voxel set (default: the first)")
+    plot.add_argument("--classes", nargs="+", metavar="NAME", help="of classes (default: the worst calibrated)")
+    plot.add_argument("--case", metavar="NAME", help="of case (default: the one of median ECE)")
+    plot.add_argument("--images", metavar="FOLDER", help="of case: the images (default: as report)")
+    plot.set_defaults(run=_plot)
+
+
+def _add_summaries(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "summaries", nargs="+", metavar="SUMMARY", help="calibration_summary.json, or the folder that holds it"
+    )
+    command.add_argument(
+        "--names", nargs="+", metavar="NAME", help="of the methods, one a summary (default: trainer, or folder)"
+    )
+    command.add_argument(
+        "--datasets", nargs="+", metavar="NAME", help="of the data sets, one a summary (default: nnU-Net's names)"
+    )
+    command.add_argument("--baseline", metavar="NAME", help="method to hold the others against (default: the first)")
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -163,7 +226,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         name = options.tr or "nnUNetTrainer"
         chosen = {key: value for key, value in model.items() if value is not None}
         result = evaluate_model(options.d, options.c, **chosen, **common)
-    return _report(name, result, result.file, forgive_missing=options.chill)
+    return _print_result(name, result, result.file, forgive_missing=options.chill)
 
 
 def _merge(options: argparse.Namespace) -> int:
@@ -173,7 +236,7 @@ def _merge(options: argparse.Namespace) -> int:
 
     result = merge_results([FolderResult.read(summary) for summary in options.summaries])
     result.write(options.o)
-    return _report(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
+    return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
 
 
 def _default_num_processes() -> int:
@@ -181,7 +244,7 @@ def _default_num_processes() -> int:
     return min(int(os.environ.get("nnUNet_def_n_proc", "8")), cores)  # noqa: SIM112 - nnU-Net's variable
 
 
-def _report(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:
+def _print_result(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:
     """Print the table and what was skipped; returns the exit status."""
     from nnunet_nacl.evaluation import format_table
 
@@ -192,6 +255,46 @@ def _report(name: str, result: "FolderResult", file: "str | Path | None", *, for
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
     failed = any(not (entry.missing and forgive_missing) for entry in result.skipped)
     return 1 if failed or not result.cases else 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import read_results, write_report
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    command = shlex.join(["nnunet_nacl", *options.arguments])
+    write_report(results, options.o, baseline=options.baseline, images=options.images, command=command)
+    print(f"Wrote {options.o}")
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import read_results, write_table
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    text = write_table(
+        results, options.table, output=options.o, form=options.format, baseline=options.baseline, voxels=options.voxels
+    )
+    print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import plot, read_results
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    file = options.o or f"{options.kind}.svg"
+    plot(
+        results,
+        options.kind,
+        file,
+        baseline=options.baseline,
+        voxels=options.voxels,
+        classes=options.classes,
+        case=options.case,
+        images=options.images,
+    )
+    print(f"Wrote {file}")
+    return 0
 
 
 def _trainers(options: argparse.Namespace) -> int:

@@ -2,8 +2,11 @@
 
 from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
 from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model
+from nnunet_nacl.evaluation._labels import read_labels
 from nnunet_nacl.evaluation._merge import merge_results
-from nnunet_nacl.evaluation._settings import PROTOCOLS, VOXEL_SETS, Settings
+from nnunet_nacl.evaluation._npz import NpzChannels
+from nnunet_nacl.evaluation._segmentation import Region
+from nnunet_nacl.evaluation._settings import PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._storage import Case
 from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped
 from nnunet_nacl.evaluation._table import format_table
@@ -18,11 +21,15 @@ __all__ = [
     "Case",
     "CaseResult",
     "FolderResult",
+    "NpzChannels",
+    "Region",
     "Settings",
     "Skipped",
+    "Voxels",
     "evaluate_case",
     "evaluate_folder",
     "evaluate_model",
     "format_table",
     "merge_results",
+    "read_labels",
 ]

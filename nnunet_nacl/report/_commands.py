@@ -1,0 +1,46 @@
+"""The commands that evaluated a result, from its settings."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.evaluation import FolderResult, Settings
+
+
+def evaluate_command(result: FolderResult) -> str:
+    """The ``nnunet_nacl evaluate`` command that gives this result, or one for each folder of merged ones."""
+    settings = result.settings
+    folders = settings["pred_folder"]
+    if isinstance(folders, list) and (model := _model_options(folders)):
+        return _command(model, settings)
+    references = settings["gt_folder"]
+    predicted = folders if isinstance(folders, list) else [folders]
+    held = references if isinstance(references, list) else [references] * len(predicted)
+    return "\n".join(_command([truth, one], settings) for truth, one in zip(held, predicted, strict=False))
+
+
+def _model_options(folders: list[str]) -> list[str]:
+    """``-d -c -tr -p -f`` if the folders are the validation folders of one model."""
+    validation = [Path(folder) for folder in folders]
+    model = validation[0].parent.parent
+    parts = model.name.split("__")
+    if len(parts) != 3 or any(one.parent.parent != model or one.name != "validation" for one in validation):
+        return []
+    trainer, plans, configuration = parts
+    folds = [one.parent.name.removeprefix("fold_") for one in validation]
+    return ["-d", model.parent.name, "-c", configuration, "-tr", trainer, "-p", plans, "-f", *folds]
+
+
+def _command(what: list[str], settings: dict[str, Any]) -> str:
+    usual = Settings()
+    words = ["nnunet_nacl", "evaluate", *what]
+    if tuple(settings["voxels"]) != usual.voxels:
+        words += ["--voxels", *settings["voxels"]]
+    for option, name in (("--bins", "num_bins"), ("--boundary_mm", "boundary_mm"), ("--protocol", "protocol")):
+        if settings[name] != getattr(usual, name):
+            words += [option, str(settings[name])]
+    if settings["surface"]:
+        words.append("--surface")
+        if settings["tolerance_mm"] != usual.tolerance_mm:
+            words += ["--tolerance_mm", str(settings["tolerance_mm"])]
+    return shlex.join(words)

@@ -1,0 +1,106 @@
+"""A table as Markdown, LaTeX or CSV."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+
+from nnunet_nacl.report._tables import Cell, Table
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "−": "$-$",
+    "–": "--",
+}
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub Markdown table with its title and note; best bold, second underlined."""
+    lines = [_markdown_row(table.columns), _markdown_row(["---"] * len(table.columns))]
+    lines += [
+        _markdown_row([_markdown_text(name), *map(_markdown_cell, cells)], escaped=True) for name, cells in table.rows
+    ]
+    return f"**{_markdown_text(table.title)}**\n\n" + "\n".join(lines) + f"\n\n{_markdown_text(table.note)}\n"
+
+
+def _markdown_row(texts: list[str], *, escaped: bool = False) -> str:
+    return f"| {' | '.join(texts if escaped else map(_markdown_text, texts))} |"
+
+
+def _markdown_text(text: str) -> str:
+    return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _markdown_text(cell.text)
+    text = {"best": f"**{text}**", "second": f"<u>{text}</u>", "": text}[cell.mark]
+    text += f" ({cell.low} to {cell.high})" if cell.low else ""
+    return f"{text}, p {_markdown_text(cell.p)}" if cell.p else text
+
+
+def to_latex(table: Table) -> str:
+    r"""A LaTeX table for ``\usepackage{booktabs}``; best bold, second underlined."""
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex_text(table.title)}. {_latex_text(table.note)}}}",
+        rf"\begin{{tabular}}{{l{'c' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        _latex_row(list(map(_latex_text, table.columns))),
+        r"\midrule",
+        *(_latex_row([_latex_text(name), *map(_latex_cell, cells)]) for name, cells in table.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(texts: list[str]) -> str:
+    return rf"{' & '.join(texts)} \\"
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex_text(cell.text)
+    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}", "": text}[cell.mark]
+    text += rf" {{\scriptsize ({_latex_text(cell.low)} to {_latex_text(cell.high)})}}" if cell.low else ""
+    return rf"{text} {{\scriptsize $p$ {_latex_text(cell.p)}}}" if cell.p else text
+
+
+def to_csv(table: Table) -> str:
+    """CSV with plain numbers; interval ends and p-values have columns of their own. What is not defined is empty."""
+    columns = range(len(table.columns) - 1)
+    extras = [
+        [part for part in ("low", "high", "p") if any(getattr(c[n], part) for _, c in table.rows)] for n in columns
+    ]
+    header = [table.columns[0]]
+    titles = [title.rstrip(" ↑↓") for title in table.columns[1:]]
+    for title, parts in zip(titles, extras, strict=True):
+        header += [title, *(f"{title} {part}" for part in parts)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    for name, cells in table.rows:
+        row = [name]
+        for cell, parts in zip(cells, extras, strict=True):
+            row += [_plain(text) for text in (cell.text, *(getattr(cell, part) for part in parts))]
+        writer.writerow(row)
+    return stream.getvalue()
+
+
+def _plain(text: str) -> str:
+    return "" if text == "–" else text.removesuffix("*").removeprefix("= ").removeprefix("+").replace("−", "-")
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}

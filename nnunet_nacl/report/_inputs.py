@@ -1,0 +1,75 @@
+"""From the summaries that a user names to methods and data sets."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, merge_results
+
+_DATA_SET = re.compile(r"Dataset\d{3}_[^/\\]+")
+
+
+def read_results(
+    summaries: Sequence[str | Path], *, names: Sequence[str] | None = None, datasets: Sequence[str] | None = None
+) -> dict[str, dict[str, FolderResult]]:
+    """Read what ``nnunet_nacl evaluate`` has written; summaries of one method and data set, as folds are, are merged.
+
+    Args:
+        summaries: ``calibration_summary.json`` files, or folders that hold one.
+        names: of the methods, one a summary; by default the trainer's name or that of the summary's folder.
+        datasets: of the data sets, one a summary; by default ``DatasetXXX_NAME`` in the references' path, if it is
+            there.
+
+    Returns:
+        Data set -> method -> result, in the order of the summaries.
+
+    Raises:
+        FileNotFoundError: a summary, or the bin tables beside it, does not exist.
+        ValueError: something else is there, names do not fit, or a method has a case twice.
+    """
+    files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
+    if not files:
+        raise ValueError("expected at least one summary.")
+    for option, given in (("names", names), ("datasets", datasets)):
+        if given is not None and len(given) != len(files):
+            raise ValueError(f"{option}: expected one for each of the {len(files)} summaries; got {len(given)}.")
+    grouped: dict[str, dict[str, list[FolderResult]]] = {}
+    for number, file in enumerate(files):
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} does not exist; nnunet_nacl evaluate writes it.")
+        result = FolderResult.read(file)
+        name = _default_name(file) if names is None else names[number]
+        dataset = _default_data_set(result.settings) if datasets is None else datasets[number]
+        grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
+    return {
+        dataset: {name: _merged(name, results) for name, results in methods.items()}
+        for dataset, methods in grouped.items()
+    }
+
+
+def _merged(name: str, results: list[FolderResult]) -> FolderResult:
+    if len(results) == 1:
+        return results[0]
+    try:
+        return merge_results(results)
+    except ValueError as error:
+        files = ", ".join(str(result.file) for result in results)
+        raise ValueError(
+            f"{files} are all called {name!r}, but are no folds of one method: {error} Give each its own name with "
+            "--names."
+        ) from error
+
+
+def _default_name(file: Path) -> str:
+    """The trainer if a folder is a model's, else the folder, or what ``-o`` called the summary."""
+    path = file.resolve()
+    for folder in path.parents:
+        if folder.name.count("__") == 2:
+            return folder.name.split("__")[0]
+    return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
+
+
+def _default_data_set(settings: dict[str, Any]) -> str:
+    found = _DATA_SET.search(str(settings["gt_folder"]))
+    return found[0] if found else ""

@@ -1,0 +1,173 @@
+"""The page: one self-contained HTML file."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from nnunet_nacl import __version__
+from nnunet_nacl._whole import whole_file
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.report._commands import evaluate_command
+from nnunet_nacl.report._comparison import Comparison, compare_all
+from nnunet_nacl.report._panels import (
+    class_panels,
+    draw_case,
+    radar_panels,
+    rank_panels,
+    reliability_panels,
+    tradeoff_panels,
+)
+from nnunet_nacl.report._ranking import SCHEMES
+from nnunet_nacl.report._slices import chosen_cases
+from nnunet_nacl.report._tables import (
+    cases_table,
+    differences_table,
+    methods_table,
+    ranks_table,
+    scores_table,
+    structures_table,
+)
+from nnunet_nacl.report._verdict import verdict
+from nnunet_nacl.report.figures._compose import Panel, grid_figure
+from nnunet_nacl.report.figures._svg import to_svg
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """A case shown in pictures."""
+
+    name: str
+    role: str
+    picture: Markup | None
+    problems: list[str]
+
+
+def write_report(
+    results: Mapping[str, Mapping[str, FolderResult]],
+    file: str | Path,
+    *,
+    baseline: str | None = None,
+    images: str | Path | None = None,
+    command: str = "",
+) -> None:
+    """Write the page that compares methods, whole or not at all.
+
+    Args:
+        results: data set -> method -> result, as :func:`read_results` gives them.
+        file: the page.
+        baseline: the method that the others are held against; by default each data set's first.
+        images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+        command: the one that asked for this page, to be shown in it.
+
+    Raises:
+        OSError: the page cannot be written.
+        ValueError: nothing to compare, with the reason.
+    """
+    file = Path(file)
+    if file.is_dir():
+        raise IsADirectoryError(f"{file} is a folder; expected the page's path.")
+    if not file.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{file.absolute().parent} is not a folder.")
+    comparisons = compare_all(results, baseline=baseline)
+    page = _Page()
+    sections = [page.section(comparison, images) for comparison in comparisons]
+    together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else None
+    environment = Environment(
+        loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    html = environment.get_template("report.html.j2").render(
+        sections=sections,
+        together=together,
+        command=command,
+        version=__version__,
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        has_surface=any(comparison.has_surface for comparison in comparisons),
+        has_regions=any(comparison.has_regions for comparison in comparisons),
+    )
+    with whole_file(file) as partial:
+        partial.write_text(html, encoding="utf-8")
+
+
+def _same_methods(comparisons: Sequence[Comparison]) -> bool:
+    first = comparisons[0]
+    return all(sorted(one.names) == sorted(first.names) and first.voxels[0] in one.voxels for one in comparisons)
+
+
+class _Page:
+    """Makes the parts of a page; numbers its figures, so that no two share an id."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def picture(self, figure: Figure, description: str) -> Markup:
+        self._number += 1
+        svg = to_svg(figure, description=description, prefix=f"f{self._number}-")
+        return Markup(svg)  # noqa: S704 - Matplotlib and to_svg escape texts
+
+    def pictures(self, panels: Sequence[Panel]) -> list[Markup]:
+        return [self.picture(grid_figure([panel]), panel.description) for panel in panels]
+
+    def section(self, comparison: Comparison, images: str | Path | None) -> dict[str, Any]:
+        """Everything that is shown of a data set."""
+        first = comparison.methods[0].result
+        main = comparison.voxels[0]
+        several = len(comparison.methods) > 1
+        return {
+            "dataset": comparison.dataset,
+            "verdict": verdict(comparison),
+            "notes": comparison.notes,
+            "methods": methods_table(comparison),
+            "differences": differences_table(comparison) if several else None,
+            "scores": [scores_table(comparison, voxels) for voxels in comparison.voxels],
+            "structures": structures_table(comparison, main),
+            "reliability": [self._reliability(comparison, voxels) for voxels in comparison.voxels],
+            "tradeoff": self.pictures(tradeoff_panels(comparison)) if several else [],
+            "radar": self.pictures(radar_panels(comparison, main)) if len(comparison.methods) > 2 else [],
+            "rankings": self.rankings([comparison]) if several else None,
+            "case_views": self._case_views(comparison, images),
+            "cases": cases_table(comparison, main),
+            "main": main,
+            "baseline": comparison.baseline,
+            "num_cases": len(comparison.cases),
+            "settings": {method.name: method.result.settings for method in comparison.methods},
+            "versions": {method.name: method.result.versions for method in comparison.methods},
+            "commands": [evaluate_command(method.result) for method in comparison.methods],
+            "structures_are": "regions" if comparison.has_regions else "classes",
+            "num_bins": first.settings["num_bins"],
+        }
+
+    def _reliability(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
+        classes = self.pictures(class_panels(comparison, voxels))
+        return {
+            "voxels": voxels,
+            "top": self.pictures(reliability_panels(comparison, voxels)),
+            "classes": classes,
+            "left_out": len(comparison.classes) - len(classes),
+        }
+
+    def rankings(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+        """Both rankings, over one or several data sets."""
+        main = comparisons[0].voxels[0]
+        return {
+            "pictures": self.pictures(rank_panels(comparisons, main)),
+            "tables": [ranks_table(comparisons, scheme, main) for scheme in SCHEMES],
+            "datasets": [one.dataset for one in comparisons],
+        }
+
+    def _case_views(self, comparison: Comparison, images: str | Path | None) -> list[CaseView]:
+        views = []
+        for role, name in chosen_cases(comparison, comparison.voxels[0]).items():
+            try:
+                drawn = draw_case(comparison, name, comparison.voxels[0], images=images)
+            except (OSError, ValueError) as error:
+                views.append(CaseView(name, role, None, [str(error)]))
+                continue
+            views.append(CaseView(name, role, self.picture(drawn.figure, drawn.description), drawn.missing))
+        return views

@@ -1,0 +1,125 @@
+"""Which panels the figures of a comparison have, and what they show in words."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._describe import (
+    describe_case,
+    describe_classes,
+    describe_ranking,
+    describe_reliability,
+    describe_tradeoff,
+)
+from nnunet_nacl.report._ranking import SCHEMES, rank_methods
+from nnunet_nacl.report._reliability import class_curve, class_errors, top_label_curves
+from nnunet_nacl.report._slices import read_slice
+from nnunet_nacl.report._tradeoff import tradeoff
+from nnunet_nacl.report.figures._compose import Panel, case_figure
+from nnunet_nacl.report.figures._ranks import rank_heatmap, rank_stability
+from nnunet_nacl.report.figures._reliability import reliability_curves, reliability_diagram
+from nnunet_nacl.report.figures._style import color_of
+from nnunet_nacl.report.figures._tradeoff import radar, tradeoff_scatter
+
+MAX_CLASSES = 12
+_MAX_REGIONS = 6  # of each method, in the reliability diagrams
+
+
+def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
+    """A diagram for each method; with regions, for each of the first few regions."""
+    panels: list[Panel] = []
+    for name in comparison.names:
+        color = color_of(comparison.names, name)
+        curves = top_label_curves(comparison, name, voxels)[:_MAX_REGIONS]
+        panels += [_panel(reliability_diagram, one, describe_reliability(one, voxels), color=color) for one in curves]
+    return panels
+
+
+def class_panels(comparison: Comparison, voxels: str, classes: Sequence[str] | None = None) -> list[Panel]:
+    """The curves of all methods for each class: by default for those that any method is worst calibrated in."""
+    panels = []
+    for one in worst_classes(comparison, voxels) if classes is None else classes:
+        curves = [class_curve(comparison, name, voxels, one) for name in comparison.names]
+        panels.append(_panel(reliability_curves, curves, describe_classes(curves, voxels)))
+    return panels
+
+
+def worst_classes(comparison: Comparison, voxels: str) -> list[str]:
+    """The classes with the largest error of any method, ``MAX_CLASSES`` at most, in the data set's order."""
+    errors = [class_errors(comparison, name, voxels) for name in comparison.names]
+    largest = {one: max((e[one] for e in errors if not math.isnan(e[one])), default=-1.0) for one in comparison.classes}
+    chosen = set(sorted(largest, key=lambda one: largest[one], reverse=True)[:MAX_CLASSES])
+    return [one for one in comparison.classes if one in chosen]
+
+
+def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
+    """Dice against ECE and against CECE, over one or each voxel set."""
+    panels = []
+    for metric in ("ECE", "CECE"):
+        for one in comparison.voxels if voxels is None else [voxels]:
+            data = tradeoff(comparison, metric, voxels=one)
+            panels.append(_panel(tradeoff_scatter, data, describe_tradeoff(data, "Scatter plot")))
+    return panels
+
+
+def radar_panels(comparison: Comparison, voxels: str) -> list[Panel]:
+    """The paper's radar plot."""
+    data = tradeoff(comparison, "ECE", voxels=voxels)
+    return [Panel(partial(radar, data), describe_tradeoff(data, "Radar plot"), polar=True)]
+
+
+def rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Panel]:
+    """A heat map of each ranking, and of how stable it is."""
+    panels = []
+    for scheme in SCHEMES:
+        ranking = rank_methods(comparisons, scheme, voxels=voxels)
+        text = describe_ranking(ranking)
+        panels.append(_panel(rank_heatmap, ranking, text))
+        panels.append(_panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"))
+    return panels
+
+
+@dataclass(frozen=True)
+class DrawnCase:
+    """A case's figure.
+
+    Attributes:
+        figure: image, reference and methods.
+        description: what it shows, in words.
+        missing: what could not be shown, with the reason.
+    """
+
+    figure: Figure
+    description: str
+    missing: list[str]
+
+
+def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None) -> DrawnCase:
+    """Draw the slice of a case as every method sees it, and the case's reliability curves.
+
+    Args:
+        comparison: methods.
+        case: its name.
+        voxels: voxel set of the curves.
+        images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+
+    Raises:
+        OSError: the reference cannot be read.
+        ValueError: the same, or no such case.
+    """
+    data = read_slice(comparison, case, images=images)
+    # With regions, the curve of the first one, which mostly holds the others.
+    curves = {name: top_label_curves(comparison, name, voxels, case=case)[0] for name in comparison.names}
+    errors = {name: curve.error for name, curve in curves.items()}
+    return DrawnCase(case_figure(data, curves), describe_case(data, errors), data.missing)
+
+
+def _panel(draw: Callable[..., Axes], data: Any, description: str, **options: Any) -> Panel:
+    return Panel(partial(draw, data, **options), description)

@@ -1,0 +1,137 @@
+"""Reliability curves: how often the model is right, by how sure it says it is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.metrics import BinCounts, expected_calibration_error
+from nnunet_nacl.report._comparison import Array, Comparison
+from nnunet_nacl.report._metrics import resample_weights
+
+
+@dataclass(frozen=True)
+class Reliability:
+    r"""A reliability curve with M bins.
+
+    Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
+
+    Attributes:
+        name: of the method.
+        what: what the confidence is in.
+        edges: (M + 1,) of the bins.
+        share: (M,) of the voxels in each bin.
+        confidence: (M,) mean confidence in each bin; NaN in an empty one.
+        accuracy: (M,) share of hits in each bin; NaN in an empty one.
+        low: (M,) lower end of the accuracy's 95 % bootstrap interval over cases; NaN for a single case.
+        high: (M,) upper end.
+        error: ECE of the same voxels.
+        num_cases: how many cases are in it.
+    """
+
+    name: str
+    what: str
+    edges: Array
+    share: Array
+    confidence: Array
+    accuracy: Array
+    low: Array
+    high: Array
+    error: float
+    num_cases: int
+
+
+def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
+    """Curves of max_k p_k against argmax being right, over all cases pooled or in one.
+
+    Args:
+        comparison: methods.
+        method: whose.
+        voxels: voxel set.
+        case: name of the case; by default all.
+
+    Returns:
+        One curve; with regions one a region, since each has voxels of its own.
+    """
+    tables = _stacked(comparison, method, voxels, case, "top")
+    what = [f"{name}" for name in comparison.structures] if comparison.has_regions else [""]
+    return [_curve(method, one, _row(tables, number)) for number, one in enumerate(what)]
+
+
+def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
+    """The curve of p_k against y being k, over all cases pooled.
+
+    Args:
+        comparison: methods.
+        method: whose.
+        voxels: voxel set.
+        name: of the class or region.
+
+    Raises:
+        ValueError: no such class.
+    """
+    if name not in comparison.classes:
+        raise ValueError(f"expected a class, one of {', '.join(comparison.classes)}; got {name}.")
+    tables = _stacked(comparison, method, voxels, None, "classwise")
+    return _curve(method, name, _row(tables, comparison.classes.index(name)))
+
+
+def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, float]:
+    """Class or region -> its ECE over all cases pooled; NaN without voxels."""
+    tables = _stacked(comparison, method, voxels, None, "classwise")
+    return dict(zip(comparison.classes, expected_calibration_error(_pooled(tables)).tolist(), strict=True))
+
+
+def overconfidence(tables: BinCounts) -> float:
+    """Mean confidence minus accuracy, over all voxels of the tables; NaN without voxels."""
+    voxels = int(tables.total.sum())
+    return float(tables.confidence.sum() - tables.hits.sum()) / voxels if voxels else float("nan")
+
+
+def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts:
+    """Tables (cases, rows, M)."""
+    if voxels not in comparison.voxels:
+        raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
+    if case is not None and case not in comparison.cases:
+        raise ValueError(f"case: expected one that all methods share; got {case}.")
+    cases = [one for one in comparison[method].result.cases if case in {None, one.name}]
+    return BinCounts.stack([getattr(one.result.calibration[voxels], table) for one in cases])  # type: ignore[index]
+
+
+def _row(tables: BinCounts, row: int) -> BinCounts:
+    return BinCounts(tables.count[:, row], tables.hits[:, row], tables.confidence[:, row], tables.unbinned[:, row])
+
+
+def _pooled(tables: BinCounts) -> BinCounts:
+    return BinCounts(tables.count.sum(0), tables.hits.sum(0), tables.confidence.sum(0), tables.unbinned.sum(0))
+
+
+def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
+    """A curve from tables (cases, M)."""
+    num_cases, num_bins = tables.count.shape
+    pooled = _pooled(tables)
+    low = high = np.full(num_bins, np.nan)
+    if num_cases > 1:
+        weights = resample_weights(num_cases)
+        resampled = _ratio(weights @ tables.hits, weights @ tables.count)
+        filled = ~np.isnan(resampled).all(0)
+        low, high = np.full((2, num_bins), np.nan)
+        low[filled], high[filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
+    return Reliability(
+        name=method,
+        what=what,
+        edges=np.linspace(0, 1, num_bins + 1),
+        share=pooled.count / max(int(pooled.total), 1),
+        confidence=_ratio(pooled.confidence, pooled.count),
+        accuracy=_ratio(pooled.hits, pooled.count),
+        low=low,
+        high=high,
+        error=float(expected_calibration_error(pooled)),
+        num_cases=num_cases,
+    )
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Array:
+    found: Array = np.where(whole > 0, part / np.maximum(whole, 1e-300), np.nan)
+    return found

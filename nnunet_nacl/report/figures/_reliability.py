@@ -1,0 +1,72 @@
+"""Reliability diagrams."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, marker_of
+
+
+def reliability_diagram(data: Reliability, ax: Axes | None = None, *, color: str = "#0072B2") -> Axes:
+    """Accuracy of each confidence bin, with its bootstrap band over cases, and below it the bin's share of the voxels.
+
+    Points are at a bin's mean confidence. On the diagonal a model is right as often as it says; below it is
+    over-confident.
+
+    Args:
+        data: a curve.
+        ax: where to draw; by default a new figure.
+        color: of bars and curve.
+    """
+    ax = axes_or_new(ax)
+    filled = data.share > 0
+    left, widths = data.edges[:-1], np.diff(data.edges)
+    ax.bar(left[filled], data.accuracy[filled], widths[filled], align="edge", color=color, alpha=0.2, label="accuracy")
+    ax.fill_between(
+        data.confidence[filled], data.low[filled], data.high[filled], color=color, alpha=0.35, linewidth=0, label="band"
+    )
+    ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8, label="perfect")
+    ax.plot(data.confidence[filled], data.accuracy[filled], color=color, marker="o", markersize=3.5, label="curve")
+    what = f"\n{data.what}" if data.what else ""
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=f"{data.name}{what}\npooled ECE {_figure(data.error)}")
+    ax.tick_params(labelbottom=False)
+    shares = ax.inset_axes((0, -0.34, 1, 0.26))
+    shares.bar(left, data.share, widths, align="edge", color=color, label="share")
+    shares.set(xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels")
+    return ax
+
+
+def reliability_curves(data: Sequence[Reliability], ax: Axes | None = None) -> Axes:
+    """The curves of several methods in one diagram.
+
+    Args:
+        data: one curve a method, all of one class, or of one case.
+        ax: where to draw; by default a new figure.
+    """
+    ax = axes_or_new(ax)
+    ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
+    names = [curve.name for curve in data]
+    for curve in data:
+        filled = curve.share > 0
+        color = color_of(names, curve.name)
+        ax.fill_between(
+            curve.confidence[filled], curve.low[filled], curve.high[filled], color=color, alpha=0.15, linewidth=0
+        )
+        ax.plot(
+            curve.confidence[filled],
+            curve.accuracy[filled],
+            color=color,
+            marker=marker_of(names, curve.name),
+            markersize=3.5,
+            linewidth=1.2,
+            label=f"{curve.name} ({_figure(curve.error)})",
+        )
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title=data[0].what or None)
+    ax.legend(loc="upper left", fontsize=6.5 if len(data) > 5 else 7.5, title="pooled ECE", title_fontsize=7.5)
+    return ax
+
+
+def _figure(value: float) -> str:
+    return "not defined" if np.isnan(value) else f"{value:.3f}"

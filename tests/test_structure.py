@@ -1,4 +1,4 @@
-"""Imports run one way: losses -> trainers and metrics -> evaluation -> report; only the outer layer sees both chains."""
+"""Imports run one way, losses -> trainers and metrics -> evaluation -> report; only the outer layer sees both."""
 
 import ast
 from pathlib import Path

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.demo._data import DATASET, write_data_set
-from nnunet_nacl.demo._figure import write_figure
 from nnunet_nacl.demo._steps import Steps
 from nnunet_nacl.evaluation import FolderResult, evaluate_folder, format_table
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
 BATCH_SIZE = 8
@@ -19,11 +19,11 @@ BATCH_SIZE = 8
 SCHEDULE = "paperSchedule_3epochs_150iterations"
 METHODS = {"Dice + CE (nnU-Net)": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
 TRUTH = "true posterior"
-FIGURE_NAME = "demo.png"
+REPORT_NAME = "report.html"
 
 
 def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderResult]:
-    """Generate data, train nnU-Net's default loss and NACL, predict, and evaluate both beside the true posterior.
+    """Generate data, train nnU-Net's default loss and NACL, predict, evaluate both beside the true posterior, and report.
 
     All through nnU-Net's own commands, in ``folder``. Run again, it goes on after the last step that was finished.
 
@@ -52,7 +52,7 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
         "nnUNet_compile": "F",  # as would compiling
         "PYTHONUNBUFFERED": "1",
     }
-    steps = Steps(folder, environment, total=2 + 2 * len(METHODS) + 1)
+    steps = Steps(folder, environment, total=2 + 2 * len(METHODS) + 2)
     number = str(int(DATASET[7:10]))
 
     steps.announce(f"Data: nested structures with ambiguous boundaries, in {raw / DATASET}")
@@ -86,8 +86,14 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
         found[method] = evaluate_folder(references, predicted)
         if found[method].skipped:
             raise RuntimeError(f"cases that could not be evaluated: {found[method].skipped}")
-    write_figure(found, raw / DATASET / "imagesTs", 0, folder / FIGURE_NAME)
-    print(f"\n{format_table(found)}\n\n{_explanation(found)}\n\nFigure: {folder / FIGURE_NAME}")
+    print(f"\n{format_table(found)}\n\n{_explanation(found)}")
+    report = folder / REPORT_NAME
+    compared = [str(predictions[method]) for method in METHODS]
+    command = ["nnunet_nacl", "report", *compared, "--names", *METHODS, "-o", str(report)]
+    steps.announce("Report")
+    print(f"      $ {shlex.join(command)}", flush=True)
+    write_report({DATASET: {method: found[method] for method in METHODS}}, report, command=shlex.join(command))
+    print(f"\nOpen it in a browser: {report}")
     return found
 
 

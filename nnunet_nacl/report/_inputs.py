@@ -62,11 +62,12 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
 
 
 def _default_name(file: Path) -> str:
-    """The trainer if a folder is a model's, else the folder, or what ``-o`` called the summary."""
+    """The trainer (less ``nnUNetTrainer``) if a folder is a model's, else the folder, or what ``-o`` said."""
     path = file.resolve()
     for folder in path.parents:
         if folder.name.count("__") == 2:
-            return folder.name.split("__")[0]
+            trainer = folder.name.split("__")[0]
+            return trainer.removeprefix("nnUNetTrainer") or trainer
     return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
 
 

@@ -1,6 +1,7 @@
 """The metrics that methods are compared by: their values, means, and the intervals of those."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -88,12 +89,15 @@ def resampled_means(values: Array, *, resamples: int = NUM_RESAMPLES) -> Array:
     return _mean_of_means(values, resample_weights(len(values), resamples))
 
 
+@lru_cache(maxsize=8)
 def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES) -> Array:
     """(resamples, cases): how often each resample has drawn each case."""
     drawn = np.random.default_rng(0).integers(0, num_cases, (resamples, num_cases))
     offsets = num_cases * np.arange(resamples)[:, None]
     counts = np.bincount((drawn + offsets).ravel(), minlength=resamples * num_cases)
-    return counts.reshape(resamples, num_cases).astype(np.float64)
+    weights = counts.reshape(resamples, num_cases).astype(np.float64)
+    weights.setflags(write=False)
+    return weights
 
 
 def interval(resampled: Array) -> tuple[float, float]:

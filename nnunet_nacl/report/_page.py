@@ -82,6 +82,7 @@ def write_report(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters["setting"] = _setting_text
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
@@ -93,6 +94,18 @@ def write_report(
     )
     with whole_file(file) as partial:
         partial.write_text(html, encoding="utf-8")
+
+
+def _setting_text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_setting_text(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(f"({_setting_text(one)})" if isinstance(one, list | tuple) else str(one) for one in value)
+    return str(value)
 
 
 def _same_methods(comparisons: Sequence[Comparison]) -> bool:

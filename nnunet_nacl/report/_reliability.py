@@ -111,13 +111,13 @@ def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
     """A curve from tables (cases, M)."""
     num_cases, num_bins = tables.count.shape
     pooled = _pooled(tables)
-    low = high = np.full(num_bins, np.nan)
+    ends = np.full((2, num_bins), np.nan)
     if num_cases > 1:
         weights = resample_weights(num_cases)
         resampled = _ratio(weights @ tables.hits, weights @ tables.count)
         filled = ~np.isnan(resampled).all(0)
-        low, high = np.full((2, num_bins), np.nan)
-        low[filled], high[filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
+        if filled.any():
+            ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
     return Reliability(
         name=method,
         what=what,
@@ -125,8 +125,8 @@ def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
         share=pooled.count / max(int(pooled.total), 1),
         confidence=_ratio(pooled.confidence, pooled.count),
         accuracy=_ratio(pooled.hits, pooled.count),
-        low=low,
-        high=high,
+        low=ends[0],
+        high=ends[1],
         error=float(expected_calibration_error(pooled)),
         num_cases=num_cases,
     )

@@ -68,7 +68,9 @@ def test_the_whole_demo(tmp_path: Path) -> None:
         assert f"{foreground[method]:.3f}" in printed
     assert foreground["NACL"] < foreground["default"]
     assert foreground["truth"] < 0.03
-    assert (tmp_path / "demo.png").is_file()
+    page = (tmp_path / "report.html").read_text()
+    assert "NACL is calibrated best: ECE" in page
+    assert page.count("<svg") == 2 * (2 + 4) + 4 + 4 + 3
 
     again = start(tmp_path)
     printed, _ = again.communicate()

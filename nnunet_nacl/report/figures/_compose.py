@@ -57,7 +57,7 @@ def case_figure(data: CaseSlice, curves: Mapping[str, Reliability]) -> Figure:
     columns = 1 + min(len(names), _COLUMNS)
     with figure_style():
         figure = Figure(figsize=(1.75 * columns + 0.6, 5.6 * len(blocks)), layout="constrained")
-        grid = figure.add_gridspec(3 * len(blocks), columns)
+        grid = figure.add_gridspec(3 * len(blocks), columns + 1, width_ratios=[1] * columns + [0.06])
         shown = []
         for block, members in enumerate(blocks):
             top = 3 * block
@@ -74,7 +74,8 @@ def case_figure(data: CaseSlice, curves: Mapping[str, Reliability]) -> Figure:
                 if column > 1:
                     axes.set(ylabel="")
         if shown:
-            figure.colorbar(shown[-1].images[0], ax=shown, shrink=0.6, label="confidence", extend="min", pad=0.01)
+            bar = figure.add_subplot(grid[1, columns])
+            figure.colorbar(shown[-1].images[0], cax=bar, label="confidence", extend="min")
     return figure
 
 

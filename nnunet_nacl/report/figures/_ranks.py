@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from nnunet_nacl.report._ranking import Ranking
-from nnunet_nacl.report.figures._style import axes_or_new
+from nnunet_nacl.report.figures._style import axes_or_new, shortened
 
 _COLORS = "cividis"
 
@@ -70,7 +70,7 @@ def _heat_map(
         )
     ax.invert_yaxis()
     ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35 if max(map(len, columns)) > 3 else 0, ha="right")
-    ax.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    ax.set_yticks(np.arange(len(rows)) + 0.5, [shortened(row) for row in rows])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return ax

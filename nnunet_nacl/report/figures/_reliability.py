@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, marker_of
+from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, marker_of, shortened
 
 
 def reliability_diagram(data: Reliability, ax: Axes | None = None, *, color: str = "#0072B2") -> Axes:
@@ -29,8 +29,8 @@ def reliability_diagram(data: Reliability, ax: Axes | None = None, *, color: str
     )
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8, label="perfect")
     ax.plot(data.confidence[filled], data.accuracy[filled], color=color, marker="o", markersize=3.5, label="curve")
-    what = f"\n{data.what}" if data.what else ""
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=f"{data.name}{what}\npooled ECE {_figure(data.error)}")
+    title = "\n".join([shortened(text, 40) for text in (data.name, data.what) if text])
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=f"{title}\npooled ECE {_figure(data.error)}")
     ax.tick_params(labelbottom=False)
     shares = ax.inset_axes((0, -0.34, 1, 0.26))
     shares.bar(left, data.share, widths, align="edge", color=color, label="share")
@@ -61,9 +61,9 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes | None = None) -> A
             marker=marker_of(names, curve.name),
             markersize=3.5,
             linewidth=1.2,
-            label=f"{curve.name} ({_figure(curve.error)})",
+            label=f"\u200b{shortened(curve.name)} ({_figure(curve.error)})",  # one that starts with _ is left out
         )
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title=data[0].what or None)
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title=shortened(data[0].what, 40))
     ax.legend(loc="upper left", fontsize=6.5 if len(data) > 5 else 7.5, title="pooled ECE", title_fontsize=7.5)
     return ax
 

@@ -37,6 +37,12 @@ def marker_of(names: Sequence[str], name: str) -> str:
     return _MARKERS[list(names).index(name) % len(_MARKERS)]
 
 
+def shortened(name: str, longest: int = 24) -> str:
+    """A name that fits into a figure: of a long one, its beginning and its end."""
+    name = " ".join(name.split())
+    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
+
+
 @contextmanager
 def figure_style() -> Iterator[None]:
     """Within, figures look as ours do. A notebook's own style is left alone outside."""

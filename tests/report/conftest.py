@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_folder
+from nnunet_nacl.report import Comparison, compare
+from tests.report.generated import make_result, write_predictions
+
+
+@pytest.fixture(scope="session")
+def results() -> dict[str, FolderResult]:
+    """Three methods: one too sure, one right, one too unsure."""
+    return {"sharp": make_result(0.4), "right": make_result(1.0), "soft": make_result(1.8)}
+
+
+@pytest.fixture(scope="session")
+def comparison(results: dict[str, FolderResult]) -> Comparison:
+    return compare(results, dataset="Dataset004_Demo")
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Method -> evaluated folder of predictions, with images and references beside them."""
+    folder = tmp_path_factory.mktemp("runs") / "Dataset004_Demo"
+    predictions = write_predictions(folder, {"sharp": 0.4, "right": 1.0, "soft": 1.8})
+    for predicted in predictions.values():
+        evaluate_folder(folder / "labelsTs", predicted, settings=Settings(surface=True))
+    return predictions

@@ -1,0 +1,95 @@
+"""Results and prediction folders made from the demo's cases, whose true posterior is known."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+
+from nnunet_nacl.demo._model import LABELS, draw_case
+from nnunet_nacl.evaluation import Case, FolderResult, Settings, evaluate_case
+from nnunet_nacl.evaluation._cases import CaseFiles
+
+NAMED = tuple(f"case_{number:02d}" for number in range(8))
+
+SURFACE = Settings(surface=True)
+
+
+def tempered(p: np.ndarray, temperature: float, generator: np.random.Generator) -> np.ndarray:
+    """Probabilities (C, ...) of a noisy model that is sharper (below 1) or softer than ``p``."""
+    logits = (np.log(np.maximum(p, 1e-6)) + generator.normal(0, 0.3, p.shape)) / temperature
+    logits -= logits.max(0)
+    return (np.exp(logits) / np.exp(logits).sum(0)).astype(np.float32)
+
+
+def make_result(
+    temperature: float = 1.0,
+    *,
+    cases: Sequence[str] = NAMED,
+    seed: int = 0,
+    labels: dict[str, object] | None = None,
+    settings: Settings = SURFACE,
+    empty: Sequence[str] = (),
+) -> FolderResult:
+    """A result of the demo's cases, without files; those in ``empty`` have no foreground, and none is predicted."""
+    labels = dict(LABELS) if labels is None else labels
+    found = []
+    for name in cases:
+        generator = np.random.default_rng([seed, *name.encode()])
+        case = draw_case(generator)
+        y, p = case.labels[None], case.posterior[:, None]
+        if name in empty:
+            y, p = np.zeros_like(y), np.stack([np.ones_like(p[0]), *np.zeros_like(p[1:])])
+        if any(isinstance(value, list) for value in labels.values()):
+            regions = [tuple(value) for value in labels.values() if isinstance(value, list)]
+            p = np.stack([p[list(region)].sum(0) for region in regions]).clip(0, 1)
+            result = evaluate_case(p, y, y, regions=regions, settings=settings)
+        else:
+            result = evaluate_case(
+                p
+                if name in empty
+                else tempered(p, temperature, np.random.default_rng([int(100 * temperature), *name.encode()])),
+                y,
+                settings=settings,
+            )
+        files = CaseFiles(name, *(Path("/gone") / f"{role}_{name}.nii.gz" for role in ("reference", "predicted", "p")))
+        states = {role: [str(getattr(files, role)), 1, 1] for role in ("reference", "prediction", "probabilities")}
+        found.append(Case(files, result, states))
+    header = {
+        "gt_folder": "labelsTs",
+        "pred_folder": f"predictions/{temperature}",
+        "part": None,
+        "dataset_json": "dataset.json",
+        "plans": None,
+        **asdict(settings),
+        "voxels": list(settings.voxels),
+        "labels": labels,
+        "regions": None,
+        "reader": "SimpleITKIO",
+    }
+    return FolderResult(found, [], header, {"nnunet-nacl": "0"})
+
+
+def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:
+    """imagesTs, labelsTs and a folder of predictions for each method; returns those folders."""
+    for name in ("imagesTs", "labelsTs", *(f"predictions/{method}" for method in temperatures)):
+        (folder / name).mkdir(parents=True)
+    predictions = {method: folder / "predictions" / method for method in temperatures}
+    for predicted in predictions.values():
+        description = {"channel_names": {"0": "synthetic"}, "labels": LABELS, "file_ending": ".nii.gz"}
+        (predicted / "dataset.json").write_text(json.dumps({**description, "numTraining": 1}))
+    for number, name in enumerate(cases):
+        case = draw_case(np.random.default_rng(number))
+        _write(case.image, folder / "imagesTs" / f"{name}_0000.nii.gz")
+        _write(case.labels, folder / "labelsTs" / f"{name}.nii.gz")
+        for method, temperature in temperatures.items():
+            p = tempered(case.posterior, temperature, np.random.default_rng([number, int(100 * temperature)]))
+            _write(p.argmax(0).astype(np.uint8), predictions[method] / f"{name}.nii.gz")
+            np.savez_compressed(predictions[method] / f"{name}.npz", probabilities=p[:, None])
+    return predictions
+
+
+def _write(pixels: np.ndarray, file: Path) -> None:
+    sitk.WriteImage(sitk.GetImageFromArray(pixels), str(file))

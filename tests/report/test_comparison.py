@@ -1,0 +1,185 @@
+"""What methods share, and what is said of the rest."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.demo._model import LABELS
+from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
+from nnunet_nacl.report import compare, rank_methods, verdict
+from nnunet_nacl.report._sharing import class_name
+from nnunet_nacl.report._tables import methods_table, structures_table
+from tests.report.generated import NAMED, make_result
+
+
+def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
+    comparison = compare(results, dataset="demo")
+    assert comparison.notes == []
+    assert comparison.names == ["sharp", "right", "soft"]
+    assert comparison.baseline == "sharp"
+    assert comparison.cases == list(NAMED)
+    assert comparison.voxels == ["foreground", "union"]
+    assert comparison.structures == ["cortex", "medulla", "core"]
+    assert comparison.classes == ["background", "cortex", "medulla", "core"]
+    for name, result in results.items():
+        for metric in ("ECE", "CECE", "NLL"):
+            assert list(comparison[name].calibration["union"][metric]) == result.values("union", metric)
+
+
+def test_shared_cases() -> None:
+    one, other = make_result(0.4, cases=NAMED[:6]), make_result(1.0, cases=NAMED[2:])
+    comparison = compare({"one": one, "other": other})
+    assert comparison.cases == list(NAMED[2:6])
+    assert comparison.notes == [
+        "4 of 8 cases are compared; left out, since not every method has them: case_00, case_01, case_06, case_07."
+    ]
+    expected = [
+        value for case, value in zip(NAMED, one.values("foreground", "ECE"), strict=False) if case in NAMED[2:6]
+    ]
+    np.testing.assert_array_equal(comparison["one"].calibration["foreground"]["ECE"], expected)
+
+
+def test_cases_of_one_name_and_other_references() -> None:
+    one, other = make_result(0.4), make_result(1.0)
+    strange = make_result(1.0, seed=5)
+    mixed = replace(other, cases=[strange.cases[0], *other.cases[1:]])
+    comparison = compare({"one": one, "mixed": mixed})
+    assert comparison.cases == list(NAMED[1:])
+    assert comparison.notes == ["Left out, since the methods' references have different foregrounds: case_00."]
+    with pytest.raises(
+        ValueError, match=r"share no case: their references have different foregrounds in case_00, .* 3 more"
+    ):
+        compare({"one": one, "strange": strange})
+
+
+def test_shared_bins() -> None:
+    one, other = make_result(0.4, settings=Settings(num_bins=15)), make_result(1.0, settings=Settings(num_bins=10))
+    comparison = compare({"one": one, "other": other})
+    assert comparison.notes == [
+        "The methods were evaluated with different numbers of bins (one: 15, other: 10); compared with 5."
+    ]
+    direct = make_result(0.4, settings=Settings(num_bins=5))
+    for metric in ("ECE", "CECE", "MCE", "ACE"):
+        np.testing.assert_allclose(
+            comparison["one"].calibration["foreground"][metric], direct.values("foreground", metric), atol=1e-6
+        )
+    seven = make_result(0.4, settings=Settings(num_bins=7))
+    with pytest.raises(
+        ValueError, match=r"share no bin edges \(one: 15, seven: 7 bins\); evaluate with the same --bins"
+    ):
+        compare({"one": one, "seven": seven})
+
+
+def test_shared_voxel_sets() -> None:
+    one = make_result(0.4, settings=Settings(voxels=("foreground", "image")))
+    other = make_result(1.0, settings=Settings(voxels=("image",)))
+    comparison = compare({"one": one, "other": other})
+    assert comparison.voxels == ["image"]
+    assert "image" in verdict(comparison)[0]
+    union = make_result(1.0, settings=Settings(voxels=("union",)))
+    with pytest.raises(ValueError, match=r"no voxel set \(one: foreground, image; union: union\).*the same --voxels"):
+        compare({"one": one, "union": union})
+
+
+def test_shared_structures() -> None:
+    """Of the same labels, one data set calls the third something else."""
+    one, other = make_result(0.4), make_result(1.0, labels={**{k: v for k, v in LABELS.items() if v < 3}, "cyst": 3})
+    comparison = compare({"one": one, "other": other})
+    assert comparison.structures == ["cortex", "medulla"]
+    assert comparison.classes == ["background", "cortex", "medulla"]
+    assert len(comparison.notes) == 1
+    assert "different structures (one: cortex, medulla, core; other: cortex, medulla, cyst)" in comparison.notes[0]
+    for name, result in (("one", one), ("other", other)):
+        by_class = np.array(
+            [[c["ECE"] for c in case.result.calibration["union"].class_metrics()] for case in result.cases]
+        )
+        np.testing.assert_allclose(comparison[name].calibration["union"]["CECE"], by_class[:, :3].mean(1))
+        np.testing.assert_allclose(comparison[name].segmentation("Dice")[:, 1], result.segmentation(2, "Dice"))
+    nothing = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
+    with pytest.raises(ValueError, match=r"share no structure .one: cortex, medulla, core; nothing: a, b, c."):
+        compare({"one": one, "nothing": nothing})
+
+
+def test_regions() -> None:
+    labels = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
+    one, fewer = make_result(labels=labels), make_result(labels={"background": 0, "inner": [2, 3], "tip": [3]})
+    comparison = compare({"one": one})
+    assert comparison.has_regions
+    assert comparison.classes == comparison.structures == ["organ", "inner"]
+    comparison = compare({"one": one, "fewer": fewer})
+    assert comparison.structures == ["inner"]
+    alone = make_result(labels={"background": 0, "inner": [2, 3]})
+    for metric in ("ECE", "CECE", "NLL", "Brier", "AECE"):
+        np.testing.assert_allclose(
+            comparison["one"].calibration["union"][metric], alone.values("union", metric), atol=1e-12
+        )
+
+
+def test_hd95_needs_surfaces_of_all() -> None:
+    comparison = compare({"one": make_result(0.4), "plain": make_result(1.0, settings=Settings())})
+    assert comparison.notes == ["HD95 is left out: plain was evaluated without --surface."]
+    assert not comparison.has_surface
+    assert methods_table(comparison).columns[1:3] == ["Dice ↑", "ECE foreground ↓"]
+
+
+def test_what_is_not_alike_is_said() -> None:
+    one = make_result(0.4)
+    other = make_result(1.0, settings=Settings(protocol="reference", surface=True))
+    other = replace(other, settings={**other.settings, "part": [0, 2]}, skipped=[Skipped("x", "gone", missing=True)])
+    notes = "\n".join(compare({"one": one, "other": other}).notes)
+    assert "different --protocol (one: standard, other: reference)" in notes
+    assert "other: only part 0 of 2" in notes
+    assert "other: 1 cases could not be evaluated: x." in notes
+
+
+def test_nothing_shared() -> None:
+    one, other = make_result(cases=NAMED[:1]), make_result(cases=NAMED[1:3])
+    with pytest.raises(ValueError, match=r"share no case .one: case_00; other: case_01, case_02."):
+        compare({"one": one, "other": other})
+    with pytest.raises(ValueError, match="baseline: expected one of one; got two"):
+        compare({"one": one}, baseline="two")
+    with pytest.raises(ValueError, match="at least one result"):
+        compare({})
+    nothing = replace(one, cases=[], skipped=[Skipped("a", "no reference", missing=False)])
+    with pytest.raises(ValueError, match=r"nothing has no evaluated case .a: no reference."):
+        compare({"nothing": nothing, "one": one})
+
+
+def test_class_names() -> None:
+    result = make_result(labels={"background": 0, "organ": [1, 2, 3], "tip": [3]})
+    assert [class_name(result, one) for one in result.names] == ["organ", "tip"]
+    assert class_name(result, 7) == "7"
+
+
+def test_cases_without_foreground_are_nan_and_left_out_of_means() -> None:
+    result = make_result(0.4, empty=NAMED[:3])
+    comparison = compare({"one": result, "other": make_result(1.0, empty=NAMED[:3])})
+    errors = comparison["one"].calibration["foreground"]["ECE"]
+    assert np.isnan(errors[:3]).all()
+    table = dict(methods_table(comparison).rows)
+    assert table["one"][2].text == f"{np.nanmean(errors):.3f}"
+    assert rank_methods([comparison], "mean-case-rank").by_metric[:, 2].tolist() == [2, 1]
+
+
+def test_structures_of_a_hundred_classes() -> None:
+    labels = {"background": 0, **{f"class {number}": number for number in range(1, 118)}}
+    results = {name: _many_classes(seed, labels) for name, seed in (("one", 0), ("other", 1))}
+    comparison = compare(results)
+    assert len(comparison.classes) == 118
+    assert len(structures_table(comparison, "union").rows) == 117
+
+
+def _many_classes(seed: int, labels: dict[str, int]) -> FolderResult:
+    from nnunet_nacl.evaluation import evaluate_case
+
+    result = make_result(1.0, cases=NAMED[:2], settings=Settings())
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 118, (1, 24, 24))
+    cases = []
+    for case in result.cases:
+        p = np.random.default_rng(seed).random((118, 1, 24, 24)).astype(np.float32) + 20 * (
+            y == np.arange(118)[:, None, None, None]
+        )
+        cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y)))
+    return replace(result, cases=cases, settings={**result.settings, "labels": labels})

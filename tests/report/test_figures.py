@@ -1,0 +1,150 @@
+"""What is drawn is what was counted."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.report import (
+    Comparison,
+    class_curve,
+    compare,
+    radar,
+    rank_heatmap,
+    rank_methods,
+    rank_stability,
+    reliability_curves,
+    reliability_diagram,
+    top_label_curves,
+    tradeoff,
+    tradeoff_scatter,
+)
+from nnunet_nacl.report._metrics import Metric, mean_over_cases
+from nnunet_nacl.report._panels import worst_classes
+from nnunet_nacl.report._reliability import class_errors, overconfidence
+from nnunet_nacl.report._tables import scores_table
+from tests.report.generated import NAMED, make_result
+
+
+def new_axes(projection: str | None = None) -> object:
+    return Figure().add_subplot(projection=projection)
+
+
+def drawn_error(axes) -> float:
+    """ECE from what is on the axes alone: heights of the bars, positions of the points, heights of the shares."""
+    shares = {round(bar.get_x(), 6): bar.get_height() for bar in axes.child_axes[0].patches}
+    bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
+    curve = next(line for line in axes.lines if line.get_label() == "curve")
+    error = 0.0
+    for (left, accuracy), confidence, height in zip(bars, curve.get_xdata(), curve.get_ydata(), strict=True):
+        assert height == accuracy
+        assert left - 1e-6 <= confidence <= left + 1 / 15 + 1e-6
+        error += shares[round(left, 6)] * abs(accuracy - confidence)
+    return error
+
+
+@pytest.mark.parametrize("voxels", ["foreground", "union"])
+@pytest.mark.parametrize("method", ["sharp", "right", "soft"])
+def test_ece_of_the_drawn_bars_is_the_tables(comparison: Comparison, method: str, voxels: str) -> None:
+    curve = top_label_curves(comparison, method, voxels)[0]
+    error = drawn_error(reliability_diagram(curve, new_axes()))
+    pooled = comparison[method].result.pooled_tables(voxels)
+    assert error == pytest.approx(pooled.metrics()["ECE"], abs=1e-12)
+    row = dict(scores_table(comparison, voxels).rows)[method]
+    assert row[0].text == f"{error:.3f}"
+    assert row[2].text.replace("−", "-") == f"{overconfidence(pooled.top):+.3f}"
+
+
+def test_ece_of_a_cases_bars_is_the_cases(comparison: Comparison) -> None:
+    for number, case in enumerate(NAMED[:3]):
+        curve = top_label_curves(comparison, "soft", "union", case=case)[0]
+        error = drawn_error(reliability_diagram(curve, new_axes()))
+        assert error == pytest.approx(comparison["soft"].calibration["union"]["ECE"][number], abs=1e-12)
+        assert np.isnan(curve.low).all()  # a single case has no band over cases
+
+
+def test_the_reference_protocol_drops_zeros_from_the_bins() -> None:
+    from nnunet_nacl.evaluation import Settings
+
+    comparison = compare({"one": make_result(0.05, settings=Settings(protocol="reference"))})
+    curve = class_curve(comparison, "one", "union", "core")
+    assert curve.error == pytest.approx(np.nansum(curve.share * np.abs(curve.accuracy - curve.confidence)), abs=1e-12)
+
+
+def test_a_class_curve(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    pooled = results["soft"].pooled_tables("union").classwise
+    curve = class_curve(comparison, "soft", "union", "core")
+    np.testing.assert_array_equal(curve.share, pooled.count[3] / pooled.count[3].sum())
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(curve.accuracy, pooled.hits[3] / pooled.count[3])
+        np.testing.assert_allclose(curve.confidence, pooled.confidence[3] / pooled.count[3])
+    assert class_errors(comparison, "soft", "union")["core"] == curve.error
+    with pytest.raises(ValueError, match="expected a class, one of background, cortex, medulla, core; got liver"):
+        class_curve(comparison, "soft", "union", "liver")
+
+
+def test_the_band_is_a_bootstrap_over_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    curve = top_label_curves(comparison, "soft", "union")[0]
+    tables = [case.result.calibration["union"].top for case in results["soft"].cases]
+    hits, count = np.stack([t.hits[0] for t in tables]), np.stack([t.count[0] for t in tables])
+    generator, found = np.random.default_rng(7), []
+    for _ in range(4000):
+        drawn = generator.integers(0, len(tables), len(tables))
+        with np.errstate(invalid="ignore"):
+            found.append(hits[drawn].sum(0) / count[drawn].sum(0))
+    filled = curve.share > 0.01
+    low, high = np.nanpercentile(np.array(found)[:, filled], [2.5, 97.5], axis=0)
+    np.testing.assert_allclose(curve.low[filled], low, atol=0.02)
+    np.testing.assert_allclose(curve.high[filled], high, atol=0.02)
+
+
+def test_curves_of_several_methods(comparison: Comparison) -> None:
+    curves = [class_curve(comparison, name, "union", "core") for name in comparison.names]
+    axes = reliability_curves(curves, new_axes())
+    shown = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert shown == [f"\u200b{curve.name} ({curve.error:.3f})" for curve in curves]
+    assert axes.get_title() == "core"
+
+
+def test_worst_classes(comparison: Comparison) -> None:
+    assert worst_classes(comparison, "union") == comparison.classes
+
+
+def test_tradeoff(comparison: Comparison) -> None:
+    data = tradeoff(comparison, "CECE", voxels="union")
+    assert data.error == [mean_over_cases(Metric("CECE", "union").values(m)) for m in comparison.methods]
+    assert data.dice == [mean_over_cases(Metric("Dice").values(m)) for m in comparison.methods]
+    axes = tradeoff_scatter(data, new_axes())
+    points = [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers]
+    assert points == list(zip(data.error, data.dice, strict=True))
+    axes = radar(data, new_axes("polar"))
+    assert list(axes.lines[0].get_ydata()) == [*data.dice, data.dice[0]]
+    assert list(axes.lines[1].get_ydata()) == [*data.error, data.error[0]]
+    with pytest.raises(ValueError, match="voxels: expected one of foreground, union; got boundary"):
+        tradeoff(comparison, voxels="boundary")
+
+
+def test_heat_maps(comparison: Comparison) -> None:
+    ranking = rank_methods([comparison], "sum-rank")
+    axes = rank_heatmap(ranking, new_axes())
+    order = np.argsort(ranking.overall)
+    assert [text.get_text() for text in axes.get_yticklabels()] == [ranking.methods[one] for one in order]
+    values = np.column_stack([ranking.by_metric, ranking.overall])[order].ravel()
+    assert [float(text.get_text()) for text in axes.texts] == list(values)
+    axes = rank_stability(ranking, new_axes())
+    assert [float(text.get_text()) for text in axes.texts] == list((100 * ranking.stability[order]).round().ravel())
+
+
+def test_new_axes_without_any(comparison: Comparison) -> None:
+    """As in a notebook."""
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    curve = top_label_curves(comparison, "soft", "union")[0]
+    for axes in (
+        reliability_diagram(curve),
+        radar(tradeoff(comparison)),
+        rank_heatmap(rank_methods([comparison], "sum-rank")),
+    ):
+        assert axes.figure in map(plt.figure, plt.get_fignums())
+    plt.close("all")

@@ -1,0 +1,248 @@
+"""The page as a file: complete, self-contained, escaped."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
+from nnunet_nacl.report import read_results, verdict, write_report
+from nnunet_nacl.report._comparison import compare
+from nnunet_nacl.report._tables import methods_table
+from nnunet_nacl.report.figures._style import INK
+from tests.report.generated import NAMED, make_result
+
+QUICK = Settings(voxels=("foreground",))
+VOID = {"meta", "link", "br", "img", "input", "hr"}
+NASTY = "<script>alert(1)</script> \"x\" & 'y' $a_b^c$ \\frac {}"
+
+
+class Page(HTMLParser):
+    """What a browser would find; asserts that tags are balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text = ""
+        self.svg_labels: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value) for name, value in attributes]
+        found = dict(attributes)
+        if "id" in found:
+            self.ids[str(found["id"])] += 1
+        if tag == "svg":
+            assert found["role"] == "img"
+            self.svg_labels.append(str(found["aria-label"]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in {"style", "script"}:
+            self.text += data
+
+
+def page_of(file: Path) -> Page:
+    """Parse a page, and assert what holds for every one."""
+    text = file.read_text()
+    page = Page(text)
+    assert not [one for one in page.ids.items() if one[1] > 1]
+    referred = set(re.findall(r'(?:url\(|href=")#([^)"]+)', text))
+    assert referred <= set(page.ids)
+    for tag, name, value in page.attributes:
+        assert not name.startswith("on"), (tag, name)
+        if name in {"src", "href", "xlink:href"}:
+            assert str(value).startswith(("#", "data:")), (tag, name, value)  # nothing from elsewhere
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+    assert text.count(INK) == 1  # in the style sheet: figures have the color of the text
+    assert page.tags["h1"] == page.tags["main"] == page.tags["script"] == 1
+    assert page.tags["table"] == page.tags["caption"]
+    assert "None" not in page.text
+    assert not re.search(r"\bnan\b", page.text)
+    return page
+
+
+def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -> Page:
+    file = tmp_path / "page.html"
+    write_report({"Dataset004_Demo": results}, file, **options)
+    return page_of(file)
+
+
+def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
+    results = read_results([*runs.values()])
+    file = tmp_path / "report.html"
+    write_report(results, file, command="nnunet_nacl report a b 'c d'")
+    page = page_of(file)
+    comparison = compare(results["Dataset004_Demo"])
+    for paragraph in verdict(comparison):
+        assert paragraph in page.text
+    for _, cells in methods_table(comparison).rows:
+        assert all(cell.text in page.text for cell in cells)
+    assert "nnunet_nacl report a b 'c d'" in page.text
+    assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
+    # 3 methods and 4 classes, 2 voxel sets; 4 trade-offs, radar, 4 heat maps, 3 cases
+    assert page.tags["svg"] == 2 * (3 + 4) + 4 + 1 + 4 + 3 == page.tags["figure"]
+    assert sum("Reliability diagram of soft over the union: pooled ECE 0." in one for one in page.svg_labels) == 1
+    assert sum("Slice 1 of 1 of case" in one for one in page.svg_labels) == 3
+    assert "Not shown" not in page.text
+    assert file.read_text().count("data:image/png;base64,") >= 3 * (2 + 2 * 3)
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+    assert file.stat().st_size < 2e6
+
+
+def test_figures_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    """Coordinates are shortened; what is written in a figure is not."""
+    page = write(tmp_path, results)
+    for name, result in results.items():
+        error = result.pooled_tables("foreground").metrics()["ECE"]
+        assert re.search(rf"{name}\s*pooled ECE {error:.3f}\b", page.text)
+
+
+def test_the_same_page_again(tmp_path: Path) -> None:
+    results, texts = {"alone": make_result(0.4, settings=QUICK)}, []
+    for name in "ab":
+        write_report({"": results}, tmp_path / name)
+        texts.append(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", (tmp_path / name).read_text()))
+    assert texts[0] == texts[1]
+
+
+def test_one_method(tmp_path: Path) -> None:
+    page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
+    assert "the confidences of alone are off by" in page.text
+    assert "Ranks" not in page.text
+    assert page.tags["svg"] == 1 + 4
+
+
+def test_one_case(tmp_path: Path) -> None:
+    page = write(
+        tmp_path,
+        {
+            "one": make_result(0.4, cases=NAMED[:1], settings=QUICK),
+            "other": make_result(1.0, cases=NAMED[:1], settings=QUICK),
+        },
+    )
+    assert "which one case cannot test" in page.text
+    assert f"The only case: {NAMED[0]}" in page.text
+
+
+def test_two_cases(tmp_path: Path) -> None:
+    page = write(
+        tmp_path,
+        {
+            "one": make_result(0.4, cases=NAMED[:2], settings=QUICK),
+            "other": make_result(1.0, cases=NAMED[:2], settings=QUICK),
+        },
+    )
+    assert "Median case" not in page.text
+    assert "Worst calibrated case" in page.text
+
+
+def test_not_a_number_everywhere(tmp_path: Path) -> None:
+    page = write(tmp_path, {name: make_result(1.0, empty=NAMED, settings=QUICK) for name in ("one", "other", "third")})
+    assert "Calibration over the foreground is not defined" in page.text
+    assert "–" in page.text
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    labels = {"background": 0, NASTY: 1, "_hidden": 2, "$x": 3}
+    results = {
+        name: make_result(t, labels=labels, settings=QUICK) for name, t in ((NASTY, 0.4), ("_y", 1.0), ("$", 2.0))
+    }
+    file = tmp_path / "page.html"
+    write_report({NASTY: results}, file, command=NASTY)
+    page = page_of(file)
+    assert "<script>alert" not in file.read_text()
+    assert page.text.count(NASTY) > 20
+    assert any(NASTY in label for label in page.svg_labels)
+    legend = re.search(r"pooled ECE\s(.*?)\n\s*\n", page.text, re.DOTALL)
+    assert legend is not None
+    for name in ("_y", "$"):
+        assert re.search(rf"{re.escape(name)} \(0\.\d\d\d\)", page.text), name  # in the legends
+
+
+def test_regions(tmp_path: Path) -> None:
+    labels = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
+    results = {name: make_result(labels=labels, settings=QUICK) for name in ("one", "other")}
+    page = write(tmp_path, results)
+    assert page.tags["svg"] == (2 * 2 + 2) + 2 + 4
+    assert "With regions, each region has voxels of its own" in page.text
+
+
+def test_118_classes(tmp_path: Path) -> None:
+    labels = {"background": 0, **{f"class {number}": number for number in range(1, 118)}}
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 118, (1, 32, 32))
+    results = {}
+    for name, strength in (("one", 3.0), ("other", 30.0)):
+        result, cases = make_result(cases=NAMED[:3], settings=QUICK), []
+        for case in result.cases:
+            p = generator.random((118, *y.shape)) + strength * (y == np.arange(118)[:, None, None, None])
+            cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y, settings=QUICK)))
+        results[name] = replace(result, cases=cases, settings={**result.settings, "labels": labels})
+    page = write(tmp_path, results)
+    assert "106 more are in the table of structures" in page.text
+    assert "class 117" in page.text
+    assert (tmp_path / "page.html").stat().st_size < 3e6
+
+
+def test_several_data_sets(tmp_path: Path) -> None:
+    results = {name: make_result(t, settings=QUICK) for name, t in (("sharp", 0.4), ("right", 1.0), ("soft", 1.8))}
+    others = {
+        name: make_result(t, seed=4, settings=QUICK) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))
+    }
+    write_report({"A": results, "B": others}, tmp_path / "page.html")
+    page = page_of(tmp_path / "page.html")
+    assert "All data sets" in page.text
+    assert "Ranks over A, B." in page.text
+    write_report({"A": results, "B": {"soft": others["soft"]}}, tmp_path / "page.html")
+    assert "All data sets" not in page_of(tmp_path / "page.html").text
+
+
+def test_notes_are_in_the_page(tmp_path: Path) -> None:
+    one, other = make_result(0.4, cases=NAMED[:5], settings=QUICK), make_result(1.0, settings=QUICK)
+    page = write(tmp_path, {"one": one, "other": other})
+    assert "5 of 8 cases are compared" in page.text
+
+
+def test_nothing_half_written(
+    tmp_path: Path, results: dict[str, FolderResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "page.html"
+    file.write_text("before")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report({"": results}, file)
+    monkeypatch.undo()
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+    assert file.read_text() == "before"
+
+
+def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    with pytest.raises(IsADirectoryError, match="is a folder; expected the page's path"):
+        write_report({"": results}, tmp_path)
+    with pytest.raises(FileNotFoundError, match="missing is not a folder"):
+        write_report({"": results}, tmp_path / "missing" / "page.html")

@@ -1,0 +1,132 @@
+"""Rankings: the paper's own tables, hand-computed cases, and the bootstrap done directly."""
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.report import Comparison, compare, rank_methods
+from nnunet_nacl.report._metrics import Metric, by_case, mean_over_cases
+from nnunet_nacl.report._ranking import case_ranks, mean_rank, ranks
+from tests.report.generated import make_result
+
+METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+
+
+def paper_tables() -> Path:
+    root = Path(__file__).parents[2]
+    given = os.environ.get("NNUNET_NACL_DATA")
+    folder = (Path(given).parent if given else root / ".." / "shared") / "paper" / "tables"
+    if not (folder / "segmentation.csv").is_file():
+        pytest.skip(f"the paper's tables are not in {folder}")
+    return folder
+
+
+def paper_figures(metric: str) -> np.ndarray:
+    """(data sets, methods)"""
+    table = "segmentation.csv" if metric in {"dsc", "hd95_px"} else "calibration.csv"
+    with (paper_tables() / table).open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row.get("region", "Mean") == "Mean"]
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    figures = {(row["dataset"], row["method"]): float(row[metric]) for row in rows}
+    assert len(datasets) == 6
+    return np.array([[figures[dataset, method] for method in METHODS] for dataset in datasets])
+
+
+def ranks_by_hand(figures: list[float], higher_is_better: bool) -> list[float]:
+    """1 + how many are better + half of how many others are equal."""
+    sign = -1 if higher_is_better else 1
+    return [
+        1 + sum(sign * other < sign * one for other in figures) + (sum(other == one for other in figures) - 1) / 2
+        for one in figures
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher_is_better", "nacl"),
+    [("dsc", True, 6), ("hd95_px", False, 9), ("ece", False, 7.5), ("cece", False, 10)],
+)
+def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
+    figures = paper_figures(metric)
+    sums = ranks(figures, higher_is_better).sum(0)
+    by_hand = np.sum([ranks_by_hand(list(row), higher_is_better) for row in figures], axis=0)
+    np.testing.assert_array_equal(sums, by_hand)
+    assert sums[METHODS.index("NACL")] == nacl == sums.min()
+    assert (sums == nacl).sum() == 1
+    assert [METHODS[one] for one in np.argsort(sums, kind="stable")] == [
+        METHODS[one] for one in np.argsort(by_hand, kind="stable")
+    ]
+
+
+def test_ranks_by_hand() -> None:
+    np.testing.assert_array_equal(ranks(np.array([0.9, 0.7, 0.9, 0.8]), True), [1.5, 4, 1.5, 3])
+    np.testing.assert_array_equal(ranks(np.array([[3.0, 1.0], [np.nan, 2.0]]), False), [[2, 1], [2, 1]])
+    np.testing.assert_array_equal(ranks(np.array([np.nan, np.nan, 1.0]), True), [2.5, 2.5, 1])
+
+
+def test_mean_case_rank_by_hand() -> None:
+    errors = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.3], [0.3, np.nan, 0.1], [0.1, 0.1, 0.2]])
+    by_case = case_ranks(errors, False)
+    np.testing.assert_array_equal(by_case[[0, 1, 3]], [[1, 2, 3], [2, 1, 3], [1.5, 1.5, 3]])
+    assert np.isnan(by_case[2]).all()  # one method has no figure there
+    np.testing.assert_allclose(mean_rank(by_case, np.ones((1, 4)))[0], [1.5, 1.5, 3])
+    np.testing.assert_allclose(mean_rank(by_case, np.array([[0, 2.0, 5, 0]]))[0], [2, 1, 3])
+    np.testing.assert_allclose(mean_rank(np.full((2, 3), np.nan), np.ones((1, 2)))[0], [2, 2, 2])
+
+
+def test_a_whole_ranking(comparison: Comparison) -> None:
+    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")]
+    figures = np.array([[mean_over_cases(m.values(method)) for method in comparison.methods] for m in metrics])
+    expected = np.stack([ranks_by_hand(list(row), m.higher_is_better) for row, m in zip(figures, metrics, strict=True)])
+    ranking = rank_methods([comparison], "sum-rank", voxels="union")
+    assert ranking.metrics == ["Dice", "HD95", "ECE union", "CECE union"]
+    np.testing.assert_array_equal(ranking.by_metric, expected.T)
+    np.testing.assert_array_equal(ranking.overall, expected.sum(0))
+    np.testing.assert_array_equal(ranking.places, [1 + (expected.sum(0) < one).sum() for one in expected.sum(0)])
+
+    ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
+    for column, metric in enumerate(metrics):
+        values = np.stack([by_case(metric.values(method)) for method in comparison.methods], axis=1)
+        rows = [ranks_by_hand(list(row), metric.higher_is_better) for row in values]
+        np.testing.assert_allclose(ranking.by_metric[:, column], np.mean(rows, axis=0))
+    np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
+
+
+def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None:
+    generator, first = np.random.default_rng(1), np.zeros(3)
+    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "foreground")]
+    metrics.append(Metric("CECE", "foreground"))
+    values = {(m.title, one.name): m.values(one) for m in metrics for one in comparison.methods}
+    for _ in range(1000):
+        drawn = generator.integers(0, len(comparison.cases), len(comparison.cases))
+        total = np.zeros(3)
+        for metric in metrics:
+            means = [np.nanmean(np.nanmean(values[metric.title, name][drawn], axis=0)) for name in comparison.names]
+            total += ranks_by_hand(means, metric.higher_is_better)
+        first += total == total.min()
+    ranking = rank_methods([comparison], "sum-rank")
+    np.testing.assert_allclose(ranking.stability[:, 0], first / 1000, atol=0.06)
+    assert (ranking.stability.sum(1) > 0.999).all()
+
+
+def test_data_sets_add_up(comparison: Comparison) -> None:
+    other = compare(
+        {name: make_result(t, seed=3) for name, t in {"soft": 1.8, "sharp": 0.4, "right": 1.0}.items()}, dataset="B"
+    )
+    both = rank_methods([comparison, other], "sum-rank")
+    alone = [rank_methods([one], "sum-rank") for one in (comparison, other)]
+    for row, name in enumerate(both.methods):
+        expected = sum(one.by_metric[one.methods.index(name)] for one in alone)
+        np.testing.assert_array_equal(both.by_metric[row], expected)
+    assert both.overall.min() == both.overall[both.methods.index("right")]
+
+
+def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    other = compare({name: results[name] for name in ("sharp", "right")})
+    with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
+        rank_methods([comparison, other], "sum-rank")
+    with pytest.raises(ValueError, match="voxels: expected one of foreground, union; got image"):
+        rank_methods([comparison], "sum-rank", voxels="image")

@@ -1,0 +1,117 @@
+"""A slice of a case from its files."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from nnunet_nacl.evaluation import NpzChannels, evaluate_folder
+from nnunet_nacl.report import Comparison, compare_all, read_results, read_slice
+from nnunet_nacl.report._slices import _channel_slices, _window, chosen_cases
+
+
+def read(runs: dict[str, Path]) -> Comparison:
+    return compare_all(read_results(list(runs.values())))[0]
+
+
+def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
+    data = read_slice(read(runs), "case_03")
+    assert data.missing == []
+    assert (data.number, data.num_slices, data.num_classes) == (0, 1, 4)
+    folder = runs["soft"].parents[1]
+    image = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "imagesTs" / "case_03_0000.nii.gz")))
+    reference = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "labelsTs" / "case_03.nii.gz")))
+    with np.load(runs["soft"] / "case_03.npz") as archive:
+        confidence = archive["probabilities"].max(0)[0]
+    height, width = data.reference.shape
+    found = [
+        (top, left)
+        for top in range(64 - height + 1)
+        for left in range(64 - width + 1)
+        if np.array_equal(data.reference, reference[top : top + height, left : left + width])
+    ]
+    (top, left), *_ = found
+    window = (slice(top, top + height), slice(left, left + width))
+    np.testing.assert_array_equal(data.image, image[window])
+    np.testing.assert_array_equal(data.confidences["soft"], confidence[window])
+    assert (data.reference > 0).sum() == (reference > 0).sum()  # the crop has lost nothing of the structures
+
+
+def test_slices_of_a_stream(tmp_path: Path) -> None:
+    """Several blocks a channel: 80 · 40 · 40 voxels are two."""
+    p = np.random.default_rng(0).random((3, 80, 40, 40)).astype(np.float16)
+    np.savez_compressed(tmp_path / "p.npz", probabilities=p)
+    for number in (0, 39, 40, 41, 79):
+        found = np.stack(list(_channel_slices(NpzChannels(tmp_path / "p.npz"), number)))
+        np.testing.assert_array_equal(found, p[:, number].reshape(3, -1))
+
+
+def test_the_window() -> None:
+    mask = np.zeros((200, 100), bool)
+    assert _window(mask) == (slice(0, 200), slice(0, 100))
+    mask[100:110, 40] = True
+    assert _window(mask) == (slice(81, 129), slice(16, 65))
+
+
+def test_chosen_cases(runs: dict[str, Path]) -> None:
+    comparison = read(runs)
+    errors = np.mean([m.calibration["foreground"]["ECE"] for m in comparison.methods], axis=0)
+    chosen = chosen_cases(comparison, "foreground")
+    assert chosen["best"] == comparison.cases[int(errors.argmin())]
+    assert chosen["worst"] == comparison.cases[int(errors.argmax())]
+    assert chosen["median"] == comparison.cases[int(np.argsort(errors)[3])]
+
+
+def test_what_is_gone_is_named_and_the_rest_is_shown(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "Dataset004_Copy"
+    shutil.copytree(runs["soft"].parents[1], folder)
+    predictions = {name: folder / "predictions" / name for name in ("sharp", "soft")}
+    for predicted in predictions.values():
+        evaluate_folder(folder / "labelsTs", predicted)
+    comparison = read(predictions)
+    (predictions["soft"] / "case_01.npz").write_bytes(b"damaged")
+    shutil.rmtree(folder / "imagesTs")
+    data = read_slice(comparison, "case_01")
+    assert data.image is None
+    assert list(data.confidences) == ["sharp"]
+    assert len(data.missing) == 2
+    assert f"soft: {predictions['soft'] / 'case_01.npz'} cannot be read" in data.missing[0]
+    assert f"no case_01_0000.nii.gz in {folder / 'imagesTs'}; name the folder with --images" in data.missing[1]
+    elsewhere = read_slice(comparison, "case_01", images=runs["soft"].parents[1] / "imagesTs")
+    assert elsewhere.image is not None
+    (folder / "labelsTs" / "case_01.nii.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"case_01\.nii\.gz does not exist"):
+        read_slice(comparison, "case_01")
+
+
+def test_the_slice_with_most_structure_and_regions(tmp_path: Path) -> None:
+    """3D, regions, anisotropic voxels, ignore label."""
+    references, predicted = tmp_path / "labelsTr", tmp_path / "soft"
+    references.mkdir()
+    predicted.mkdir()
+    labels = {"background": 0, "whole": [1, 2], "core": [2], "ignore": 3}
+    description = {
+        "labels": labels,
+        "regions_class_order": [1, 2],
+        "file_ending": ".nii.gz",
+        "channel_names": {"0": "x"},
+    }
+    (predicted / "dataset.json").write_text(json.dumps({**description, "numTraining": 1}))
+    y = np.zeros((6, 60, 50), np.uint8)
+    y[2, 20:30, 20:30] = 1
+    y[4, 20:40, 20:40] = 1
+    y[4, 25:30, 25:30] = 2
+    y[1] = 3
+    p = np.stack([np.isin(y, (1, 2)), y == 2]) * np.float32(0.6) + np.float32(0.1)
+    for file in (references / "a.nii.gz", predicted / "a.nii.gz"):
+        image = sitk.GetImageFromArray(np.where(y == 3, 0, y) if file.parent == predicted else y)
+        image.SetSpacing((1, 2, 5))
+        sitk.WriteImage(image, str(file))
+    np.savez_compressed(predicted / "a.npz", probabilities=p)
+    evaluate_folder(references, predicted)
+    data = read_slice(compare_all(read_results([predicted]))[0], "a")
+    assert (data.number, data.num_slices, data.aspect) == (4, 6, 2)
+    np.testing.assert_allclose(data.confidences["soft"], np.maximum(p, 1 - p)[:, 4].min(0)[6:54, 6:50][:48], atol=1e-6)

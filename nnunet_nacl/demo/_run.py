@@ -23,7 +23,7 @@ REPORT_NAME = "report.html"
 
 
 def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderResult]:
-    """Generate data, train nnU-Net's default loss and NACL, predict, evaluate both beside the true posterior, and report.
+    """Generate data, train nnU-Net's default loss and NACL, predict, evaluate beside the true posterior, and report.
 
     All through nnU-Net's own commands, in ``folder``. Run again, it goes on after the last step that was finished.
 

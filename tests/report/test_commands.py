@@ -1,0 +1,162 @@
+"""The commands report, table and plot on real files."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl import cli
+from nnunet_nacl.evaluation import evaluate_folder
+from nnunet_nacl.report import read_results
+from nnunet_nacl.report._inputs import _default_name
+
+KINDS = ("reliability", "classes", "tradeoff", "radar", "ranks", "case")
+SIGNATURES = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
+
+
+def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> None:
+    """As a user runs it: by the command's name, from elsewhere, with the default output."""
+    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+    command = [program, "report", *map(str, runs.values()), "--baseline", "soft", "--names", "sharp", "a b", "soft"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Wrote report.html\n"
+    assert done.stderr == ""
+    page = (tmp_path / "report.html").read_text()
+    assert "a b is calibrated best" in page
+    assert "for soft, the baseline" in page
+    assert "nnunet_nacl report" in page
+    assert "--names sharp &#39;a b&#39; soft" in page
+    assert "Not shown" not in page  # images, references and predictions are found
+
+
+def test_table(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = list(map(str, runs.values()))
+    assert cli.main(["table", *folders]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("**Methods**\n\n| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ |")
+    for name, expected in (
+        ("differences", "Differences to sharp"),
+        ("structures", "| cortex |"),
+        ("scores", "Further figures over the union"),
+        ("sum-rank", "first in resamples"),
+        ("mean-case-rank", "Mean-case-rank"),
+        ("cases", "| case\\_03 |"),
+    ):
+        assert cli.main(["table", *folders, "--table", name, "--voxels", "union"]) == 0
+        assert expected in capsys.readouterr().out
+    file = tmp_path / "table.tex"
+    assert cli.main(["table", *folders, "--format", "latex", "-o", str(file)]) == 0
+    assert capsys.readouterr().out == f"Wrote {file}\n"
+    assert file.read_text().startswith("\\begin{table}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_plot(runs: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    ending = list(SIGNATURES)[KINDS.index(kind) % 3]
+    file = tmp_path / f"figure.{ending}"
+    assert cli.main(["plot", kind, *map(str, runs.values()), "-o", str(file)]) == 0
+    assert file.read_bytes().startswith(SIGNATURES[ending])
+    assert file.stat().st_size > 5000
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_plot_options(runs: dict[str, Path], tmp_path: Path) -> None:
+    folders = list(map(str, runs.values()))
+    file = tmp_path / "figure.svg"
+    assert cli.main(["plot", "classes", *folders, "-o", str(file), "--classes", "core", "--voxels", "union"]) == 0
+    assert ">core</text>" in file.read_text()
+    assert ">cortex</text>" not in file.read_text()
+    assert cli.main(["plot", "case", *folders, "-o", str(file), "--case", "case_05"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "{missing}"], "{missing} does not exist; nnunet_nacl evaluate writes it."),
+        (["report", "{soft}", "{sharp}", "--names", "a"], "names: expected one for each of the 2 summaries; got 1."),
+        (["report", "{soft}", "--datasets", "a", "b"], "datasets: expected one for each of the 1 summaries; got 2."),
+        (["report", "{soft}", "--baseline", "DiceCE"], "Dataset004_Demo: baseline: expected one of soft; got DiceCE."),
+        (
+            ["report", "{soft}", "{soft}"],
+            "are all called 'soft', but are no folds of one method: the case case_00 is in two",
+        ),
+        (["report", "{soft}", "-o", "{soft}"], "{soft} is a folder; expected the page's path."),
+        (["table", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
+        (["plot", "radar", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
+        (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
+        (["plot", "case", "{soft}", "--case", "x"], "case: expected one that all methods share; got x."),
+        (
+            ["plot", "radar", "{soft}", "-o", "radar.gif"],
+            "radar.gif: expected a name that ends with .svg, .pdf or .png.",
+        ),
+        (
+            ["table", "{soft}", "{sharp}", "--datasets", "A", "B", "--format", "csv"],
+            "format: csv holds one table; got 2 data sets.",
+        ),
+    ],
+)
+def test_errors(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    places = {**{name: str(folder) for name, folder in runs.items()}, "missing": str(tmp_path / "missing.json")}
+    assert cli.main([argument.format(**places) for argument in arguments]) == 1
+    printed = capsys.readouterr().err
+    assert message.format(**places) in printed
+    assert printed.startswith(f"nnunet_nacl {arguments[0]}: error: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_bins_and_lost_bins(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "soft"
+    shutil.copytree(runs["soft"], folder)
+    (folder / "calibration_bins.zip").write_bytes(b"PK")
+    assert cli.main(["report", str(folder), "-o", str(tmp_path / "x.html")]) == 1
+    assert f"{folder / 'calibration_bins.zip'} cannot be read as bin tables" in capsys.readouterr().err
+    (folder / "calibration_bins.zip").unlink()
+    assert cli.main(["report", str(folder), "-o", str(tmp_path / "x.html")]) == 1
+    assert f"{folder / 'calibration_bins.zip'} does not exist." in capsys.readouterr().err
+
+
+def test_nnunets_summary_is_no_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"foreground_mean": {}}))
+    assert cli.main(["report", str(tmp_path / "summary.json")]) == 1
+    assert "summary.bins.zip does not exist" in capsys.readouterr().err
+
+
+def test_default_names() -> None:
+    model = Path("/results/Dataset004_Hippocampus/nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d")
+    assert _default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
+    assert _default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
+    assert _default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
+    assert _default_name(Path("/results/nacl_summary.json")) == "nacl"
+    default = Path("/results/Dataset004/nnUNetTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json")
+    assert _default_name(default) == "nnUNetTrainer"
+
+
+def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Two folders of one name, each with half of the cases; and the data sets' names."""
+    root = runs["soft"].parents[1]
+    halves = []
+    for number in (0, 1):
+        folder = tmp_path / f"fold_{number}" / "soft"
+        folder.mkdir(parents=True)
+        references = tmp_path / "Dataset004_Demo" / f"labels{number}"
+        references.mkdir(parents=True)
+        shutil.copy(runs["soft"] / "dataset.json", folder)
+        for file in sorted((root / "labelsTs").iterdir())[number::2]:
+            shutil.copy(file, references)
+            name = file.name.removesuffix(".nii.gz")
+            for ending in (".nii.gz", ".npz"):
+                shutil.copy(runs["soft"] / f"{name}{ending}", folder)
+        evaluate_folder(references, folder)
+        halves.append(folder)
+    results = read_results([*halves, runs["sharp"]])
+    assert {dataset: list(methods) for dataset, methods in results.items()} == {"Dataset004_Demo": ["soft", "sharp"]}
+    assert len(results["Dataset004_Demo"]["soft"].cases) == 8
+    assert list(read_results([runs["soft"], runs["sharp"]], datasets=["A", "B"])) == ["A", "B"]

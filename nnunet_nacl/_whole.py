@@ -8,6 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def check_file(file: str | Path) -> Path:
+    """Return the path of a file that may be written, before work is done for it.
+
+    Raises:
+        FileNotFoundError: its folder does not exist.
+        IsADirectoryError: it is a folder.
+    """
+    file = Path(file)
+    if file.is_dir():
+        raise IsADirectoryError(f"{file} is a folder; expected the path of a file.")
+    if not file.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{file.absolute().parent} is not a folder.")
+    return file
+
+
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
     """Yield the temporary path to write to; on leaving it replaces ``file``, after an error it is removed."""

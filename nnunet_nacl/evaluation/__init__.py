@@ -8,7 +8,7 @@ from nnunet_nacl.evaluation._npz import NpzChannels
 from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._storage import Case
-from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped
+from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file
 from nnunet_nacl.evaluation._table import format_table
 from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
 
@@ -26,6 +26,7 @@ __all__ = [
     "Settings",
     "Skipped",
     "Voxels",
+    "bins_file",
     "evaluate_case",
     "evaluate_folder",
     "evaluate_model",

@@ -10,13 +10,24 @@ from nnunet_nacl.evaluation import FolderResult, Settings
 def evaluate_command(result: FolderResult) -> str:
     """The ``nnunet_nacl evaluate`` command that gives this result, or one for each folder of merged ones."""
     settings = result.settings
-    folders = settings["pred_folder"]
-    if isinstance(folders, list) and (model := _model_options(folders)):
+    predicted, references, datasets, plans = (
+        _listed(settings[place]) for place in ("pred_folder", "gt_folder", "dataset_json", "plans")
+    )
+    model = _model_options(predicted)
+    if model:
         return _command(model, settings)
-    references = settings["gt_folder"]
-    predicted = folders if isinstance(folders, list) else [folders]
-    held = references if isinstance(references, list) else [references] * len(predicted)
-    return "\n".join(_command([truth, one], settings) for truth, one in zip(held, predicted, strict=False))
+    lines = []
+    for number, folder in enumerate(predicted):
+        words = [references[number % len(references)], folder]
+        for option, files, usual in (("-djfile", datasets, "dataset.json"), ("-pfile", plans, "plans.json")):
+            file = files[number % len(files)]
+            words += [option, file] if file is not None and Path(file) != Path(folder) / usual else []
+        lines.append(_command(words, settings))
+    return "\n".join(lines)
+
+
+def _listed(place: Any) -> list[Any]:
+    return list(place) if isinstance(place, list) else [place]
 
 
 def _model_options(folders: list[str]) -> list[str]:
@@ -43,4 +54,7 @@ def _command(what: list[str], settings: dict[str, Any]) -> str:
         words.append("--surface")
         if settings["tolerance_mm"] != usual.tolerance_mm:
             words += ["--tolerance_mm", str(settings["tolerance_mm"])]
+    if settings["part"] is not None:
+        part, count = settings["part"]
+        words += ["--num_parts", str(count), "--part_id", str(part)]
     return shlex.join(words)

@@ -123,7 +123,7 @@ def compare(results: Mapping[str, FolderResult], *, baseline: str | None = None,
     methods = [Method(name, restrict(result, cases, voxels, structures, num_bins)) for name, result in results.items()]
     if len({"HD95" in _metrics(method) for method in methods}) > 1:
         lacking = [method.name for method in methods if "HD95" not in _metrics(method)]
-        notes.append(f"HD95 is left out: {_listed(lacking)} was evaluated without --surface.")
+        notes.append(f"HD95 is left out: not measured (--surface) for {_listed(lacking)}.")
         methods = [Method(method.name, _without_surface(method.result)) for method in methods]
     shown = [class_name(next(iter(results.values())), structure) for structure in structures]
     return Comparison(dataset, methods, baseline, shown, notes)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 from collections.abc import Callable
 
@@ -35,14 +36,15 @@ def _markdown_row(texts: list[str], *, escaped: bool = False) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    return re.sub(r"([\\|*_<>`\[\]])", r"\\\1", " ".join(text.split()))
+    text = " ".join(text.split()).replace("&", "&amp;")
+    return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", text)
 
 
 def _markdown_cell(cell: Cell) -> str:
     text = _markdown_text(cell.text)
     text = {"best": f"**{text}**", "second": f"<u>{text}</u>", "": text}[cell.mark]
     text += f" ({cell.low} to {cell.high})" if cell.low else ""
-    return f"{text}, p {_markdown_text(cell.p)}" if cell.p else text
+    return f"{text}, p {_markdown_text(cell.p_text)}" if cell.p_text else text
 
 
 def to_latex(table: Table) -> str:
@@ -64,7 +66,8 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_row(texts: list[str]) -> str:
-    return rf"{' & '.join(texts)} \\"
+    guard = "{}" if texts[0][:1] in {"[", "*"} else ""  # or LaTeX takes it for an option of the line before
+    return rf"{guard}{' & '.join(texts)} \\"
 
 
 def _latex_text(text: str) -> str:
@@ -75,32 +78,31 @@ def _latex_cell(cell: Cell) -> str:
     text = _latex_text(cell.text)
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}", "": text}[cell.mark]
     text += rf" {{\scriptsize ({_latex_text(cell.low)} to {_latex_text(cell.high)})}}" if cell.low else ""
-    return rf"{text} {{\scriptsize $p$ {_latex_text(cell.p)}}}" if cell.p else text
+    return rf"{text} {{\scriptsize $p$ {_latex_text(cell.p_text)}}}" if cell.p_text else text
 
 
 def to_csv(table: Table) -> str:
-    """CSV with plain numbers; interval ends and p-values have columns of their own. What is not defined is empty."""
+    """CSV with unrounded numbers; interval ends and p-values have columns of their own. Undefined ones are empty."""
     columns = range(len(table.columns) - 1)
-    extras = [
-        [part for part in ("low", "high", "p") if any(getattr(c[n], part) for _, c in table.rows)] for n in columns
-    ]
+    with_interval = [any(cells[column].low for _, cells in table.rows) for column in columns]
+    with_p = [any(cells[column].p_text for _, cells in table.rows) for column in columns]
     header = [table.columns[0]]
-    titles = [title.rstrip(" ↑↓") for title in table.columns[1:]]
-    for title, parts in zip(titles, extras, strict=True):
-        header += [title, *(f"{title} {part}" for part in parts)]
+    for column in columns:
+        title = table.columns[column + 1].rstrip(" ↑↓")
+        header += [
+            title,
+            *([f"{title} low", f"{title} high"] * with_interval[column]),
+            *([f"{title} p"] * with_p[column]),
+        ]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     for name, cells in table.rows:
-        row = [name]
-        for cell, parts in zip(cells, extras, strict=True):
-            row += [_plain(text) for text in (cell.text, *(getattr(cell, part) for part in parts))]
-        writer.writerow(row)
+        numbers: list[float] = []
+        for column, cell in enumerate(cells):
+            numbers += [cell.value, *(cell.interval * with_interval[column]), *([cell.p] * with_p[column])]
+        writer.writerow([name, *("" if math.isnan(number) else f"{number:.10g}" for number in numbers)])
     return stream.getvalue()
-
-
-def _plain(text: str) -> str:
-    return "" if text == "–" else text.removesuffix("*").removeprefix("= ").removeprefix("+").replace("−", "-")
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}

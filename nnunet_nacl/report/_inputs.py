@@ -5,15 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, merge_results
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, bins_file, merge_results
 
+_SETTINGS = (
+    "gt_folder", "pred_folder", "part", "voxels", "num_bins", "boundary_mm", "surface", "tolerance_mm", "protocol",
+    "labels", "reader",
+)  # fmt: skip
 _DATA_SET = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 
 def read_results(
     summaries: Sequence[str | Path], *, names: Sequence[str] | None = None, datasets: Sequence[str] | None = None
 ) -> dict[str, dict[str, FolderResult]]:
-    """Read what ``nnunet_nacl evaluate`` has written; summaries of one method and data set, as folds are, are merged.
+    """Read what ``nnunet_nacl evaluate`` has written; those of one name and data set, as folds are, are merged.
 
     Args:
         summaries: ``calibration_summary.json`` files, or folders that hold one.
@@ -26,7 +30,8 @@ def read_results(
 
     Raises:
         FileNotFoundError: a summary, or the bin tables beside it, does not exist.
-        ValueError: something else is there, names do not fit, or a method has a case twice.
+        ValueError: something else is there, names do not fit, different methods would have one name, or a method has a
+            case twice.
     """
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     if not files:
@@ -35,17 +40,36 @@ def read_results(
         if given is not None and len(given) != len(files):
             raise ValueError(f"{option}: expected one for each of the {len(files)} summaries; got {len(given)}.")
     grouped: dict[str, dict[str, list[FolderResult]]] = {}
+    models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist; nnunet_nacl evaluate writes it.")
-        result = FolderResult.read(file)
+        result = _read(file)
         name = _default_name(file) if names is None else names[number]
         dataset = _default_data_set(result.settings) if datasets is None else datasets[number]
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
+        models.setdefault((dataset, name), set()).add(_model_folder(file) or file)
+    for (dataset, name), folders in models.items():
+        if names is None and len(folders) > 1:
+            shown = ", ".join(str(result.file) for result in grouped[dataset][name])
+            raise ValueError(
+                f"{shown} would all be called {name!r}; give them names with --names (folds, the same one)."
+            )
     return {
         dataset: {name: _merged(name, results) for name, results in methods.items()}
         for dataset, methods in grouped.items()
     }
+
+
+def _read(file: Path) -> FolderResult:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist; nnunet_nacl evaluate writes it.")
+    bins = bins_file(file)
+    if not bins.is_file():
+        raise FileNotFoundError(f"{file} is no summary of nnunet_nacl evaluate, or {bins} is not beside it any more.")
+    result = FolderResult.read(file)
+    lacking = [setting for setting in _SETTINGS if setting not in result.settings]
+    if lacking:
+        raise ValueError(f"{bins} lacks the setting {lacking[0]!r}: it is of another version; evaluate again.")
+    return result
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
@@ -61,13 +85,17 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         ) from error
 
 
+def _model_folder(file: Path) -> Path | None:
+    """``TRAINER__PLANS__CONFIGURATION``, if a summary lies in one."""
+    return next((folder for folder in file.resolve().parents if folder.name.count("__") == 2), None)
+
+
 def _default_name(file: Path) -> str:
     """The trainer (less ``nnUNetTrainer``) if a folder is a model's, else the folder, or what ``-o`` said."""
-    path = file.resolve()
-    for folder in path.parents:
-        if folder.name.count("__") == 2:
-            trainer = folder.name.split("__")[0]
-            return trainer.removeprefix("nnUNetTrainer") or trainer
+    path, model = file.resolve(), _model_folder(file)
+    if model is not None:
+        trainer = model.name.split("__")[0]
+        return trainer.removeprefix("nnUNetTrainer") or trainer
     return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
 
 

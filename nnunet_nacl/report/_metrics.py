@@ -57,13 +57,28 @@ def main_metrics(comparison: Comparison) -> list[Metric]:
     return [*segmentation_metrics(comparison), *calibration]
 
 
+def undefined_notes(comparison: Comparison) -> list[str]:
+    """A note for each metric that is not defined for all methods in the same cases and structures."""
+    notes = []
+    for metric in main_metrics(comparison):
+        known = {method.name: ~np.isnan(metric.values(method)) for method in comparison.methods}
+        first = next(iter(known.values()))
+        if any(not np.array_equal(first, other) for other in known.values()):
+            counts = ", ".join(f"{name}: {int(one.sum())}" for name, one in known.items())
+            notes.append(
+                f"{metric.title} is not defined everywhere for every method ({counts} of {first.size} figures). Means "
+                "are over each method's own; differences and tests are over what both have."
+            )
+    return notes
+
+
 def mean_over_cases(values: Array) -> float:
     """Mean over structures of their means over cases, NaN ones left out: the figure of the table.
 
     Args:
         values: (cases, structures).
     """
-    return float(_mean_of_means(values, np.ones((1, len(values))))[0])
+    return float(mean_of_means(values, np.ones((1, len(values))))[0])
 
 
 def by_case(values: Array) -> Array:
@@ -73,26 +88,14 @@ def by_case(values: Array) -> Array:
     return np.where(count > 0, np.where(known, values, 0).sum(1) / np.maximum(count, 1), np.nan)
 
 
-def resampled_means(values: Array, *, resamples: int = NUM_RESAMPLES) -> Array:
-    """:func:`mean_over_cases` of bootstrap resamples of the cases.
+@lru_cache(maxsize=8)
+def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Array:
+    """(resamples, cases): how often each bootstrap resample has drawn each case.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
     and method, so that differences between methods are paired.
-
-    Args:
-        values: (cases, structures).
-        resamples: how many.
-
-    Returns:
-        (resamples,)
     """
-    return _mean_of_means(values, resample_weights(len(values), resamples))
-
-
-@lru_cache(maxsize=8)
-def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES) -> Array:
-    """(resamples, cases): how often each resample has drawn each case."""
-    drawn = np.random.default_rng(0).integers(0, num_cases, (resamples, num_cases))
+    drawn = np.random.default_rng(seed).integers(0, num_cases, (resamples, num_cases))
     offsets = num_cases * np.arange(resamples)[:, None]
     counts = np.bincount((drawn + offsets).ravel(), minlength=resamples * num_cases)
     weights = counts.reshape(resamples, num_cases).astype(np.float64)
@@ -113,10 +116,16 @@ def interval_of(values: Array) -> tuple[float, float]:
     """95 % percentile bootstrap interval of :func:`mean_over_cases`; NaN for fewer than two cases with a value."""
     if int((~np.isnan(values).all(1)).sum()) < 2:
         return float("nan"), float("nan")
-    return interval(resampled_means(values))
+    return interval(mean_of_means(values, resample_weights(len(values))))
 
 
-def _mean_of_means(values: Array, weights: Array) -> Array:
+def mean_of_means(values: Array, weights: Array) -> Array:
+    """(resamples,) means over structures of weighted means over cases, NaN ones left out.
+
+    Args:
+        values: (cases, structures).
+        weights: (resamples, cases).
+    """
     known = ~np.isnan(values)
     total = weights @ np.where(known, values, 0)
     count = weights @ known.astype(np.float64)

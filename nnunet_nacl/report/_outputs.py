@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report._comparison import Comparison, compare_all
 from nnunet_nacl.report._formats import FORMATS
@@ -19,7 +19,7 @@ from nnunet_nacl.report._panels import (
 )
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import TABLES, Table, ranks_table
-from nnunet_nacl.report.figures._compose import Panel, grid_figure, write_figure
+from nnunet_nacl.report.figures._compose import Panel, check_figure_file, grid_figure, write_figure
 
 Results = Mapping[str, Mapping[str, FolderResult]]
 
@@ -50,6 +50,8 @@ def write_table(
     for argument, value, known in (("table", name, TABLES), ("format", form, FORMATS)):
         if value not in known:
             raise ValueError(f"{argument}: expected one of {', '.join(known)}; got {value}.")
+    if output is not None:
+        check_file(output)
     comparisons = compare_all(results, baseline=baseline)
     tables: list[Table]
     if name in {"sum-rank", "mean-case-rank"}:
@@ -92,12 +94,13 @@ def plot(
         OSError: the file cannot be written, or a case's files cannot be read.
         ValueError: no such kind, voxel set, class or case, or nothing to compare.
     """
+    file = check_figure_file(file)
     comparisons = compare_all(results, baseline=baseline)
     chosen = [_voxels(comparison, voxels) for comparison in comparisons]
     pairs = list(zip(comparisons, chosen, strict=True))
     panels: list[Panel]
     if kind == "case":
-        write_figure(_case(comparisons, chosen, case, images), Path(file))
+        write_figure(_case(comparisons, chosen, case, images), file)
         return
     if kind == "reliability":
         panels = [panel for pair in pairs for panel in reliability_panels(*pair)]
@@ -111,7 +114,7 @@ def plot(
         panels = rank_panels(comparisons, chosen[0])
     else:
         raise ValueError(f"kind: expected reliability, classes, tradeoff, radar, ranks or case; got {kind}.")
-    write_figure(grid_figure(panels, columns=2 if kind == "ranks" else 3), Path(file))
+    write_figure(grid_figure(panels, columns=2 if kind == "ranks" else 3), file)
 
 
 def _case(

@@ -11,11 +11,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import Comparison, compare_all
+from nnunet_nacl.report._metrics import undefined_notes
 from nnunet_nacl.report._panels import (
+    MAX_REGIONS,
     class_panels,
     draw_case,
     radar_panels,
@@ -23,7 +25,7 @@ from nnunet_nacl.report._panels import (
     reliability_panels,
     tradeoff_panels,
 )
-from nnunet_nacl.report._ranking import SCHEMES
+from nnunet_nacl.report._ranking import SCHEMES, rank_methods
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import (
     cases_table,
@@ -69,11 +71,7 @@ def write_report(
         OSError: the page cannot be written.
         ValueError: nothing to compare, with the reason.
     """
-    file = Path(file)
-    if file.is_dir():
-        raise IsADirectoryError(f"{file} is a folder; expected the page's path.")
-    if not file.absolute().parent.is_dir():
-        raise FileNotFoundError(f"{file.absolute().parent} is not a folder.")
+    file = check_file(file)
     comparisons = compare_all(results, baseline=baseline)
     page = _Page()
     sections = [page.section(comparison, images) for comparison in comparisons]
@@ -91,6 +89,7 @@ def write_report(
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         has_surface=any(comparison.has_surface for comparison in comparisons),
         has_regions=any(comparison.has_regions for comparison in comparisons),
+        voxel_sets={voxels for comparison in comparisons for voxels in comparison.voxels},
     )
     with whole_file(file) as partial:
         partial.write_text(html, encoding="utf-8")
@@ -135,7 +134,7 @@ class _Page:
         return {
             "dataset": comparison.dataset,
             "verdict": verdict(comparison),
-            "notes": comparison.notes,
+            "notes": [*comparison.notes, *undefined_notes(comparison)],
             "methods": methods_table(comparison),
             "differences": differences_table(comparison) if several else None,
             "scores": [scores_table(comparison, voxels) for voxels in comparison.voxels],
@@ -152,8 +151,9 @@ class _Page:
             "settings": {method.name: method.result.settings for method in comparison.methods},
             "versions": {method.name: method.result.versions for method in comparison.methods},
             "commands": [evaluate_command(method.result) for method in comparison.methods],
-            "structures_are": "regions" if comparison.has_regions else "classes",
+            "has_regions": comparison.has_regions,
             "num_bins": first.settings["num_bins"],
+            "ranked_by": rank_methods([comparison], "sum-rank", voxels=main).metrics if several else [],
         }
 
     def _reliability(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
@@ -162,7 +162,8 @@ class _Page:
             "voxels": voxels,
             "top": self.pictures(reliability_panels(comparison, voxels)),
             "classes": classes,
-            "left_out": len(comparison.classes) - len(classes),
+            "num_classes": len(comparison.classes),
+            "regions_left_out": max(len(comparison.classes) - MAX_REGIONS, 0) if comparison.has_regions else 0,
         }
 
     def rankings(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
@@ -179,7 +180,7 @@ class _Page:
         for role, name in chosen_cases(comparison, comparison.voxels[0]).items():
             try:
                 drawn = draw_case(comparison, name, comparison.voxels[0], images=images)
-            except (OSError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever a case's files are, the page is made
                 views.append(CaseView(name, role, None, [str(error)]))
                 continue
             views.append(CaseView(name, role, self.picture(drawn.figure, drawn.description), drawn.missing))

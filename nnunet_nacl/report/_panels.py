@@ -29,7 +29,7 @@ from nnunet_nacl.report.figures._style import color_of
 from nnunet_nacl.report.figures._tradeoff import radar, tradeoff_scatter
 
 MAX_CLASSES = 12
-_MAX_REGIONS = 6  # of each method, in the reliability diagrams
+MAX_REGIONS = 6  # of each method, in the reliability diagrams
 
 
 def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
@@ -37,7 +37,7 @@ def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
     panels: list[Panel] = []
     for name in comparison.names:
         color = color_of(comparison.names, name)
-        curves = top_label_curves(comparison, name, voxels)[:_MAX_REGIONS]
+        curves = top_label_curves(comparison, name, voxels)[:MAX_REGIONS]
         panels += [_panel(reliability_diagram, one, describe_reliability(one, voxels), color=color) for one in curves]
     return panels
 

@@ -10,9 +10,9 @@ from nnunet_nacl.report._comparison import Array, Comparison
 from nnunet_nacl.report._metrics import (
     Metric,
     by_case,
+    mean_of_means,
     mean_over_cases,
     resample_weights,
-    resampled_means,
     segmentation_metrics,
 )
 
@@ -70,7 +70,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
             raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
     metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
     metrics = [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)]
-    sampled = [_ranks(comparison, names, metrics, scheme) for comparison in comparisons]
+    sampled = [_ranks(one, names, metrics, scheme, seed=number) for number, one in enumerate(comparisons)]
     combine = np.sum if scheme == "sum-rank" else np.mean
     by_metric = combine([exact for exact, _ in sampled], axis=0)
     resampled = combine([resamples for _, resamples in sampled], axis=0)
@@ -79,16 +79,18 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
     return Ranking(scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), stability)
 
 
-def _ranks(comparison: Comparison, names: list[str], metrics: list[Metric], scheme: Scheme) -> tuple[Array, Array]:
+def _ranks(
+    comparison: Comparison, names: list[str], metrics: list[Metric], scheme: Scheme, *, seed: int
+) -> tuple[Array, Array]:
     """(M, J) ranks of a data set, and (resamples, M, J) those of its bootstrap resamples."""
     methods = [comparison[name] for name in names]
     exact, resampled = [], []
-    weights = resample_weights(len(comparison.cases), _RESAMPLES)
+    weights = resample_weights(len(comparison.cases), _RESAMPLES, seed)
     for metric in metrics:
         values = [metric.values(method) for method in methods]
         if scheme == "sum-rank":
             exact.append(ranks(np.array([mean_over_cases(one) for one in values]), metric.higher_is_better))
-            means = np.stack([resampled_means(one, resamples=_RESAMPLES) for one in values], axis=1)
+            means = np.stack([mean_of_means(one, weights) for one in values], axis=1)
             resampled.append(ranks(means, metric.higher_is_better))
         else:
             cases = case_ranks(np.stack([by_case(one) for one in values], axis=1), metric.higher_is_better)

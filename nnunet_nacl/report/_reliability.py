@@ -115,7 +115,7 @@ def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
     if num_cases > 1:
         weights = resample_weights(num_cases)
         resampled = _ratio(weights @ tables.hits, weights @ tables.count)
-        filled = ~np.isnan(resampled).all(0)
+        filled = (tables.count > 0).sum(0) > 1  # one case alone tells nothing of others
         if filled.any():
             ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
     return Reliability(

@@ -36,16 +36,27 @@ def shared_structures(results: Mapping[str, FolderResult], notes: list[str]) -> 
             reasons = "; ".join(f"{one.case}: {one.reason}" for one in results[name].skipped[:1])
             raise ValueError(f"{name} has no evaluated case{f' ({reasons})' if reasons else ''}.")
     first, *others = found.values()
+    has_regions = any(isinstance(one, tuple) for one in first)
     shared = [one for one, called in first.items() if all(other.get(one) == called for other in others)]
-    shown = "; ".join(f"{name}: {', '.join(structures.values())}" for name, structures in found.items())
+    shown = "; ".join(f"{name}: {_described(structures)}" for name, structures in found.items())
     if not shared:
         raise ValueError(f"the methods share no structure ({shown}).")
     if any(len(structures) != len(shared) for structures in found.values()):
         notes.append(
-            f"The methods know different structures ({shown}). Dice, HD95 and CECE are over those that all share; ECE "
-            "is over the structures that each method has, and so not quite comparable."
+            f"The methods know different structures ({shown}). Those that all share are compared."
+            if has_regions
+            else f"The methods know different structures ({shown}). Dice and HD95 are over those that all share, "
+            "CECE over their probabilities; which voxels count, ECE and the further figures are each method's own, and "
+            "so not quite comparable."
         )
     return shared
+
+
+def _described(structures: Mapping[int | Region, str]) -> str:
+    labels = {
+        one: f"label {one}" if isinstance(one, int) else f"labels {'+'.join(map(str, one))}" for one in structures
+    }
+    return ", ".join(f"{name} ({labels[one]})" for one, name in structures.items())
 
 
 def coarsest_bins(results: Mapping[str, FolderResult], notes: list[str]) -> int:
@@ -85,25 +96,32 @@ def shared_cases(results: Mapping[str, FolderResult], voxels: Sequence[Voxels], 
     for name, result in results.items():
         if result.skipped:
             notes.append(
-                f"{name}: {len(result.skipped)} cases could not be evaluated: "
+                f"{name}: {len(result.skipped)} case{'' if len(result.skipped) == 1 else 's'} could not be evaluated: "
                 f"{_some([entry.case for entry in result.skipped])}."
             )
-    if "foreground" in voxels and len({str(result.settings["labels"]) for result in results.values()}) == 1:
-        alike = [case for case in shared if _same_reference([cases[case] for cases in by_name.values()])]
-        unlike = [case for case in shared if case not in set(alike)]
-        if not alike:
-            raise ValueError(
-                f"the methods share no case: their references have different foregrounds in {_some(unlike)}."
-            )
-        if unlike:
-            notes.append(f"Left out, since the methods' references have different foregrounds: {_some(unlike)}.")
-        shared = alike
-    return shared
+    alike = [case for case in shared if _same_reference([cases[case] for cases in by_name.values()], results, voxels)]
+    unlike = [case for case in shared if case not in set(alike)]
+    if not alike:
+        raise ValueError(f"the methods share no case: their references differ in {_some(unlike)}.")
+    if unlike:
+        notes.append(f"Left out, since the methods' references differ: {_some(unlike)}.")
+    return alike
 
 
-def _same_reference(cases: Sequence[Case]) -> bool:
-    first, *others = [case.result.calibration["foreground"].top.total for case in cases]
-    return all(np.array_equal(first, other) for other in others)
+def _same_reference(cases: Sequence[Case], results: Mapping[str, FolderResult], voxels: Sequence[Voxels]) -> bool:
+    """Whether each structure has as many voxels in all; True where the tables cannot tell.
+
+    A class's hits are the voxels that have its label, so in a voxel set that holds all of the structure they are its
+    size, whatever was predicted. The reference protocol drops some, and structures must mean the same.
+    """
+    whole = [chosen for chosen in voxels if chosen != "boundary"]
+    dropped = any(result.settings["protocol"] == "reference" for result in results.values())
+    labels = [result.settings["labels"] for result in results.values()]
+    if not whole or dropped or any(one != labels[0] for one in labels):
+        return True
+    first, *others = [case.result.calibration[whole[0]].classwise.hits.sum(-1) for case in cases]
+    kept = slice(None) if isinstance(next(iter(cases[0].result.segmentation)), tuple) else slice(1, None)
+    return all(np.array_equal(first[kept], other[kept]) for other in others)
 
 
 def _some(cases: Sequence[str]) -> str:

@@ -12,19 +12,25 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's difference to the baseline in one metric.
+    """A method's difference to the baseline in one metric, over the cases and structures that have a value in both.
 
     Attributes:
-        mean: method minus baseline, over the cases that have a value in both.
-        interval: its 95 % paired bootstrap interval.
+        figure: the method's mean over those.
+        base: the baseline's.
+        mean: method minus baseline.
+        interval: its 95 % paired bootstrap interval; NaN for fewer than two cases.
         p: of the two-sided Wilcoxon signed-rank test over the cases; NaN for fewer than two cases.
         p_holm: the same after Holm's correction for the number of methods held against the baseline.
+        can_show: whether so many cases could show a significant difference at all.
     """
 
+    figure: float
+    base: float
     mean: float
     interval: tuple[float, float]
     p: float
     p_holm: float
+    can_show: bool
 
     @property
     def is_significant(self) -> bool:
@@ -32,21 +38,32 @@ class Difference:
 
 
 def differences(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
-    """Every other method held against the baseline, over the cases that have a value in both."""
+    """Every other method held against the baseline."""
     base = metric.values(comparison[comparison.baseline])
-    others = [method for method in comparison.methods if method.name != comparison.baseline]
-    pairs = [metric.values(method) - base for method in others]  # NaN where either is
-    p_values = [wilcoxon_signed_rank(by_case(pair)) for pair in pairs]
-    return {
-        method.name: Difference(mean_over_cases(pair), interval_of(pair), p, corrected)
-        for method, pair, p, corrected in zip(others, pairs, p_values, holm(p_values), strict=True)
-    }
+    others = {method.name: metric.values(method) for method in comparison.methods if method.name != comparison.baseline}
+    by_method = {name: by_case(values - base) for name, values in others.items()}  # NaN where either is
+    p_values = [wilcoxon_signed_rank(differences) for differences in by_method.values()]
+    num_tests = int(np.sum(~np.isnan(p_values)))
+    found = {}
+    for (name, values), p, corrected in zip(others.items(), p_values, holm(p_values), strict=True):
+        # The most extreme of the 2^n signs that n differences can have, one way or the other.
+        lowest = max(num_tests, 1) * 2.0 ** (1 - np.count_nonzero(np.nan_to_num(by_method[name])))
+        found[name] = Difference(
+            figure=mean_over_cases(np.where(np.isnan(base), np.nan, values)),
+            base=mean_over_cases(np.where(np.isnan(values), np.nan, base)),
+            mean=mean_over_cases(values - base),
+            interval=interval_of(values - base),
+            p=p,
+            p_holm=corrected,
+            can_show=bool(lowest < LEVEL),
+        )
+    return found
 
 
 def wilcoxon_signed_rank(differences: Array) -> float:
     """P of the two-sided Wilcoxon signed-rank test that paired differences are symmetric about 0.
 
-    Differences of 0 are left out (Wilcoxon's own way); if all are 0, p is 1.
+    Differences of 0 (to 12 digits) are left out (Wilcoxon's own way); if all are 0, p is 1.
 
     Args:
         differences: (cases,); NaN ones are left out.
@@ -59,7 +76,7 @@ def wilcoxon_signed_rank(differences: Array) -> float:
     """
     from scipy.stats import wilcoxon
 
-    known = differences[~np.isnan(differences)]
+    known = differences[~np.isnan(differences)].round(12)  # what is left of equal figures is rounding
     if known.size < 2:
         return float("nan")
     if not known.any():

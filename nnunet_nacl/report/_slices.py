@@ -90,13 +90,17 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
     confidences: dict[str, NDArray[np.floating]] = {}
     for name, found in of_method.items():
         with _noting(missing, name):
-            segmentation = read_labels(_file(found, "prediction"), reader)[0][number]
-            confidences[name] = _confidence(_file(found, "probabilities"), number, comparison.has_regions)
-            segmentations[name] = segmentation
+            file = _file(found, "prediction")
+            segmentations[name] = _slice_of(read_labels(file, reader)[0], number, reference.shape, file)
+        with _noting(missing, name):
+            file = _file(found, "probabilities")
+            channels = NpzChannels(file)
+            _check_shape(channels.shape[1:], reference.shape, file)
+            confidences[name] = _confidence(channels, number, comparison.has_regions)
     image = None
     with _noting(missing, "image"):
         image_file = _image_file(case, reference_file, None if images is None else Path(images))
-        image = reader.read_images([str(image_file)])[0][0, number]
+        image = _slice_of(reader.read_images([str(image_file)])[0][0], number, reference.shape, image_file)
 
     shown = [foreground[number], *(one > 0 for one in segmentations.values())]
     window = _window(np.any(np.stack(shown), axis=0))
@@ -139,9 +143,19 @@ def _labels(settings: dict[str, Any]) -> list[int]:
     return [label for value in values for label in (value if isinstance(value, list) else [value])]
 
 
-def _confidence(file: Path, number: int, has_regions: bool) -> NDArray[np.floating]:
+def _slice_of(array: NDArray[Any], number: int, shape: tuple[int, ...], file: Path) -> NDArray[Any]:
+    _check_shape(array.shape, shape, file)
+    found: NDArray[Any] = array[number]
+    return found
+
+
+def _check_shape(shape: tuple[int, ...], expected: tuple[int, ...], file: Path) -> None:
+    if shape != expected:
+        raise ValueError(f"{file} has the shape {shape}; the reference has {expected}.")
+
+
+def _confidence(channels: NpzChannels, number: int, has_regions: bool) -> NDArray[np.floating]:
     """The slice's confidences; of the array only its channels' slices are held."""
-    channels = NpzChannels(file)
     height_and_width = channels.shape[2:]
     rows = np.stack(list(_channel_slices(channels, number))).astype(np.float32)
     confidence: NDArray[np.floating] = np.maximum(rows, 1 - rows).min(0) if has_regions else rows.max(0)

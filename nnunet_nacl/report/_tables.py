@@ -18,7 +18,7 @@ from nnunet_nacl.report._metrics import (
 )
 from nnunet_nacl.report._ranking import Scheme, rank_methods
 from nnunet_nacl.report._reliability import overconfidence
-from nnunet_nacl.report._significance import differences
+from nnunet_nacl.report._significance import LEVEL, Difference, differences
 
 Mark = Literal["", "best", "second"]
 _SCORES = ("MCE", "ACE", "AECE", "NLL", "Brier")
@@ -26,21 +26,47 @@ _SCORES = ("MCE", "ACE", "AECE", "NLL", "Brier")
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell.
+    """A figure in a table.
 
     Attributes:
-        text: what is shown.
-        low: lower end of the interval, as text; empty without one.
-        high: upper end.
-        p: of a test, as text.
-        mark: whether it is the column's best, or second.
+        value: the figure; NaN if it is not defined.
+        digits: after the decimal point, where it is shown.
+        signed: whether it is shown with its sign, as differences are.
+        interval: its 95 % interval; NaN if there is none.
+        p: of a test, corrected; NaN if there is none.
+        mark: whether it is the best, or second.
     """
 
-    text: str
-    low: str = ""
-    high: str = ""
-    p: str = ""
+    value: float
+    digits: int = 3
+    signed: bool = False
+    interval: tuple[float, float] = (float("nan"), float("nan"))
+    p: float = float("nan")
     mark: Mark = ""
+
+    @property
+    def text(self) -> str:
+        return self._shown(self.value) + ("*" if self.p < LEVEL else "")
+
+    @property
+    def low(self) -> str:
+        """Lower end of the interval; empty without one."""
+        return "" if np.isnan(self.interval[0]) else self._shown(self.interval[0])
+
+    @property
+    def high(self) -> str:
+        """Upper end of the interval; empty without one."""
+        return "" if np.isnan(self.interval[1]) else self._shown(self.interval[1])
+
+    @property
+    def p_text(self) -> str:
+        """``= 0.012`` or ``< 0.001``; empty without a test."""
+        return "" if np.isnan(self.p) else p_value(self.p)
+
+    def _shown(self, value: float) -> str:
+        if np.isnan(value):
+            return "–"
+        return f"{value:{'+' if self.signed else ''}.{self.digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -66,7 +92,7 @@ def methods_table(comparison: Comparison) -> Table:
     columns = [_column_of(metric, comparison.methods) for metric in metrics]
     titles = [f"{metric.title}{f' ({metric.unit})' if metric.unit else ''} {_arrow(metric)}" for metric in metrics]
     return Table(
-        "Methods",
+        _titled("Methods", comparison),
         f"Mean over {_cases(comparison)}, with 95 % bootstrap intervals. Best in bold, second underlined.",
         ["method", *titles],
         [(name, [column[row] for column in columns]) for row, name in enumerate(comparison.names)],
@@ -74,29 +100,34 @@ def methods_table(comparison: Comparison) -> Table:
 
 
 def differences_table(comparison: Comparison) -> Table:
-    """Every method minus the baseline: mean, interval and Holm-corrected p."""
+    """Every method minus the baseline: mean, interval and Holm-corrected p.
+
+    Raises:
+        ValueError: there is only one method.
+    """
+    if len(comparison.methods) < 2:
+        raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
     metrics = main_metrics(comparison)
-    found = {metric.title: differences(comparison, metric) for metric in metrics}
-    rows = []
-    for name in comparison.names:
-        if name == comparison.baseline:
-            continue
-        cells = []
-        for metric in metrics:
-            one = found[metric.title][name]
-            star = "*" if one.is_significant else ""
-            low, high = _ends(one.interval, metric.format_difference)
-            cells.append(Cell(f"{metric.format_difference(one.mean)}{star}", low, high, p_value(one.p_holm)))
-        rows.append((name, cells))
-    titles = [f"{metric.title} {_arrow(metric)}" for metric in metrics]
+    found = [differences(comparison, metric) for metric in metrics]
+    others = [name for name in comparison.names if name != comparison.baseline]
+    rows = [
+        (name, [_difference_cell(one[name], metric) for one, metric in zip(found, metrics, strict=True)])
+        for name in others
+    ]
+    few = not all(one.can_show or one.mean == 0 for by_method in found for one in by_method.values())
     return Table(
-        f"Differences to {comparison.baseline}",
+        _titled(f"Differences to {comparison.baseline}", comparison),
         f"Method minus {comparison.baseline}, case by case: mean and 95 % bootstrap interval. p: two-sided Wilcoxon "
         f"signed-rank test over {_cases(comparison)}, Holm-corrected for {len(rows)} comparison"
-        f"{'' if len(rows) == 1 else 's'} per metric; * below 0.05.",
-        ["method", *titles],
+        f"{'' if len(rows) == 1 else 's'} per metric; * below 0.05."
+        f"{' So few cases cannot show every difference, however large.' if few else ''}",
+        ["method", *(f"{metric.title} {_arrow(metric)}" for metric in metrics)],
         rows,
     )
+
+
+def _difference_cell(found: Difference, metric: Metric) -> Cell:
+    return Cell(found.mean, metric.digits, signed=True, interval=found.interval, p=found.p_holm)
 
 
 def structures_table(comparison: Comparison, voxels: str) -> Table:
@@ -112,7 +143,7 @@ def structures_table(comparison: Comparison, voxels: str) -> Table:
     columns += [f"class ECE {voxels} {name} {_arrow(metric)}" for name in comparison.names]
     cells += _marked_across(metric, [[one[:, row] for one in errors] for row in range(len(comparison.structures))])
     return Table(
-        "Structures",
+        _titled("Structures", comparison),
         f"Means over {_cases(comparison)}. Class ECE: of the structure's own probability, over the voxel set {voxels}.",
         ["structure", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.structures)],
@@ -126,13 +157,12 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
         pooled = method.result.pooled_tables(voxels)  # type: ignore[arg-type]
         assert pooled is not None
         found = pooled.metrics()
-        cells = [Cell(_number(found[metric])) for metric in ("ECE", "CECE")]
-        cells.append(Cell(Metric("ECE").format_difference(overconfidence(pooled.top))))
         means = method.calibration[voxels]
-        cells += [Cell(_number(mean_over_cases(means[metric][:, None]))) for metric in _SCORES]
+        cells = [Cell(found["ECE"]), Cell(found["CECE"]), Cell(overconfidence(pooled.top), signed=True)]
+        cells += [Cell(mean_over_cases(means[metric][:, None])) for metric in _SCORES]
         rows.append((method.name, cells))
     return Table(
-        f"Further figures over the {voxels}",
+        _titled(f"Further figures over the {voxels}", comparison),
         "Pooled ECE and CECE: from the voxels of all cases together, as the reliability diagrams; over-confidence: of "
         "the same voxels, mean confidence minus accuracy. The others are means over cases. Nearer to 0 is better.",
         ["method", "pooled ECE", "pooled CECE", "over-confidence", *_SCORES],
@@ -147,14 +177,13 @@ def ranks_table(comparisons: Sequence[Comparison], scheme: Scheme, voxels: str) 
     note = "ranks by the mean of each metric, added up" if scheme == "sum-rank" else "ranks in each case, averaged"
     rows = []
     for row, name in enumerate(ranking.methods):
-        cells = [Cell(f"{value:.{digits}f}") for value in (*ranking.by_metric[row], ranking.overall[row])]
-        rows.append(
-            (name, [*cells, Cell(f"{ranking.places[row]:.0f}"), Cell(f"{100 * ranking.stability[row, 0]:.0f} %")])
-        )
+        cells = [Cell(value, digits) for value in (*ranking.by_metric[row], ranking.overall[row])]
+        cells += [Cell(ranking.places[row], 0), Cell(100 * ranking.stability[row, 0], 0)]
+        rows.append((name, cells))
     return Table(
-        scheme.capitalize(),
+        _titled(scheme.capitalize(), *comparisons),
         f"Low is good: {note}. First in resamples: how often it has the first place when the cases are drawn anew.",
-        ["method", *ranking.metrics, "overall", "place", "first in resamples"],
+        ["method", *ranking.metrics, "overall", "place", "first in resamples (%)"],
         rows,
     )
 
@@ -165,10 +194,10 @@ def cases_table(comparison: Comparison, voxels: str) -> Table:
     columns, cells = [], []
     for method in comparison.methods:
         columns += [f"Dice {method.name}", f"ECE {method.name}"]
-        cells += [[Cell(dice.format(value)) for value in by_case(dice.values(method))]]
-        cells += [[Cell(ece.format(value)) for value in ece.values(method)[:, 0]]]
+        cells += [[Cell(value) for value in by_case(dice.values(method))]]
+        cells += [[Cell(value) for value in ece.values(method)[:, 0]]]
     return Table(
-        "Cases",
+        _titled("Cases", comparison),
         f"Dice: mean over the structures. ECE over the voxel set {voxels}.",
         ["case", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.cases)],
@@ -199,11 +228,11 @@ def _column(metric: Metric, values: Sequence[Array], intervals: Sequence[tuple[f
     marks: dict[float, Mark] = {}
     if len(figures) > 1:
         marks = dict(zip(order, ("best", "second"), strict=False))
-    cells = []
-    for number, figure in enumerate(figures):
-        low, high = (float("nan"), float("nan")) if intervals is None else intervals[number]
-        cells.append(Cell(metric.format(figure), *_ends((low, high), metric.format), mark=marks.get(figure, "")))
-    return cells
+    ends = [(float("nan"), float("nan"))] * len(values) if intervals is None else intervals
+    return [
+        Cell(figure, metric.digits, interval=one, mark=marks.get(figure, ""))
+        for figure, one in zip(figures, ends, strict=True)
+    ]
 
 
 def _marked_across(metric: Metric, rows: Sequence[Sequence[Array]]) -> list[list[Cell]]:
@@ -230,16 +259,11 @@ def _cases(comparison: Comparison) -> str:
     return "1 case" if count == 1 else f"{count} cases"
 
 
-def _ends(interval: tuple[float, float], write: Callable[[float], str]) -> tuple[str, str]:
-    return ("", "") if np.isnan(interval[0]) else (write(interval[0]), write(interval[1]))
+def _titled(title: str, *comparisons: Comparison) -> str:
+    names = ", ".join(one.dataset for one in comparisons if one.dataset)
+    return f"{title}: {names}" if names else title
 
 
 def p_value(p: float) -> str:
-    """As it is printed: ``= 0.012`` or ``< 0.001``; empty if there was no test."""
-    if np.isnan(p):
-        return ""
+    """``= 0.012`` or ``< 0.001``."""
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
-
-
-def _number(value: float) -> str:
-    return "–" if np.isnan(value) else f"{value:.3f}"

@@ -37,9 +37,11 @@ def test_table(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixt
     folders = list(map(str, runs.values()))
     assert cli.main(["table", *folders]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("**Methods**\n\n| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ |")
+    assert printed.startswith(
+        "**Methods: Dataset004\\_Demo**\n\n| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ |"
+    )
     for name, expected in (
-        ("differences", "Differences to sharp"),
+        ("differences", "Differences to sharp: "),
         ("structures", "| cortex |"),
         ("scores", "Further figures over the union"),
         ("sum-rank", "first in resamples"),
@@ -84,7 +86,7 @@ def test_plot_options(runs: dict[str, Path], tmp_path: Path) -> None:
             ["report", "{soft}", "{soft}"],
             "are all called 'soft', but are no folds of one method: the case case_00 is in two",
         ),
-        (["report", "{soft}", "-o", "{soft}"], "{soft} is a folder; expected the page's path."),
+        (["report", "{soft}", "-o", "{soft}"], "{soft} is a folder; expected the path of a file."),
         (["table", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
         (["plot", "radar", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
         (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
@@ -120,13 +122,13 @@ def test_damaged_bins_and_lost_bins(runs: dict[str, Path], tmp_path: Path, capsy
     assert f"{folder / 'calibration_bins.zip'} cannot be read as bin tables" in capsys.readouterr().err
     (folder / "calibration_bins.zip").unlink()
     assert cli.main(["report", str(folder), "-o", str(tmp_path / "x.html")]) == 1
-    assert f"{folder / 'calibration_bins.zip'} does not exist." in capsys.readouterr().err
+    assert f"or {folder / 'calibration_bins.zip'} is not beside it any more." in capsys.readouterr().err
 
 
 def test_nnunets_summary_is_no_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "summary.json").write_text(json.dumps({"foreground_mean": {}}))
     assert cli.main(["report", str(tmp_path / "summary.json")]) == 1
-    assert "summary.bins.zip does not exist" in capsys.readouterr().err
+    assert "summary.json is no summary of nnunet_nacl evaluate" in capsys.readouterr().err
 
 
 def test_default_names() -> None:
@@ -156,7 +158,9 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
                 shutil.copy(runs["soft"] / f"{name}{ending}", folder)
         evaluate_folder(references, folder)
         halves.append(folder)
-    results = read_results([*halves, runs["sharp"]])
+    with pytest.raises(ValueError, match=r"would all be called 'soft'; give them names with --names"):
+        read_results([*halves, runs["sharp"]])
+    results = read_results([*halves, runs["sharp"]], names=["soft", "soft", "sharp"])
     assert {dataset: list(methods) for dataset, methods in results.items()} == {"Dataset004_Demo": ["soft", "sharp"]}
     assert len(results["Dataset004_Demo"]["soft"].cases) == 8
     assert list(read_results([runs["soft"], runs["sharp"]], datasets=["A", "B"])) == ["A", "B"]

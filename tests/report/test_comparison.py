@@ -7,9 +7,11 @@ import pytest
 
 from nnunet_nacl.demo._model import LABELS
 from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
-from nnunet_nacl.report import compare, rank_methods, verdict
+from nnunet_nacl.report import compare, differences, rank_methods, verdict
+from nnunet_nacl.report._metrics import Metric, mean_over_cases, undefined_notes
 from nnunet_nacl.report._sharing import class_name
 from nnunet_nacl.report._tables import methods_table, structures_table
+from nnunet_nacl.report._verdict import _cost
 from tests.report.generated import NAMED, make_result
 
 
@@ -46,10 +48,8 @@ def test_cases_of_one_name_and_other_references() -> None:
     mixed = replace(other, cases=[strange.cases[0], *other.cases[1:]])
     comparison = compare({"one": one, "mixed": mixed})
     assert comparison.cases == list(NAMED[1:])
-    assert comparison.notes == ["Left out, since the methods' references have different foregrounds: case_00."]
-    with pytest.raises(
-        ValueError, match=r"share no case: their references have different foregrounds in case_00, .* 3 more"
-    ):
+    assert comparison.notes == ["Left out, since the methods' references differ: case_00."]
+    with pytest.raises(ValueError, match=r"share no case: their references differ in case_00, .* 3 more"):
         compare({"one": one, "strange": strange})
 
 
@@ -89,7 +89,10 @@ def test_shared_structures() -> None:
     assert comparison.structures == ["cortex", "medulla"]
     assert comparison.classes == ["background", "cortex", "medulla"]
     assert len(comparison.notes) == 1
-    assert "different structures (one: cortex, medulla, core; other: cortex, medulla, cyst)" in comparison.notes[0]
+    assert (
+        "different structures (one: cortex (label 1), medulla (label 2), core (label 3); other: cortex (label 1), "
+        in comparison.notes[0]
+    )
     for name, result in (("one", one), ("other", other)):
         by_class = np.array(
             [[c["ECE"] for c in case.result.calibration["union"].class_metrics()] for case in result.cases]
@@ -97,7 +100,7 @@ def test_shared_structures() -> None:
         np.testing.assert_allclose(comparison[name].calibration["union"]["CECE"], by_class[:, :3].mean(1))
         np.testing.assert_allclose(comparison[name].segmentation("Dice")[:, 1], result.segmentation(2, "Dice"))
     nothing = make_result(1.0, labels={"background": 0, "a": 1, "b": 2, "c": 3})
-    with pytest.raises(ValueError, match=r"share no structure .one: cortex, medulla, core; nothing: a, b, c."):
+    with pytest.raises(ValueError, match=r"share no structure .one: cortex .label 1., .*; nothing: a .label 1., b "):
         compare({"one": one, "nothing": nothing})
 
 
@@ -118,7 +121,7 @@ def test_regions() -> None:
 
 def test_hd95_needs_surfaces_of_all() -> None:
     comparison = compare({"one": make_result(0.4), "plain": make_result(1.0, settings=Settings())})
-    assert comparison.notes == ["HD95 is left out: plain was evaluated without --surface."]
+    assert comparison.notes == ["HD95 is left out: not measured (--surface) for plain."]
     assert not comparison.has_surface
     assert methods_table(comparison).columns[1:3] == ["Dice ↑", "ECE foreground ↓"]
 
@@ -130,7 +133,7 @@ def test_what_is_not_alike_is_said() -> None:
     notes = "\n".join(compare({"one": one, "other": other}).notes)
     assert "different --protocol (one: standard, other: reference)" in notes
     assert "other: only part 0 of 2" in notes
-    assert "other: 1 cases could not be evaluated: x." in notes
+    assert "other: 1 case could not be evaluated: x." in notes
 
 
 def test_nothing_shared() -> None:
@@ -183,3 +186,34 @@ def _many_classes(seed: int, labels: dict[str, int]) -> FolderResult:
         )
         cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y)))
     return replace(result, cases=cases, settings={**result.settings, "labels": labels})
+
+
+def test_figures_that_not_every_method_has() -> None:
+    """A structure in no reference: one method finds it all the same (Dice 0), the other does not (not defined)."""
+    careful, eager = make_result(1.0, settings=Settings()), make_result(1.0, settings=Settings())
+    cases = {"careful": [], "eager": []}
+    for number, case in enumerate(careful.cases):
+        for name, value in (("careful", float("nan")), ("eager", 0.0)):
+            found = {key: dict(values) for key, values in case.result.segmentation.items()}
+            if number < 3:
+                found[3] = {**found[3], "Dice": value}
+            cases[name].append(replace(case, result=replace(case.result, segmentation=found)))
+    results = {"careful": replace(careful, cases=cases["careful"]), "eager": replace(eager, cases=cases["eager"])}
+    comparison = compare(results)
+    (note,) = undefined_notes(comparison)
+    assert note.startswith("Dice is not defined everywhere for every method (careful: 21, eager: 24 of 24 figures).")
+    dice = differences(comparison, Metric("Dice", higher_is_better=True))["eager"]
+    assert dice.mean == 0
+    assert dice.figure == dice.base == mean_over_cases(comparison["careful"].segmentation("Dice"))
+    text = _cost(comparison, "eager")
+    assert f"{dice.figure:.3f} against {dice.base:.3f} over the cases and structures that have both, +0.000" in text
+    assert undefined_notes(compare({"one": careful, "other": eager})) == []
+
+
+def test_other_references_are_found_without_the_foreground() -> None:
+    settings = Settings(voxels=("union",))
+    reordered = dict(reversed(LABELS.items()))
+    one, strange = make_result(0.4, settings=settings), make_result(1.0, settings=settings, seed=5, labels=reordered)
+    with pytest.raises(ValueError, match="their references differ"):
+        compare({"one": one, "strange": strange})
+    assert compare({"one": one, "same": make_result(1.0, settings=settings, labels=reordered)}).notes == []

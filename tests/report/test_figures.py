@@ -1,5 +1,7 @@
 """What is drawn is what was counted."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -23,6 +25,8 @@ from nnunet_nacl.report._metrics import Metric, mean_over_cases
 from nnunet_nacl.report._panels import worst_classes
 from nnunet_nacl.report._reliability import class_errors, overconfidence
 from nnunet_nacl.report._tables import scores_table
+from nnunet_nacl.report.figures._style import fitted
+from nnunet_nacl.report.figures._svg import to_svg
 from tests.report.generated import NAMED, make_result
 
 
@@ -148,3 +152,30 @@ def test_new_axes_without_any(comparison: Comparison) -> None:
     ):
         assert axes.figure in map(plt.figure, plt.get_fignums())
     plt.close("all")
+
+
+def test_a_bin_of_one_case_has_no_band() -> None:
+    comparison = compare({"one": make_result(0.4), "other": make_result(0.4)})
+    tables = [case.result.calibration["foreground"].top.count[0] for case in comparison["one"].result.cases]
+    curve = top_label_curves(comparison, "one", "foreground")[0]
+    np.testing.assert_array_equal(np.isnan(curve.low), (np.stack(tables) > 0).sum(0) < 2)
+
+
+def test_long_names_are_told_apart() -> None:
+    names = [f"NACL_weight0p{weight}_gaussian_sigma2_l2_paperSchedule_100epochs" for weight in (1, 2, 3)]
+    shown = {fitted(name) for name in names}
+    assert len(shown) == 3
+    assert all(len(line) <= 24 for one in shown for line in one.split("\n"))
+    assert [one.replace("\n", "") for one in map(fitted, names)] == names
+    assert fitted("NACL") == "NACL"
+    assert len(fitted("x" * 500).replace("\n", "")) == 72
+
+
+def test_texts_in_a_page_stay_as_they_are() -> None:
+    text = 'font: 12px "a" #1b1c1d url(#b) id="x" 0.12345 <i>'
+    axes = new_axes()
+    axes.set_title(text)
+    svg = to_svg(axes.figure, description="d", prefix="p-")
+    root = ElementTree.fromstring(svg)
+    assert text in "".join(root.itertext())
+    assert root.get("aria-label") == "d"

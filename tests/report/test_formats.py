@@ -13,20 +13,20 @@ TABLE = Table(
     "50 % of a_b",
     ["method", "ECE ↓"],
     [
-        ("a_|b", [Cell("0.100", "0.090", "0.110", mark="best")]),
-        ("c$<i>", [Cell("−0.200*", p="< 0.001", mark="second")]),
-        ("d", [Cell("–")]),
+        ("a_|b", [Cell(0.1, interval=(0.09, 0.1104), mark="best")]),
+        ("c$<i>&~", [Cell(-0.2, signed=True, p=0.0001, mark="second")]),
+        ("[d]", [Cell(float("nan"))]),
     ],
 )
 
 
 def test_markdown() -> None:
     assert to_markdown(TABLE) == (
-        "**Methods & more**\n\n"
+        "**Methods &amp; more**\n\n"
         "| method | ECE ↓ |\n| --- | --- |\n"
         "| a\\_\\|b | **0.100** (0.090 to 0.110) |\n"
-        "| c$\\<i\\> | <u>−0.200\\*</u>, p \\< 0.001 |\n"
-        "| d | – |\n\n"
+        "| c\\$\\<i\\>&amp;\\~ | <u>−0.200\\*</u>, p \\< 0.001 |\n"
+        "| \\[d\\] | – |\n\n"
         "50 % of a\\_b\n"
     )
 
@@ -36,15 +36,16 @@ def test_latex() -> None:
         "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n\\begin{tabular}{lc}\n\\toprule\n"
         "method & ECE $\\downarrow$ \\\\\n\\midrule\n"
         "a\\_|b & \\textbf{0.100} {\\scriptsize (0.090 to 0.110)} \\\\\n"
-        "c\\$\\textless{}i\\textgreater{} & \\underline{$-$0.200*} {\\scriptsize $p$ \\textless{} 0.001} \\\\\n"
-        "d & -- \\\\\n"
+        "c\\$\\textless{}i\\textgreater{}\\&\\textasciitilde{} & "
+        "\\underline{$-$0.200*} {\\scriptsize $p$ \\textless{} 0.001} \\\\\n"
+        "{}[d] & -- \\\\\n"
         "\\bottomrule\n\\end{tabular}\n\\end{table}\n"
     )
 
 
 def test_csv() -> None:
     assert to_csv(TABLE) == (
-        "method,ECE,ECE low,ECE high,ECE p\na_|b,0.100,0.090,0.110,\nc$<i>,-0.200,,,< 0.001\nd,,,,\n"
+        "method,ECE,ECE low,ECE high,ECE p\na_|b,0.1,0.09,0.1104,\nc$<i>&~,-0.2,,,0.0001\n[d],,,,\n"
     )
 
 
@@ -78,4 +79,4 @@ def test_equal_ones_share_the_mark() -> None:
 def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
     for table in (methods_table(comparison), differences_table(comparison)):
-        assert all(cell.low == cell.p == "" for _, cells in table.rows for cell in cells)
+        assert all(cell.low == cell.p_text == "" for _, cells in table.rows for cell in cells)

@@ -11,6 +11,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
 from nnunet_nacl.report import read_results, verdict, write_report
+from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import compare
 from nnunet_nacl.report._tables import methods_table
 from nnunet_nacl.report.figures._style import INK
@@ -141,7 +142,7 @@ def test_one_case(tmp_path: Path) -> None:
             "other": make_result(1.0, cases=NAMED[:1], settings=QUICK),
         },
     )
-    assert "which one case cannot test" in page.text
+    assert "too few cases to test" in page.text
     assert f"The only case: {NAMED[0]}" in page.text
 
 
@@ -200,7 +201,7 @@ def test_118_classes(tmp_path: Path) -> None:
             cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y, settings=QUICK)))
         results[name] = replace(result, cases=cases, settings={**result.settings, "labels": labels})
     page = write(tmp_path, results)
-    assert "106 more are in the table of structures" in page.text
+    assert "12 of 118 are drawn: those with the largest error" in page.text
     assert "class 117" in page.text
     assert (tmp_path / "page.html").stat().st_size < 3e6
 
@@ -242,7 +243,36 @@ def test_nothing_half_written(
 
 
 def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderResult]) -> None:
-    with pytest.raises(IsADirectoryError, match="is a folder; expected the page's path"):
+    with pytest.raises(IsADirectoryError, match="is a folder; expected the path of a file"):
         write_report({"": results}, tmp_path)
     with pytest.raises(FileNotFoundError, match="missing is not a folder"):
         write_report({"": results}, tmp_path / "missing" / "page.html")
+
+
+def test_an_unknown_reader_costs_only_the_pictures(tmp_path: Path) -> None:
+    result = make_result(0.4, settings=QUICK)
+    page = write(tmp_path, {"one": replace(result, settings={**result.settings, "reader": "MyReader"})})
+    assert "Not shown: " in page.text
+    assert "Best calibrated case" in page.text
+
+
+def test_the_commands_that_evaluated() -> None:
+    result = make_result(0.4, settings=Settings(surface=True, num_bins=10, voxels=("image",)))
+
+    def command(**settings: object) -> str:
+        return evaluate_command(replace(result, settings={**result.settings, **settings}))
+
+    options = "--voxels image --bins 10 --surface"
+    assert command(dataset_json="p/dataset.json", pred_folder="p") == f"nnunet_nacl evaluate labelsTs p {options}"
+    elsewhere = command(dataset_json="raw/dataset.json", pred_folder="a b", plans="x/plans.json", part=[1, 4])
+    assert elsewhere == (
+        "nnunet_nacl evaluate labelsTs 'a b' -djfile raw/dataset.json -pfile x/plans.json "
+        f"{options} --num_parts 4 --part_id 1"
+    )
+    model = "/r/Dataset004_H/nnUNetTrainerNACL__nnUNetPlans__2d"
+    expected = f"nnunet_nacl evaluate -d Dataset004_H -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 {options}"
+    assert command(pred_folder=f"{model}/fold_0/validation") == expected
+    folds = [f"{model}/fold_{fold}/validation" for fold in (0, 1)]
+    assert command(pred_folder=folds) == expected.replace("-f 0", "-f 0 1")
+    merged = command(pred_folder=["p", "q"], dataset_json=["p/dataset.json", "q/dataset.json"])
+    assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"

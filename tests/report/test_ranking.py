@@ -130,3 +130,16 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
         rank_methods([comparison, other], "sum-rank")
     with pytest.raises(ValueError, match="voxels: expected one of foreground, union; got image"):
         rank_methods([comparison], "sum-rank", voxels="image")
+
+
+def test_data_sets_are_resampled_each_by_itself(comparison: Comparison) -> None:
+    """Two data sets settle an order that one leaves open."""
+    close = compare({"one": make_result(1.0), "other": make_result(0.97)})
+    alone = rank_methods([close], "mean-case-rank").stability[:, 0]
+    twice = rank_methods([close, close], "mean-case-rank").stability[:, 0]
+    assert 0.02 < alone.min() < 0.48
+    assert twice.max() > alone.max()
+    assert (
+        rank_methods([comparison, comparison], "sum-rank").overall.tolist()
+        == (2 * rank_methods([comparison], "sum-rank").overall).tolist()
+    )

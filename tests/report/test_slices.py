@@ -77,6 +77,7 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(runs: dict[str, Path], tmp_
     data = read_slice(comparison, "case_01")
     assert data.image is None
     assert list(data.confidences) == ["sharp"]
+    assert list(data.segmentations) == ["sharp", "soft"]
     assert len(data.missing) == 2
     assert f"soft: {predictions['soft'] / 'case_01.npz'} cannot be read" in data.missing[0]
     assert f"no case_01_0000.nii.gz in {folder / 'imagesTs'}; name the folder with --images" in data.missing[1]

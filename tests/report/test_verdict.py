@@ -44,6 +44,7 @@ def test_no_better_than_the_baseline(results: dict[str, FolderResult]) -> None:
     assert first.startswith("Over the foreground, no method is calibrated better than right, the baseline: ECE ")
     runner_up = min(("sharp", "soft"), key=lambda name: mean_over_cases(ECE.values(comparison[name])))
     assert f"Next is {runner_up}: ECE {text_of(comparison, runner_up, ECE)}" in first
+    assert f"Its Dice is {text_of(comparison, runner_up, DICE)[:5]} against" in first
 
 
 @pytest.mark.parametrize(("temperature", "direction"), [(0.4, "over"), (2.5, "under")])
@@ -60,12 +61,15 @@ def test_a_difference_that_could_be_chance() -> None:
     one, other = make_result(1.0, cases=NAMED[:4]), make_result(0.6, cases=NAMED[:4])
     first = verdict(compare({"other": other, "one": one}))[0]
     assert "one is calibrated best" in first
-    assert "not significant (p = 0.125)" in first  # 2 / 2^4: four cases cannot show more
+    assert first.count("; too few cases to test") == 2  # p is at least 2 / 2^4, and "not significant" would mislead
+    assert "significant (" not in first
+    close = {"other": make_result(0.95), "one": make_result(1.0)}
+    assert "not significant (p = " in verdict(compare(close))[0]
 
 
 def test_one_case() -> None:
     one, other = make_result(1.0, cases=NAMED[:1]), make_result(0.4, cases=NAMED[:1])
-    assert ", which one case cannot test" in verdict(compare({"other": other, "one": one}))[0]
+    assert "; too few cases to test. Its Dice" in verdict(compare({"other": other, "one": one}))[0]
 
 
 def test_no_foreground_at_all() -> None:
@@ -91,3 +95,11 @@ def test_another_winner_by_class(results: dict[str, FolderResult]) -> None:
     last = verdict(compare(swapped))[-1]
     assert last.startswith("By the class-wise error (CECE) another method is best: over the foreground sharp (0.")
     assert np.isfinite(float(last.split("sharp (")[1][:5]))
+
+
+def test_equal_to_the_baseline() -> None:
+    result = make_result(0.4)
+    first = verdict(compare({"copy": result, "original": result}, baseline="original"))[0]
+    assert "no method is calibrated better than original, the baseline" in first
+    assert "+0.000 (+0.000 to +0.000), not significant (p = 1.000)" in first
+    assert len(verdict(compare({"copy": result, "original": result}, baseline="original"))) == 2  # none on CECE

@@ -8,14 +8,14 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._slices import CaseSlice
 from nnunet_nacl.report.figures._reliability import reliability_curves
 from nnunet_nacl.report.figures._slices import show_confidence, show_image, show_reference, show_segmentation
-from nnunet_nacl.report.figures._style import color_of, figure_style
+from nnunet_nacl.report.figures._style import color_of, figure_style, fitted
 
-_FORMATS = ("svg", "pdf", "png")
+_ENDINGS = (".svg", ".pdf", ".png")
 _COLUMNS = 5  # methods beside each other in a case's figure
 
 
@@ -85,17 +85,25 @@ def _small_curve(curve: Reliability, color: str, axes: Axes) -> None:
     legend = axes.get_legend()
     if legend is not None:
         legend.remove()
-    axes.set(title=f"ECE {curve.error:.3f}", box_aspect=1, xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+    what = f"{fitted(curve.what, 18)}\n" if curve.what else ""
+    error = "not defined" if math.isnan(curve.error) else f"{curve.error:.3f}"
+    axes.set(title=f"{what}ECE {error}", box_aspect=1, xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+
+
+def check_figure_file(file: str | Path) -> Path:
+    """Return the path of a figure that may be written.
+
+    Raises:
+        OSError: it is a folder, or its folder does not exist.
+        ValueError: its ending is none of ``.svg``, ``.pdf`` and ``.png``.
+    """
+    file = check_file(file)
+    if file.suffix.lower() not in _ENDINGS:
+        raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
+    return file
 
 
 def write_figure(figure: Figure, file: Path, *, dpi: int = 200) -> None:
-    """Write a figure, whole or not at all.
-
-    Raises:
-        ValueError: the file's ending is none of ``.svg``, ``.pdf`` and ``.png``.
-    """
-    chosen = file.suffix.removeprefix(".").lower()
-    if chosen not in _FORMATS:
-        raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
+    """Write a figure, whole or not at all, in the format that its ending says."""
     with figure_style(), whole_file(file) as partial:
-        figure.savefig(partial, format=chosen, dpi=dpi, bbox_inches="tight")
+        figure.savefig(partial, format=file.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from nnunet_nacl.report._ranking import Ranking
-from nnunet_nacl.report.figures._style import axes_or_new, shortened
+from nnunet_nacl.report.figures._style import axes_or_new, fitted
 
 _COLORS = "cividis"
 
@@ -57,8 +57,6 @@ def _heat_map(
     ax.pcolormesh(shade, cmap=_COLORS, vmin=0, vmax=1, edgecolors="white", linewidth=1)
     colors: Any = matplotlib.colormaps[_COLORS]
     for (row, column), value in np.ndenumerate(shade):
-        red, green, blue, _ = colors(value)
-        is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
         ax.text(
             column + 0.5,
             row + 0.5,
@@ -66,11 +64,17 @@ def _heat_map(
             ha="center",
             va="center",
             fontsize=8,
-            color="#ffffff" if is_dark else "#000000",
+            color="#ffffff" if _luminance(colors(value)[:3]) < 0.179 else "#000000",  # whichever has more contrast
         )
     ax.invert_yaxis()
     ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35 if max(map(len, columns)) > 3 else 0, ha="right")
-    ax.set_yticks(np.arange(len(rows)) + 0.5, [shortened(row) for row in rows])
+    ax.set_yticks(np.arange(len(rows)) + 0.5, [fitted(row) for row in rows])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     return ax
+
+
+def _luminance(color: tuple[float, float, float]) -> float:
+    """WCAG's relative luminance of an sRGB color."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

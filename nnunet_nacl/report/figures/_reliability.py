@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from nnunet_nacl.report._reliability import Reliability
-from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, marker_of, shortened
+from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, fitted, marker_of
 
 
 def reliability_diagram(data: Reliability, ax: Axes | None = None, *, color: str = "#0072B2") -> Axes:
@@ -29,7 +29,7 @@ def reliability_diagram(data: Reliability, ax: Axes | None = None, *, color: str
     )
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8, label="perfect")
     ax.plot(data.confidence[filled], data.accuracy[filled], color=color, marker="o", markersize=3.5, label="curve")
-    title = "\n".join([shortened(text, 40) for text in (data.name, data.what) if text])
+    title = "\n".join([fitted(text, 40) for text in (data.name, data.what) if text])
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=f"{title}\npooled ECE {_figure(data.error)}")
     ax.tick_params(labelbottom=False)
     shares = ax.inset_axes((0, -0.34, 1, 0.26))
@@ -61,10 +61,10 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes | None = None) -> A
             marker=marker_of(names, curve.name),
             markersize=3.5,
             linewidth=1.2,
-            label=f"\u200b{shortened(curve.name)} ({_figure(curve.error)})",  # one that starts with _ is left out
+            label=f"\u200b{fitted(curve.name)} ({_figure(curve.error)})",  # one that starts with _ is left out
         )
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title=shortened(data[0].what, 40))
-    ax.legend(loc="upper left", fontsize=6.5 if len(data) > 5 else 7.5, title="pooled ECE", title_fontsize=7.5)
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy", title=fitted(data[0].what, 40))
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=7.5, title="method (pooled ECE)")
     return ax
 
 

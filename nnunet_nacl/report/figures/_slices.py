@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
 from nnunet_nacl.report._slices import CaseSlice
-from nnunet_nacl.report.figures._style import axes_or_new, shortened
+from nnunet_nacl.report.figures._style import axes_or_new, fitted
 
 LOWEST_CONFIDENCE = 0.3
 _LABEL_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")
@@ -95,7 +95,7 @@ def _show_gray(data: CaseSlice, ax: Axes) -> bool:
 
 def _frame(title: str, ax: Axes | None) -> Axes:
     ax = axes_or_new(ax)
-    ax.set_title(shortened(title, 18))
+    ax.set_title(fitted(title, 18))
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax

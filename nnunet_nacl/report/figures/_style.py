@@ -1,5 +1,6 @@
 """Colors, markers and sizes that all figures share."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,10 +38,24 @@ def marker_of(names: Sequence[str], name: str) -> str:
     return _MARKERS[list(names).index(name) % len(_MARKERS)]
 
 
-def shortened(name: str, longest: int = 24) -> str:
-    """A name that fits into a figure: of a long one, its beginning and its end."""
+def fitted(name: str, width: int = 24, lines: int = 3) -> str:
+    r"""A name in lines that fit into a figure, broken after ``_`` and blanks; of an endless one, beginning and end.
+
+    >>> fitted("NACL_weight0p2_gaussian_sigma2_100epochs")
+    'NACL_weight0p2_gaussian_\nsigma2_100epochs'
+    """
     name = " ".join(name.split())
-    return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
+    if len(name) > width * lines:
+        half = width * lines // 2
+        name = f"{name[: half - 1]}…{name[-half:]}"
+    found = [""]
+    for piece in re.split(r"(?<=[_\s-])", name):
+        for start in range(0, len(piece), width):
+            part = piece[start : start + width]
+            if found[-1] and len(found[-1]) + len(part) > width:
+                found.append("")
+            found[-1] += part
+    return "\n".join(found)
 
 
 @contextmanager

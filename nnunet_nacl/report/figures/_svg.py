@@ -2,12 +2,16 @@
 
 import io
 import re
+import warnings
 from html import escape
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from nnunet_nacl.report.figures._style import INK, figure_style
 
+_TAG = re.compile(r"<[^>]*>")
+_REFERENCE = re.compile(r'(?:url\(|href=")#([^)"]+)')
 _RESOLUTION = 110  # of images within figures, in dots per inch
 
 
@@ -20,20 +24,17 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
         prefix: of ids; unlike for every figure of the page.
     """
     stream = io.StringIO()
-    with figure_style():
-        figure.savefig(
-            stream, format="svg", transparent=True, dpi=_RESOLUTION, bbox_inches="tight", metadata={"Date": None}
-        )
+    options: Any = {"transparent": True, "dpi": _RESOLUTION, "bbox_inches": "tight", "metadata": {"Date": None}}
+    with figure_style(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
+        figure.savefig(stream, format="svg", **options)
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    text = text.replace(INK, "currentColor")
-    text = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", text)
-    text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), text)  # 0.01 points are enough
-    text = _with_prefixed_ids(text, prefix)
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
+    referred = {one for tag in _TAG.findall(text) for one in _REFERENCE.findall(tag)}
+    text = _TAG.sub(lambda tag: _adapted(tag[0], prefix, referred), text)  # what is written in it stays as it is
     text = re.sub(r"\s*\n\s*", "\n", text)
-    opening = re.match(r"<svg\b[^>]*>", text)
+    opening = _TAG.match(text)
     assert opening is not None
     box = re.search(r'viewBox="[^"]*"', opening[0])
     assert box is not None
@@ -44,8 +45,10 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
     )
 
 
-def _with_prefixed_ids(text: str, prefix: str) -> str:
-    """Ids that are referred to get a prefix; the others go."""
-    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda found: f' id="{prefix}{found[1]}"' if found[1] in used else "", text)
-    return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", text)
+def _adapted(tag: str, prefix: str, referred: set[str]) -> str:
+    """A tag with the page's color and font, hundredths of a point, and an id only if something refers to it."""
+    tag = tag.replace(INK, "currentColor")
+    tag = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", tag)
+    tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)
+    tag = re.sub(r' id="([^"]+)"', lambda found: f' id="{prefix}{found[1]}"' if found[1] in referred else "", tag)
+    return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", tag)

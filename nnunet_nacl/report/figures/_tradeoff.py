@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
 from nnunet_nacl.report._tradeoff import Tradeoff
-from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, marker_of, shortened
+from nnunet_nacl.report.figures._style import INK, axes_or_new, color_of, fitted, marker_of
 
 
 def tradeoff_scatter(data: Tradeoff, ax: Axes | None = None) -> Axes:
@@ -33,10 +33,10 @@ def tradeoff_scatter(data: Tradeoff, ax: Axes | None = None) -> Axes:
             markersize=7,
             linewidth=0.8,
             linestyle="none",
-            label=f"\u200b{shortened(name)}",  # one that starts with _ is left out
+            label=f"\u200b{fitted(name)}",  # one that starts with _ is left out
         )
     ax.margins(0.12)
-    ax.set(xlabel=f"{data.error_name} (better: left)", ylabel="Dice (better: up)", title=shortened(data.dataset, 40))
+    ax.set(xlabel=f"{data.error_name} (better: left)", ylabel="Dice (better: up)", title=fitted(data.dataset, 40))
     if ax.get_legend_handles_labels()[0]:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
     return ax
@@ -72,11 +72,11 @@ def radar(data: Tradeoff, ax: Axes | None = None) -> Axes:
     polar.set_theta_offset(np.pi / 2)
     polar.set_theta_direction(-1)
     polar.set_rlabel_position(180 / max(len(data.names), 1))
-    ax.set_xticks(angles, [shortened(name) for name in data.names])
+    ax.set_xticks(angles, [fitted(name) for name in data.names])
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
     ax.tick_params(axis="y", labelsize=7)
     ax.grid(color=INK, alpha=0.25, linewidth=0.6)
-    ax.set_title(shortened(data.dataset, 40), pad=14)
+    ax.set_title(fitted(data.dataset, 40), pad=14)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return ax

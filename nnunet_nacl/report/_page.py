@@ -25,7 +25,7 @@ from nnunet_nacl.report._panels import (
     reliability_panels,
     tradeoff_panels,
 )
-from nnunet_nacl.report._ranking import SCHEMES, rank_methods
+from nnunet_nacl.report._ranking import SCHEMES
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._tables import (
     cases_table,
@@ -153,7 +153,6 @@ class _Page:
             "commands": [evaluate_command(method.result) for method in comparison.methods],
             "has_regions": comparison.has_regions,
             "num_bins": first.settings["num_bins"],
-            "ranked_by": rank_methods([comparison], "sum-rank", voxels=main).metrics if several else [],
         }
 
     def _reliability(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
@@ -169,9 +168,11 @@ class _Page:
     def rankings(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
         """Both rankings, over one or several data sets."""
         main = comparisons[0].voxels[0]
+        tables = [ranks_table(comparisons, scheme, main) for scheme in SCHEMES]
         return {
             "pictures": self.pictures(rank_panels(comparisons, main)),
-            "tables": [ranks_table(comparisons, scheme, main) for scheme in SCHEMES],
+            "tables": tables,
+            "metrics": tables[0].columns[1:-3],  # after these come overall, place and first in resamples
             "datasets": [one.dataset for one in comparisons],
         }
 

@@ -59,6 +59,16 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     np.testing.assert_allclose(found["right"].interval, direct, atol=0.002)
 
 
+def test_p_is_that_of_the_pairs(comparison: Comparison) -> None:
+    dice = Metric("Dice", higher_is_better=True)
+    base, soft = (by_case(dice.values(comparison[name])) for name in ("sharp", "soft"))
+    assert 0 < (soft > base).sum() < len(base)  # in both directions
+    found = differences(comparison, dice)
+    assert found["soft"].p == stats.wilcoxon(soft, base).pvalue
+    p_values = [found[name].p for name in ("right", "soft")]
+    assert [found[name].p_holm for name in ("right", "soft")] == list(multipletests(p_values, method="holm")[1])
+
+
 def test_intervals_equal_those_of_the_summary(comparison: Comparison) -> None:
     values = comparison["soft"].calibration["foreground"]["ECE"]
     np.testing.assert_allclose(interval_of(values[:, None]), bootstrap_interval(list(values)), atol=1e-12)

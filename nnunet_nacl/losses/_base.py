@@ -6,16 +6,18 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
-from nnunet_nacl.losses._targets import Target, canonical_target, check_logits
+from nnunet_nacl.losses._fused import Fused, can_fuse, fused_mean
+from nnunet_nacl.losses._targets import Target, canonical_target, check_label_map, check_logits
 
 
 class SegmentationLoss(nn.Module, ABC):
     """A loss that is a mean over voxels, called as ``loss(logits, target)``.
 
-    A subclass gives the value of each voxel in :meth:`voxel_loss`. The mean runs over the voxels that are not
-    ignored; with none left the loss is exactly 0 and so are its gradients. The computation leaves autocast and is
-    done in float32 (float64 stays float64). In distributed training each process takes the mean over its own voxels, as
-    nnU-Net does: with an ignore label, processes with few voxels left weigh as much as the others.
+    A subclass gives the value of each voxel in :meth:`voxel_loss`, and in :meth:`fused` the same in closed form, if
+    it can: on the CPU that is faster and holds less. The mean runs over the voxels that are not ignored; with none left
+    the loss is exactly 0 and so are its gradients. The computation leaves autocast and is done in float32 (float64
+    stays float64). In distributed training each process takes the mean over its own voxels, as nnU-Net does: with an
+    ignore label, processes with few voxels left weigh as much as the others.
 
     Args:
         ignore_label: label of the voxels that count for nothing, or None. With ``regions`` it only says that the
@@ -40,6 +42,10 @@ class SegmentationLoss(nn.Module, ABC):
         self.regions = regions
         self.dice = dice
 
+    def fused(self) -> Fused | None:
+        """This loss in closed form, for the fast path; None if this variant has none."""
+        return None
+
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel, (b, *spatial), finite where a voxel is ignored."""
@@ -61,20 +67,38 @@ class SegmentationLoss(nn.Module, ABC):
             ValueError: wrong shapes or dtypes, or on the CPU a target value that is not allowed.
         """
         check_logits(logits, regions=self.regions)
-        canonical = canonical_target(
-            target, logits_shape=logits.shape, ignore_label=self.ignore_label, regions=self.regions
-        )
+        fused = self.fused() if can_fuse(logits) and not self.regions else None
+        if fused is None:
+            return self.plain(logits, target)
+        check_label_map(target, logits.shape)
+        with _without_autocast(logits.device.type):
+            loss = fused_mean(logits, target, self.ignore_label, fused)
+            if self.dice is not None:
+                loss = loss + self._dice_term(self.dice, *self._prepared(logits, target))
+        return loss
+
+    def plain(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The same as calling the loss, always by its formula: slower, and what the fast path is tested against."""
+        check_logits(logits, regions=self.regions)
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         with _without_autocast(logits.device.type):
-            if logits.dtype != torch.float64:
-                logits = logits.float()
-            if canonical.valid is not None:
-                # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).
-                logits = torch.where(canonical.valid, logits, torch.zeros_like(logits))
+            logits, canonical = self._prepared(logits, target)
             loss = mean_over_valid(self.voxel_loss(logits, canonical), canonical.valid)
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, canonical)
         return loss
+
+    def _prepared(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Target]:
+        """Float32 or float64 logits, 0 where ignored, and the canonical target."""
+        canonical = canonical_target(
+            target, logits_shape=logits.shape, ignore_label=self.ignore_label, regions=self.regions
+        )
+        if logits.dtype != torch.float64:
+            logits = logits.float()
+        if canonical.valid is not None:
+            # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).
+            logits = torch.where(canonical.valid, logits, torch.zeros_like(logits))
+        return logits, canonical
 
     @staticmethod
     def _dice_term(dice: nn.Module, logits: Tensor, target: Target) -> Tensor:

@@ -5,15 +5,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._fused import Fused
 from nnunet_nacl.losses._settings import check_number
 from nnunet_nacl.losses._targets import Target, cross_entropy
+
+_FLOOR = 1e-12
 
 
 def focal(negative_log_likelihood: Tensor, gamma: float) -> Tensor:
     """``(1 - p)^γ · (-log p)`` from ``-log p``, elementwise."""
     # 1 - p = -expm1(log p) keeps its digits for p near 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
     complement = -torch.expm1(-negative_log_likelihood)
-    return complement.clamp_min(1e-12) ** gamma * negative_log_likelihood
+    return complement.clamp_min(_FLOOR) ** gamma * negative_log_likelihood
+
+
+def _focal_slope(negative_log_likelihood: Tensor, gamma: float) -> Tensor:
+    """Derivative of :func:`focal`: with c = 1 - p, ``c^γ + γ c^(γ - 1) p · (-log p)``."""
+    complement = -torch.expm1(-negative_log_likelihood)
+    floored = complement.clamp_min(_FLOOR)
+    rising = gamma * floored ** (gamma - 1) * (1 - complement) * negative_log_likelihood
+    return floored**gamma + torch.where(complement < _FLOOR, torch.zeros_like(rising), rising)
 
 
 class FocalLoss(SegmentationLoss):
@@ -54,3 +65,13 @@ class FocalLoss(SegmentationLoss):
             sides = target.one_hot(logits.dtype)
             return focal(F.binary_cross_entropy_with_logits(logits, sides, reduction="none"), self.gamma).mean(1)
         return focal(cross_entropy(logits, target), self.gamma)
+
+    def fused(self) -> Fused | None:
+        return Fused(self._piece)
+
+    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        log_probabilities = x.log_softmax(0)
+        negative = -log_probabilities.gather(0, y)
+        outer = _focal_slope(negative, self.gamma)
+        slope = log_probabilities.exp_().mul_(outer).scatter_add_(0, y, -outer)  # d(-log p_y) = p - onehot
+        return focal(negative, self.gamma).sum(), slope

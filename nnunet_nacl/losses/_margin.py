@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import cross_entropy_piece
+from nnunet_nacl.losses._fused import Fused
 from nnunet_nacl.losses._settings import check_number
 from nnunet_nacl.losses._targets import Target, cross_entropy
 
@@ -54,3 +56,17 @@ class MbLSLoss(SegmentationLoss):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         excess = (logits.amax(1, keepdim=True) - logits - self.margin).relu().mean(1)
         return cross_entropy(logits, target) + self.weight * excess
+
+    def fused(self) -> Fused | None:
+        return Fused(self._piece)
+
+    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = cross_entropy_piece(x, y)
+        weight = self.weight / x.shape[0]
+        largest = x.amax(0, keepdim=True)
+        excess = (largest - self.margin).sub(x).relu_()
+        value = value + weight * excess.sum()
+        over = excess.sign_()
+        is_largest = (x == largest).to(x.dtype)  # several share the slope, as in torch's amax
+        slope.addcmul_(is_largest, over.sum(0, keepdim=True) / is_largest.sum(0, keepdim=True), value=weight)
+        return value, slope.sub_(over, alpha=weight)

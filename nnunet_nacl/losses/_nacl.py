@@ -5,6 +5,8 @@ from typing import Literal, get_args
 from torch import Tensor, nn
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import cross_entropy_piece
+from nnunet_nacl.losses._fused import Fused, Window
 from nnunet_nacl.losses._prior import Border, Prior, check_prior, window_shares
 from nnunet_nacl.losses._settings import ClassReduction, check_choice, check_number
 from nnunet_nacl.losses._targets import Target, cross_entropy
@@ -101,3 +103,30 @@ class NACLLoss(SegmentationLoss):
             constrained = logits.sigmoid() if self.regions else logits.softmax(1)
         distance = constraint_penalty(constrained, shares, penalty=self.penalty, class_reduction=self.class_reduction)
         return cross_entropy(logits, target) + self.weight * distance
+
+    def fused(self) -> Fused | None:
+        if self.constraint == "softmax":
+            return None
+        return Fused(self._piece, self._edge, Window(self.prior, self.sigma, self.kernel_size, self.border))
+
+    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = cross_entropy_piece(x, y)
+        distance = x.scatter_add(0, y, x.new_full((1, 1), -1.0).expand(y.shape))
+        weight = self._weight_of_a_class(x)
+        total, derivative = self._penalty(distance)
+        return value + weight * total, slope.add_(derivative, alpha=weight)
+
+    def _edge(self, x: Tensor, hot: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        weight = self._weight_of_a_class(x)
+        right, slope = self._penalty(x - shares)
+        taken, taken_slope = self._penalty(x - hot)
+        return weight * (right - taken), slope.sub_(taken_slope).mul_(weight)
+
+    def _weight_of_a_class(self, x: Tensor) -> float:
+        return self.weight / x.shape[0] if self.class_reduction == "mean" else self.weight
+
+    def _penalty(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum of P and its derivative; overwrites the distances."""
+        if self.penalty == "l1":
+            return distance.abs().sum(), distance.sign_()
+        return distance.square().sum(), distance.mul_(2)

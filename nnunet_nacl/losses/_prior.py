@@ -89,8 +89,8 @@ def window_shares(
     hot = target.one_hot(dtype)
     valid = hot.new_ones((1, 1, *hot.shape[2:])) if target.valid is None else target.valid.to(dtype)
     radius = kernel_size // 2
-    weights = _neighbor_weights(prior, sigma, radius)
-    center = _sum_of_others(weights, hot.ndim - 2) if prior == "gaussian" else 1.0
+    weights = neighbor_weights(prior, sigma, radius)
+    center = center_weight(prior, weights, hot.ndim - 2)
 
     sides = (radius, radius) * (hot.ndim - 2)
     if border == "background" and prior != "mean":
@@ -103,15 +103,17 @@ def window_shares(
     return shares / torch.where(weight > 0, weight, torch.ones_like(weight))
 
 
-def _neighbor_weights(prior: Prior, sigma: float, radius: int) -> list[float]:
+def neighbor_weights(prior: Prior, sigma: float, radius: int) -> list[float]:
     """Weights at the distances 1 to ``radius`` along one axis; the center's is 1."""
     if prior == "mean":
         return [1.0] * radius
     return [math.exp(-(offset**2) / (2 * sigma**2)) for offset in range(1, radius + 1)]
 
 
-def _sum_of_others(weights: Sequence[float], dims: int) -> float:
-    """Sum of all weights of the window but the center's."""
+def center_weight(prior: Prior, weights: Sequence[float], dims: int) -> float:
+    """The center's weight: 1, or for ``"gaussian"`` the sum of all others in the window."""
+    if prior != "gaussian":
+        return 1.0
     others = 0.0
     for _ in range(dims):
         others += 2 * sum(weights) * (1 + others)

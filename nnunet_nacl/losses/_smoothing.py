@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import cross_entropy_piece
+from nnunet_nacl.losses._fused import Fused, Window
 from nnunet_nacl.losses._prior import window_shares
 from nnunet_nacl.losses._settings import check_kernel_size, check_number, check_share
 from nnunet_nacl.losses._targets import Target, soft_cross_entropy
@@ -42,6 +44,17 @@ class LabelSmoothingLoss(SegmentationLoss):
         sides = 2 if self.regions else logits.shape[1]
         smoothed = target.one_hot(logits.dtype) * (1 - self.alpha) + self.alpha / sides
         return soft_cross_entropy(logits, smoothed, regions=self.regions)
+
+    def fused(self) -> Fused | None:
+        return Fused(self._piece)
+
+    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        log_probabilities = x.log_softmax(0)
+        uniform = self.alpha / x.shape[0]
+        right = log_probabilities.gather(0, y).sum()
+        value = -(1 - self.alpha) * right - uniform * log_probabilities.sum()
+        slope = log_probabilities.exp_().sub_(uniform)
+        return value, slope.scatter_add_(0, y, x.new_full((1, 1), self.alpha - 1).expand(y.shape))
 
 
 class SVLSLoss(SegmentationLoss):
@@ -87,3 +100,12 @@ class SVLSLoss(SegmentationLoss):
             border="background",  # for Gaussians: replicated
         )
         return soft_cross_entropy(logits, filtered, regions=self.regions)
+
+    def fused(self) -> Fused | None:
+        window = Window("gaussian", self.sigma, self.kernel_size, "background")
+        return Fused(cross_entropy_piece, self._edge, window)
+
+    @staticmethod
+    def _edge(x: Tensor, hot: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        change = hot - shares  # both sum to 1
+        return (change * x.log_softmax(0)).sum(), change

@@ -83,9 +83,14 @@ def _check_shape(target: Tensor, logits_shape: torch.Size, channels: int, meanin
         )
 
 
+def check_label_map(target: Tensor, logits_shape: torch.Size) -> None:
+    """Raise a ValueError unless ``target`` is of the shape (b, 1, *spatial)."""
+    _check_shape(target, logits_shape, 1, "one label map")
+
+
 def _from_labels(target: Tensor, logits_shape: torch.Size, ignore_label: int | None) -> Target:
     num_classes = logits_shape[1]
-    _check_shape(target, logits_shape, 1, "one label map")
+    check_label_map(target, logits_shape)
     if not target.is_floating_point():
         target = target.long()  # before any comparison: uint8 would wrap an ignore label of 257 or -1
     valid = None if ignore_label is None else target != ignore_label

@@ -1,7 +1,6 @@
 """Cross-entropy, the control for every other loss."""
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
 from nnunet_nacl.losses._fused import Fused
@@ -9,15 +8,20 @@ from nnunet_nacl.losses._targets import Target, cross_entropy
 
 
 def cross_entropy_piece(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the cross-entropy and its gradient, ``p - onehot``, in closed form.
+    """Cross-entropy of each voxel, (n,), and the gradient of their sum, ``p - onehot``, in closed form.
 
     Args:
         x: logits (K, n).
         y: labels (1, n).
     """
     log_probabilities = x.log_softmax(0)
-    value = F.nll_loss(log_probabilities[None], y, reduction="sum")
-    return value, log_probabilities.exp_().scatter_add_(0, y, x.new_full((1, 1), -1.0).expand(y.shape))
+    value = -log_probabilities.gather(0, y)[0]
+    return value, subtract_at(log_probabilities.exp_(), y, 1.0)
+
+
+def subtract_at(values: Tensor, y: Tensor, amount: Tensor | float) -> Tensor:
+    """Subtract in place from (K, n) values those at the labels (1, n); scatter_add_ is not deterministic on GPUs."""
+    return values.scatter_(0, y, values.gather(0, y) - amount)
 
 
 class CrossEntropyLoss(SegmentationLoss):
@@ -38,4 +42,4 @@ class CrossEntropyLoss(SegmentationLoss):
         return cross_entropy(logits, target)
 
     def fused(self) -> Fused | None:
-        return Fused(cross_entropy_piece)
+        return Fused(lambda x, y, _: cross_entropy_piece(x, y))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import subtract_at
 from nnunet_nacl.losses._fused import Fused
 from nnunet_nacl.losses._settings import ClassReduction, check_choice, check_number
 from nnunet_nacl.losses._targets import Target, cross_entropy
@@ -76,12 +77,12 @@ class ECPLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         return Fused(self._piece)
 
-    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _piece(self, x: Tensor, y: Tensor, _: Tensor | None) -> tuple[Tensor, Tensor]:
         alpha = self.alpha / x.shape[0] if self.class_reduction == "mean" else self.alpha
         log_probabilities = x.log_softmax(0)
         probabilities = log_probabilities.exp()
-        right = log_probabilities.gather(0, y).sum()
+        right = log_probabilities.gather(0, y)
         # dH/dx_k = -p_k (log p_k + H)
         price = -(probabilities * log_probabilities).sum(0, keepdim=True)
         slope = log_probabilities.add_(price).mul_(alpha).add_(1).mul_(probabilities)
-        return -right - alpha * price.sum(), slope.scatter_add_(0, y, x.new_full((1, 1), -1.0).expand(y.shape))
+        return (-right - alpha * price)[0], subtract_at(slope, y, 1.0)

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import subtract_at
 from nnunet_nacl.losses._fused import Fused
 from nnunet_nacl.losses._settings import check_number
 from nnunet_nacl.losses._targets import Target, cross_entropy
@@ -69,9 +70,9 @@ class FocalLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         return Fused(self._piece)
 
-    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _piece(self, x: Tensor, y: Tensor, _: Tensor | None) -> tuple[Tensor, Tensor]:
         log_probabilities = x.log_softmax(0)
         negative = -log_probabilities.gather(0, y)
         outer = _focal_slope(negative, self.gamma)
-        slope = log_probabilities.exp_().mul_(outer).scatter_add_(0, y, -outer)  # d(-log p_y) = p - onehot
-        return focal(negative, self.gamma).sum(), slope
+        slope = subtract_at(log_probabilities.exp_().mul_(outer), y, outer)  # d(-log p_y) = p - onehot
+        return focal(negative, self.gamma)[0], slope

@@ -1,13 +1,11 @@
-"""A loss and its gradient in one pass over the logits, on the CPU.
+"""A loss and its gradient in one pass over the logits.
 
 The plain losses make one tensor of the logits' size after the other, and autograd keeps them. Here the logits are taken
-in pieces that fit the processor's cache; each piece gives its part of the loss and of the gradient, in closed form, and
-only the gradient is kept. What depends on a voxel's neighborhood needs a look at the window only at edges, where it
-holds more than one class: elsewhere the class shares are the one-hot label.
+in pieces, on the CPU such as fit its cache; each piece gives its part of the loss and of the gradient, in closed form,
+and only the gradient is kept. Class shares are counted for each piece, in bytes where that will do. Nothing is read
+back from the device.
 """
 
-import itertools
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nnunet_nacl.losses._prior import Border, Prior, center_weight, neighbor_weights
+from nnunet_nacl.losses._prior import Border, Prior, center_weight, neighbor_weights, window_sum
 from nnunet_nacl.losses._targets import Target, canonical_target
 
-_PIECE = 1 << 18
-"""Logits in a piece: 1 MB of float32. Smaller ones cost more calls than the cache saves."""
-_GROUP = 1 << 20
-"""Voxels whose labels are looked at together."""
+_PIECE = {"cpu": 1 << 18, "cuda": 1 << 25}
+"""Logits in a piece: 1 MB of float32, since smaller ones cost more calls than the cache saves. GPUs want few, large ones."""
+_GROUP = {"cpu": 1 << 18, "cuda": 1 << 26}
+"""Voxels whose labels are checked and converted together."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +38,18 @@ class Fused:
     """A loss in closed form.
 
     Attributes:
-        piece: from logits (K, n) and labels (1, n) the sum of the loss over the n voxels, as if class shares were the
-            one-hot labels, and its gradient (K, n). Leaves its arguments as they are.
-        edge: from logits (K, n), one-hot labels (K, n) and class shares (K, n) of edge voxels what to add to that sum
-            and to that gradient. None for a loss that does not look at neighbors.
-        window: of the class shares.
+        piece: from logits (K, n), labels (1, n) and class shares (K, n) the loss of each voxel, (n,), and the gradient
+            (K, n) of their sum. May overwrite the shares only.
+        window: of the class shares; None for a loss that does not look at neighbors, which gets None in their place.
     """
 
-    piece: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    edge: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    piece: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
     window: Window | None = None
 
 
 def can_fuse(logits: Tensor) -> bool:
-    """Whether there is a fast path for logits that lie there: on the CPU, and not while torch.compile traces."""
-    return logits.device.type == "cpu" and logits.numel() > 0 and not torch.compiler.is_compiling()
+    """Whether there is a fast path for these logits: not on every device, and not while torch.compile traces."""
+    return logits.device.type in _PIECE and logits.numel() > 0 and not torch.compiler.is_compiling()
 
 
 def fused_mean(logits: Tensor, target: Tensor, ignore_label: int | None, fused: Fused) -> Tensor:
@@ -97,92 +92,51 @@ class _FusedMean(torch.autograd.Function):
 @torch.no_grad()
 def _sum(
     logits: Tensor, target: Tensor, ignore_label: int | None, fused: Fused, *, with_gradient: bool
-) -> tuple[Tensor, int, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     logits = logits.contiguous()
-    batch, num_classes, spatial = logits.shape[0], logits.shape[1], logits.shape[2:]
-    voxels = spatial.numel()
     gradient = torch.empty_like(logits) if with_gradient else None
-    sums, count = [], 0
-    in_group = max(1, _GROUP // voxels)
-    for start in range(0, batch, in_group):
-        part = slice(start, min(start + in_group, batch))
-        shape = torch.Size((part.stop - part.start, num_classes, *spatial))
-        found = canonical_target(target[part], logits_shape=shape, ignore_label=ignore_label, regions=False)
-        into = None if gradient is None else gradient[part]
-        sums += list(_pieces(logits[part], found, into, fused))
-        if fused.edge is not None:
-            sums += list(_edges(logits[part], found, into, fused))
-        count += shape[0] * voxels if found.valid is None else int(found.valid.sum())
-    total = torch.stack([one.double() for one in sums]).sum() if sums else torch.zeros((), dtype=torch.float64)
-    return total, max(count, 1), gradient
+    sums, counts = [], []
+    in_group = max(1, _GROUP[logits.device.type] // logits[0, 0].numel())
+    for start in range(0, logits.shape[0], in_group):
+        part = slice(start, start + in_group)
+        found = canonical_target(
+            target[part], logits_shape=logits[part].shape, ignore_label=ignore_label, regions=False
+        )
+        sums += list(_pieces(logits[part], found, None if gradient is None else gradient[part], fused))
+        counts.append(found.num_valid())
+    total, count = (torch.stack(one).double().sum() for one in (sums, counts))
+    return total, count.clamp_min(1), gradient
 
 
 def _pieces(logits: Tensor, target: Target, gradient: Tensor | None, fused: Fused) -> Iterator[Tensor]:
-    """The sum of each piece; writes its gradient."""
+    """The sum of each piece, some rows of a sample; writes its gradient."""
     assert target.labels is not None
-    voxels, step = logits.shape[2:].numel(), max(1, _PIECE // logits.shape[1])
+    num_classes, rows = logits.shape[1:3]
+    padded = None if fused.window is None else _padded_labels(target, num_classes, fused.window)
+    step = max(1, _PIECE[logits.device.type] // (num_classes * logits.shape[3:].numel()))
     for sample in range(logits.shape[0]):
-        flat, labels = logits[sample].flatten(1), target.labels[sample].flatten(1)
-        into = None if gradient is None else gradient[sample].flatten(1)
-        for start in range(0, voxels, step):
-            x, y = (values[:, start : start + step] for values in (flat, labels))
-            kept = None if target.valid is None else target.valid[sample].flatten()[start : start + step]
-            if kept is not None and bool(kept.all()):
-                kept = None
-            if kept is not None:
-                places = kept.nonzero()[:, 0]
-                x, y = x[:, places], y[:, places]
-            value, slope = fused.piece(_computable(x), y)
-            yield value
-            if into is not None and kept is None:
-                into[:, start : start + step] = slope
-            elif into is not None:
-                into[:, start : start + step] = 0
-                into[:, start : start + step].index_copy_(1, places, slope.to(into.dtype))
+        for start in range(0, rows, step):
+            piece = slice(start, min(start + step, rows))
+            x, y = _computable(logits[sample, :, piece].flatten(1)), target.labels[sample, :, piece].flatten(1)
+            shares = None
+            if padded is not None:
+                assert fused.window is not None
+                around = padded[sample, piece.start : piece.stop + fused.window.kernel_size - 1]
+                shares = _class_shares(around, num_classes, fused.window, x.dtype).flatten(1)
+            ignored = None if target.valid is None else ~target.valid[sample, :, piece].flatten(1)
+            if ignored is not None:
+                x = x.masked_fill(ignored, 0)  # before the loss: a NaN there may not reach it
+            value, slope = fused.piece(x, y, shares)
+            if ignored is not None:
+                value, slope = value.masked_fill(ignored[0], 0), slope.masked_fill_(ignored, 0)
+            yield value.sum()
+            if gradient is not None:
+                gradient[sample, :, piece] = slope.view(gradient[sample, :, piece].shape)
 
 
-def _edges(logits: Tensor, target: Target, gradient: Tensor | None, fused: Fused) -> Iterator[Tensor]:
-    """What edge voxels add to the sum; adds to their gradient."""
-    assert fused.edge is not None
-    assert fused.window is not None
-    assert target.labels is not None
-    num_classes, spatial = logits.shape[1], logits.shape[2:]
-    voxels = spatial.numel()
-    padded, is_edge = _padded_labels(target, num_classes, fused.window)
-    padded_flat, labels, flat = padded.flatten(), target.labels.flatten(), logits.flatten()
-    into = None if gradient is None else gradient.flatten()
-    strides = padded.stride()
-    neighbors = _neighbors(fused.window, strides[1:])
-    rows = voxels * torch.arange(num_classes)[:, None]
-    for places in torch.split(is_edge.flatten().nonzero()[:, 0], max(1, 2 * _PIECE // num_classes)):
-        sample = torch.div(places, voxels, rounding_mode="floor")
-        corner, rest = sample * strides[0], places - sample * voxels
-        within = sample * (num_classes * voxels) + rest
-        for axis in range(len(spatial) - 1, 0, -1):
-            above = torch.div(rest, spatial[axis], rounding_mode="floor")
-            corner = corner + (rest - above * spatial[axis]) * strides[axis + 1]
-            rest = above
-        corner = corner + rest * strides[1]  # of the window, in the padded labels
-
-        index = (within + rows).flatten()
-        x = _computable(flat.index_select(0, index).view(num_classes, -1))
-        counts = x.new_zeros((num_classes + 2, len(places)))
-        ones = x.new_ones((1, len(places)))
-        for offset, weight in neighbors:
-            label = padded_flat[offset:].index_select(0, corner).long()
-            counts.scatter_add_(0, label[None], ones if weight == 1 else weight * ones)
-        # Divided by the weight of all but the voxels that are nothing, of no class or not.
-        shares = counts[:num_classes] / (counts.sum(0) - counts[num_classes])
-        hot = torch.zeros_like(x).scatter_(0, labels.index_select(0, places)[None], 1.0)
-        value, slope = fused.edge(x, hot, shares)
-        yield value
-        if into is not None:
-            into.index_add_(0, index, slope.flatten().to(into.dtype))
-
-
-def _padded_labels(target: Target, num_classes: int, window: Window) -> tuple[Tensor, Tensor]:
-    """Labels with a border as wide as the window's radius, (b, *padded), and where voxels are edges, (b, *spatial).
+def _padded_labels(target: Target, num_classes: int, window: Window) -> Tensor:
+    """Labels with a border as wide as the window's radius, (b, *padded).
 
     Beside the classes 0 to K - 1 there are K, "nothing": ignored voxels and what is outside of a ``valid`` border, and
     K + 1, "no class": outside of a ``zero`` border, which has weight all the same.
@@ -194,40 +148,37 @@ def _padded_labels(target: Target, num_classes: int, window: Window) -> tuple[Te
     radius = window.kernel_size // 2
     sides = (radius, radius) * (small.ndim - 1)
     if window.border == "background" and window.prior != "mean":
-        padded = F.pad(small[:, None].to(torch.float32), sides, mode="replicate")[:, 0].to(small.dtype)
-    else:
-        outside = {"valid": num_classes, "zero": num_classes + 1, "background": 0}[window.border]
-        padded = F.pad(small, sides, value=outside)
-    # The largest and the smallest label of the window, "nothing" being neither.
-    largest = padded.masked_fill(padded == num_classes, 0)
-    smallest = padded
-    for axis in range(1, padded.ndim):
-        length = padded.shape[axis] - 2 * radius
-        largest = _over_window(torch.maximum, largest, axis, length)
-        smallest = _over_window(torch.minimum, smallest, axis, length)
-    is_edge = largest != smallest
-    return padded, is_edge if target.valid is None else is_edge & target.valid[:, 0]
+        return F.pad(small[:, None].to(torch.float32), sides, mode="replicate")[:, 0].to(small.dtype)
+    outside = {"valid": num_classes, "zero": num_classes + 1, "background": 0}[window.border]
+    return F.pad(small, sides, value=outside)
 
 
-def _over_window(operation: Callable[[Tensor, Tensor], Tensor], labels: Tensor, axis: int, length: int) -> Tensor:
-    found = labels.narrow(axis, 0, length)
-    for start in range(1, labels.shape[axis] - length + 1):
-        found = operation(found, labels.narrow(axis, start, length))
-    return found
+def _class_shares(padded: Tensor, num_classes: int, window: Window, dtype: torch.dtype) -> Tensor:
+    """τ, (K, *spatial), of labels (*padded) as :func:`_padded_labels` makes them."""
+    dims, radius = padded.ndim, window.kernel_size // 2
+    classes = torch.arange(num_classes, dtype=padded.dtype, device=padded.device).view(-1, *[1] * dims)
+    if window.prior == "mean" and window.kernel_size**dims <= 255:
+        counts = _window_count((padded == classes).view(torch.uint8), radius)
+        weight = _window_count((padded != num_classes)[None].view(torch.uint8), radius).to(dtype)
+        return counts.to(dtype).div_(weight.clamp_min_(1))
+    weights = neighbor_weights(window.prior, window.sigma, radius)
+    center = center_weight(window.prior, weights, dims)
+    shares, weight = (
+        window_sum(values[None].to(dtype), weights, center)[0]
+        for values in (padded == classes, (padded != num_classes)[None])
+    )
+    return shares.div_(torch.where(weight > 0, weight, torch.ones_like(weight)))
 
 
-def _neighbors(window: Window, strides: tuple[int, ...]) -> list[tuple[int, float]]:
-    """Position, relative to the window's corner in the padded labels, and weight of each voxel of the window."""
-    radius = window.kernel_size // 2
-    side = neighbor_weights(window.prior, window.sigma, radius)
-    line = [*side[::-1], 1.0, *side]
-    found = []
-    for place in itertools.product(range(2 * radius + 1), repeat=len(strides)):
-        weight = math.prod(line[step] for step in place)
-        if all(step == radius for step in place):
-            weight = center_weight(window.prior, side, len(strides))
-        found.append((sum(step * stride for step, stride in zip(place, strides, strict=True)), weight))
-    return found
+def _window_count(values: Tensor, radius: int) -> Tensor:
+    """Sum over the window around each voxel that is not padding."""
+    for axis in range(1, values.ndim):
+        length = values.shape[axis] - 2 * radius
+        total = values.narrow(axis, 0, length) + values.narrow(axis, 1, length)
+        for start in range(2, 2 * radius + 1):
+            total += values.narrow(axis, start, length)
+        values = total
+    return values
 
 
 def _computable(x: Tensor) -> Tensor:

@@ -60,12 +60,12 @@ class MbLSLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         return Fused(self._piece)
 
-    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _piece(self, x: Tensor, y: Tensor, _: Tensor | None) -> tuple[Tensor, Tensor]:
         value, slope = cross_entropy_piece(x, y)
         weight = self.weight / x.shape[0]
         largest = x.amax(0, keepdim=True)
         excess = (largest - self.margin).sub(x).relu_()
-        value = value + weight * excess.sum()
+        value.add_(excess.sum(0), alpha=weight)
         over = excess.sign_()
         is_largest = (x == largest).to(x.dtype)  # several share the slope, as in torch's amax
         slope.addcmul_(is_largest, over.sum(0, keepdim=True) / is_largest.sum(0, keepdim=True), value=weight)

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 from nnunet_nacl.losses._base import SegmentationLoss
@@ -107,26 +108,13 @@ class NACLLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         if self.constraint == "softmax":
             return None
-        return Fused(self._piece, self._edge, Window(self.prior, self.sigma, self.kernel_size, self.border))
+        return Fused(self._piece, Window(self.prior, self.sigma, self.kernel_size, self.border))
 
-    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _piece(self, x: Tensor, y: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert shares is not None
+        weight = self.weight / x.shape[0] if self.class_reduction == "mean" else self.weight
         value, slope = cross_entropy_piece(x, y)
-        distance = x.scatter_add(0, y, x.new_full((1, 1), -1.0).expand(y.shape))
-        weight = self._weight_of_a_class(x)
-        total, derivative = self._penalty(distance)
-        return value + weight * total, slope.add_(derivative, alpha=weight)
-
-    def _edge(self, x: Tensor, hot: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        weight = self._weight_of_a_class(x)
-        right, slope = self._penalty(x - shares)
-        taken, taken_slope = self._penalty(x - hot)
-        return weight * (right - taken), slope.sub_(taken_slope).mul_(weight)
-
-    def _weight_of_a_class(self, x: Tensor) -> float:
-        return self.weight / x.shape[0] if self.class_reduction == "mean" else self.weight
-
-    def _penalty(self, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum of P and its derivative; overwrites the distances."""
+        distance = torch.sub(x, shares, out=shares)
         if self.penalty == "l1":
-            return distance.abs().sum(), distance.sign_()
-        return distance.square().sum(), distance.mul_(2)
+            return value.add_(distance.abs().sum(0), alpha=weight), slope.add_(distance.sign_(), alpha=weight)
+        return value.add_(distance.square().sum(0), alpha=weight), slope.add_(distance, alpha=2 * weight)

@@ -99,7 +99,7 @@ def window_shares(
         hot, valid = F.pad(hot, sides), F.pad(valid, sides, value=0.0 if border == "valid" else 1.0)
         if border == "background" and target.labels is not None:
             hot[:, :1] += F.pad(torch.zeros_like(target.labels, dtype=dtype), sides, value=1.0)
-    shares, weight = (_window_sum(values, weights, center) for values in (hot, valid))
+    shares, weight = (window_sum(values, weights, center) for values in (hot, valid))
     return shares / torch.where(weight > 0, weight, torch.ones_like(weight))
 
 
@@ -120,7 +120,7 @@ def center_weight(prior: Prior, weights: Sequence[float], dims: int) -> float:
     return others
 
 
-def _window_sum(padded: Tensor, weights: Sequence[float], center: float) -> Tensor:
+def window_sum(padded: Tensor, weights: Sequence[float], center: float) -> Tensor:
     """Weighted sum over the window around each voxel that is not padding.
 
     Every kernel here is a product of 1D weights around a center of 1, which ``center`` replaces. The sum over the

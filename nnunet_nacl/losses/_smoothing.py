@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._cross_entropy import cross_entropy_piece
+from nnunet_nacl.losses._cross_entropy import subtract_at
 from nnunet_nacl.losses._fused import Fused, Window
 from nnunet_nacl.losses._prior import window_shares
 from nnunet_nacl.losses._settings import check_kernel_size, check_number, check_share
@@ -48,13 +48,11 @@ class LabelSmoothingLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         return Fused(self._piece)
 
-    def _piece(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def _piece(self, x: Tensor, y: Tensor, _: Tensor | None) -> tuple[Tensor, Tensor]:
         log_probabilities = x.log_softmax(0)
         uniform = self.alpha / x.shape[0]
-        right = log_probabilities.gather(0, y).sum()
-        value = -(1 - self.alpha) * right - uniform * log_probabilities.sum()
-        slope = log_probabilities.exp_().sub_(uniform)
-        return value, slope.scatter_add_(0, y, x.new_full((1, 1), self.alpha - 1).expand(y.shape))
+        value = -(1 - self.alpha) * log_probabilities.gather(0, y)[0] - uniform * log_probabilities.sum(0)
+        return value, subtract_at(log_probabilities.exp_().sub_(uniform), y, 1 - self.alpha)
 
 
 class SVLSLoss(SegmentationLoss):
@@ -102,10 +100,11 @@ class SVLSLoss(SegmentationLoss):
         return soft_cross_entropy(logits, filtered, regions=self.regions)
 
     def fused(self) -> Fused | None:
-        window = Window("gaussian", self.sigma, self.kernel_size, "background")
-        return Fused(cross_entropy_piece, self._edge, window)
+        return Fused(self._piece, Window("gaussian", self.sigma, self.kernel_size, "background"))
 
     @staticmethod
-    def _edge(x: Tensor, hot: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        change = hot - shares  # both sum to 1
-        return (change * x.log_softmax(0)).sum(), change
+    def _piece(x: Tensor, _: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
+        assert shares is not None
+        log_probabilities = x.log_softmax(0)
+        value = -(log_probabilities * shares).sum(0)
+        return value, log_probabilities.exp_().sub_(shares)  # the shares sum to 1

@@ -25,6 +25,14 @@ class Target:
     valid: Tensor | None
     num_channels: int
 
+    def num_valid(self) -> Tensor:
+        """How many voxels count, as a tensor on the device."""
+        if self.valid is not None:
+            return self.valid.sum()
+        some = self.labels if self.labels is not None else self.masks
+        assert some is not None
+        return torch.full((), some[:, 0].numel(), device=some.device)  # torch.tensor would wait for the device
+
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks. All zero at ignored voxels."""
         if self.labels is None:

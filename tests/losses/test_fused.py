@@ -161,8 +161,8 @@ def test_pieces_and_groups(
     labels = blobs(generator, (5, 10, 9), 4 + ignore)
     loss = make(ignore_label=4 if ignore else None)
     for piece, group in ((4, 1), (68, 200), (10**6, 10**6)):
-        monkeypatch.setattr(_fused, "_PIECE", piece)
-        monkeypatch.setattr(_fused, "_GROUP", group)
+        monkeypatch.setitem(_fused._PIECE, "cpu", piece)
+        monkeypatch.setitem(_fused._GROUP, "cpu", group)
         assert_same(loss, logits, labels)
 
 
@@ -236,7 +236,7 @@ def test_while_compiling(generator: torch.Generator, monkeypatch: pytest.MonkeyP
 
 
 def test_wrong_labels_in_a_later_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fused, "_GROUP", 1)
+    monkeypatch.setitem(_fused._GROUP, "cpu", 1)
     labels = torch.zeros(3, 1, 4, 4)
     labels[2, 0, 1, 1] = 7
     with pytest.raises(

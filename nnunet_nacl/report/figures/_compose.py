@@ -39,9 +39,9 @@ def grid_figure(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
     with figure_style():
         columns = min(columns, len(panels))
         rows = math.ceil(len(panels) / columns)
-        # A single panel is cropped to what is drawn when it is saved, which is all the layout that it needs.
-        layout = "constrained" if len(panels) > 1 else None
-        figure = Figure(figsize=(size * columns, size * 1.15 * rows), layout=layout)
+        figure = Figure(figsize=(size * columns, size * 1.15 * rows))
+        if len(panels) > 1:  # a single one is cropped to what is drawn when it is saved, which is all that it needs
+            figure.set_layout_engine("constrained")
         for number, panel in enumerate(panels, start=1):
             panel.draw(figure.add_subplot(rows, columns, number, projection="polar" if panel.polar else None))
     return figure

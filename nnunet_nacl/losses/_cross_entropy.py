@@ -20,8 +20,11 @@ def cross_entropy_piece(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def subtract_at(values: Tensor, y: Tensor, amount: Tensor | float) -> Tensor:
-    """Subtract in place from (K, n) values those at the labels (1, n); scatter_add_ is not deterministic on GPUs."""
-    return values.scatter_(0, y, values.gather(0, y) - amount)
+    """Subtract an amount, or (1, n) amounts, in place from those of the (K, n) values that the labels (1, n) name."""
+    if values.device.type == "cpu":
+        amounts = amount if isinstance(amount, Tensor) else values.new_full((1, 1), amount).expand(y.shape)
+        return values.scatter_add_(0, y, -amounts)
+    return values.scatter_(0, y, values.gather(0, y) - amount)  # scatter_add_ is not deterministic on GPUs
 
 
 class CrossEntropyLoss(SegmentationLoss):

@@ -18,7 +18,7 @@ from nnunet_nacl.losses._prior import Border, Prior, center_weight, neighbor_wei
 from nnunet_nacl.losses._targets import Target, canonical_target
 
 _PIECE = {"cpu": 1 << 18, "cuda": 1 << 25}
-"""Logits in a piece: 1 MB of float32, since smaller ones cost more calls than the cache saves. GPUs want few, large ones."""
+"""Logits in a piece: 1 MB of float32; smaller ones cost more calls than the cache saves. GPUs want few, large ones."""
 _GROUP = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Voxels whose labels are checked and converted together."""
 

@@ -35,8 +35,8 @@ def log(fold: Path) -> str:
     ("kind", "configuration", "trainer"),
     [
         ("labels", "2d_small", "nnUNetTrainerNACL"),
-        ("labels", "3d_small", "nnUNetTrainerDiceNACL"),
-        ("regions", "2d_small", "nnUNetTrainerDiceNACL"),
+        pytest.param("labels", "3d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
+        pytest.param("regions", "2d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
         ("regions", "3d_small", "nnUNetTrainerNACL"),
         ("ignore", "2d_small", "nnUNetTrainerNACL"),
         ("ignore", "3d_small", "nnUNetTrainerDiceNACL"),

@@ -42,7 +42,19 @@ class Metric:
         return "–" if np.isnan(value) else f"{value:.{self.digits}f}"
 
     def format_difference(self, value: float) -> str:
-        return "–" if np.isnan(value) else f"{value:+.{self.digits}f}".replace("-", "−")
+        return signed_text(value, self.digits)
+
+
+def signed_text(value: float, digits: int) -> str:
+    """A difference with its sign, unless that is 0.
+
+    >>> signed_text(-0.0004, 3), signed_text(-0.0006, 3)
+    ('0.000', '−0.001')
+    """
+    if np.isnan(value):
+        return "–"
+    text = f"{value:+.{digits}f}"
+    return text.replace("-", "−") if float(text) else text[1:]
 
 
 def segmentation_metrics(comparison: Comparison) -> list[Metric]:

@@ -15,6 +15,7 @@ from nnunet_nacl.report._metrics import (
     main_metrics,
     mean_over_cases,
     segmentation_metrics,
+    signed_text,
 )
 from nnunet_nacl.report._ranking import Scheme, rank_methods
 from nnunet_nacl.report._reliability import overconfidence
@@ -64,9 +65,9 @@ class Cell:
         return "" if np.isnan(self.p) else p_value(self.p)
 
     def _shown(self, value: float) -> str:
-        if np.isnan(value):
-            return "–"
-        return f"{value:{'+' if self.signed else ''}.{self.digits}f}".replace("-", "−")
+        if self.signed:
+            return signed_text(value, self.digits)
+        return "–" if np.isnan(value) else f"{value:.{self.digits}f}"
 
 
 @dataclass(frozen=True)

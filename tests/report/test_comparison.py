@@ -206,7 +206,7 @@ def test_figures_that_not_every_method_has() -> None:
     assert dice.mean == 0
     assert dice.figure == dice.base == mean_over_cases(comparison["careful"].segmentation("Dice"))
     text = _cost(comparison, "eager")
-    assert f"{dice.figure:.3f} against {dice.base:.3f} over the cases and structures that have both, +0.000" in text
+    assert f"{dice.figure:.3f} against {dice.base:.3f} over the cases and structures that have both, 0.000" in text
     assert undefined_notes(compare({"one": careful, "other": eager})) == []
 
 

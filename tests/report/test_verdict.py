@@ -101,5 +101,5 @@ def test_equal_to_the_baseline() -> None:
     result = make_result(0.4)
     first = verdict(compare({"copy": result, "original": result}, baseline="original"))[0]
     assert "no method is calibrated better than original, the baseline" in first
-    assert "+0.000 (+0.000 to +0.000), not significant (p = 1.000)" in first
+    assert ": 0.000 (0.000 to 0.000), not significant (p = 1.000)" in first
     assert len(verdict(compare({"copy": result, "original": result}, baseline="original"))) == 2  # none on CECE

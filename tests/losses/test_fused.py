@@ -225,6 +225,7 @@ def test_what_has_no_fast_path() -> None:
         assert torch.equal(loss(logits, masks), loss.plain(logits, masks))
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower")  # torch, on Python 3.13.0
 def test_while_compiling(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile gets the plain formula, which it can fuse itself."""
     logits, labels = torch.randn(1, 3, 8, 8, generator=generator), blobs(generator, (1, 8, 8), 3)

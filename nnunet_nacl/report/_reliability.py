@@ -27,7 +27,6 @@ class Reliability:
         low: (M,) lower end of the accuracy's 95 % bootstrap interval over cases; NaN for a single case.
         high: (M,) upper end.
         error: ECE of the same voxels.
-        num_cases: how many cases are in it.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Reliability:
     low: Array
     high: Array
     error: float
-    num_cases: int
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
@@ -128,7 +126,6 @@ def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
         low=ends[0],
         high=ends[1],
         error=float(expected_calibration_error(pooled)),
-        num_cases=num_cases,
     )
 
 

@@ -26,7 +26,6 @@ class CaseSlice:
         number: of the slice along the first axis, from 0.
         num_slices: along that axis.
         aspect: height of a voxel over its width.
-        num_classes: K, or the number of regions.
         reference: (H, W) labels.
         image: (H, W) first channel; None if it was not found.
         segmentations: method -> (H, W) predicted labels.
@@ -38,7 +37,6 @@ class CaseSlice:
     number: int
     num_slices: int
     aspect: float
-    num_classes: int
     reference: NDArray[np.integer]
     image: NDArray[np.floating] | None
     segmentations: dict[str, NDArray[np.integer]] = field(default_factory=dict)
@@ -109,7 +107,6 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
         number,
         len(reference),
         float(spacing[1] / spacing[2]),
-        len(comparison.classes),
         reference[number][window],
         None if image is None else image[window],
         {name: one[window] for name, one in segmentations.items()},

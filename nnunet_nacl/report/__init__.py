@@ -13,19 +13,11 @@ from nnunet_nacl.report._significance import Difference, differences, holm, wilc
 from nnunet_nacl.report._slices import CaseSlice, read_slice
 from nnunet_nacl.report._tradeoff import Tradeoff, tradeoff
 from nnunet_nacl.report._verdict import verdict
-from nnunet_nacl.report.figures import (
-    figure_style,
-    radar,
-    rank_heatmap,
-    rank_stability,
-    reliability_curves,
-    reliability_diagram,
-    show_confidence,
-    show_image,
-    show_reference,
-    show_segmentation,
-    tradeoff_scatter,
-)
+from nnunet_nacl.report.figures._ranks import rank_heatmap, rank_stability
+from nnunet_nacl.report.figures._reliability import reliability_curves, reliability_diagram
+from nnunet_nacl.report.figures._slices import show_confidence, show_image, show_reference, show_segmentation
+from nnunet_nacl.report.figures._style import figure_style
+from nnunet_nacl.report.figures._tradeoff import radar, tradeoff_scatter
 
 __all__ = [
     "SCHEMES",

@@ -91,7 +91,7 @@ class Comparison:
 
     @property
     def has_surface(self) -> bool:
-        return "HD95" in self.methods[0].result.cases[0].result.segmentation[self.methods[0].result.names[0]]
+        return "HD95" in _metrics(self.methods[0])
 
 
 def compare(results: Mapping[str, FolderResult], *, baseline: str | None = None, dataset: str = "") -> Comparison:

@@ -1,6 +1,7 @@
 """The commands report, table and plot on real files."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,9 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.evaluation import evaluate_folder
 from nnunet_nacl.report import read_results
+from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._inputs import _default_name
+from nnunet_nacl.report._tables import TABLES
 
 KINDS = ("reliability", "classes", "tradeoff", "radar", "ranks", "case")
 SIGNATURES = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -129,6 +132,15 @@ def test_nnunets_summary_is_no_summary(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "summary.json").write_text(json.dumps({"foreground_mean": {}}))
     assert cli.main(["report", str(tmp_path / "summary.json")]) == 1
     assert "summary.json is no summary of nnunet_nacl evaluate" in capsys.readouterr().err
+
+
+def test_the_command_line_knows_all_tables_and_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    """It lists them itself, so that --help need not import what makes them."""
+    for option, known in (("--table", TABLES), ("--format", FORMATS)):
+        with pytest.raises(SystemExit):
+            cli.main(["table", "x", option, "?"])
+        message = capsys.readouterr().err.splitlines()[-1]
+        assert re.findall(r"[\w-]+", message.split("choose from")[1]) == list(known)
 
 
 def test_default_names() -> None:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report import (
     Comparison,
+    _panels,
     class_curve,
     compare,
     radar,
@@ -110,8 +111,14 @@ def test_curves_of_several_methods(comparison: Comparison) -> None:
     assert axes.get_title() == "core"
 
 
-def test_worst_classes(comparison: Comparison) -> None:
+def test_worst_classes(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     assert worst_classes(comparison, "union") == comparison.classes
+    largest = {
+        one: max(class_errors(comparison, name, "union")[one] for name in comparison.names)
+        for one in comparison.classes
+    }
+    monkeypatch.setattr(_panels, "MAX_CLASSES", 2)
+    assert set(worst_classes(comparison, "union")) == set(sorted(largest, key=largest.__getitem__)[-2:])
 
 
 def test_tradeoff(comparison: Comparison) -> None:

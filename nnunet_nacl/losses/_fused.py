@@ -3,7 +3,7 @@
 The plain losses make one tensor of the logits' size after the other, and autograd keeps them. Here the logits are taken
 in pieces, on the CPU such as fit its cache; each piece gives its part of the loss and of the gradient, in closed form,
 and only the gradient is kept. Class shares are counted for each piece, in bytes where that will do. Nothing is read
-back from the device.
+back from the device. NACL has a kernel of its own on CUDA (``_triton.py``).
 """
 
 from collections.abc import Callable, Iterator
@@ -41,10 +41,12 @@ class Fused:
         piece: from logits (K, n), labels (1, n) and class shares (K, n) the loss of each voxel, (n,), and the gradient
             (K, n) of their sum. May overwrite the shares only.
         window: of the class shares; None for a loss that does not look at neighbors, which gets None in their place.
+        on_cuda: the mean from logits, target and ignore label, for CUDA; None if that, too, goes by pieces.
     """
 
     piece: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
     window: Window | None = None
+    on_cuda: Callable[[Tensor, Tensor, int | None], Tensor] | None = None
 
 
 def can_fuse(logits: Tensor) -> bool:
@@ -66,6 +68,8 @@ def fused_mean(logits: Tensor, target: Tensor, ignore_label: int | None, fused: 
     Raises:
         ValueError: a label that is not allowed.
     """
+    if fused.on_cuda is not None and logits.device.type == "cuda":
+        return fused.on_cuda(logits, target, ignore_label)
     return cast("Tensor", _FusedMean.apply(logits, target, ignore_label, fused))
 
 

@@ -1,5 +1,6 @@
 """NACL: cross-entropy and a penalty that pulls the logits towards the class shares of the neighborhood."""
 
+from importlib.util import find_spec
 from typing import Literal, get_args
 
 import torch
@@ -108,11 +109,25 @@ class NACLLoss(SegmentationLoss):
     def fused(self) -> Fused | None:
         if self.constraint == "softmax":
             return None
-        return Fused(self._piece, Window(self.prior, self.sigma, self.kernel_size, self.border))
+        on_cuda = None if find_spec("triton") is None else self._mean_on_cuda
+        return Fused(self._piece, self._window(), on_cuda)
+
+    def _window(self) -> Window:
+        return Window(self.prior, self.sigma, self.kernel_size, self.border)
+
+    def _weight(self, num_classes: int) -> float:
+        """λ for the sum over the classes."""
+        return self.weight / num_classes if self.class_reduction == "mean" else self.weight
+
+    def _mean_on_cuda(self, logits: Tensor, target: Tensor, ignore_label: int | None) -> Tensor:
+        from nnunet_nacl.losses._triton import nacl_mean  # not everywhere installed
+
+        weight = self._weight(logits.shape[1])
+        return nacl_mean(logits, target, ignore_label, window=self._window(), weight=weight, penalty=self.penalty)
 
     def _piece(self, x: Tensor, y: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
         assert shares is not None
-        weight = self.weight / x.shape[0] if self.class_reduction == "mean" else self.weight
+        weight = self._weight(x.shape[0])
         value, slope = cross_entropy_piece(x, y)
         distance = torch.sub(x, shares, out=shares)
         if self.penalty == "l1":

@@ -1,8 +1,8 @@
-"""Bandwidth and memory of the losses on a GPU, forward and backward, half-precision logits, beside a copy and MONAI's NACL.
+"""Bandwidth and memory of the losses on a GPU, forward and backward, beside a copy and MONAI's NACL.
 
     python benchmarks/loss_cuda.py
 
-Bandwidth counts one read of logits and labels and one write of the gradient; a copy's, one read and one write. All
+The logits are in half precision. Bandwidth counts one read of logits and labels and one write of the gradient; a copy's, one read and one write. All
 take turns; figures are medians over rounds. Sizes are patches of nnU-Net plans for 2d and 3d_fullres.
 """
 

@@ -2,8 +2,9 @@
 
     python benchmarks/loss_cuda.py
 
-The logits are in half precision. Bandwidth counts one read of logits and labels and one write of the gradient; a copy's, one read and one write. All
-take turns; figures are medians over rounds. Sizes are patches of nnU-Net plans for 2d and 3d_fullres.
+The logits are in half precision. Bandwidth counts one read of logits and labels and one write of the gradient; a
+copy's, one read and one write. All take turns; figures are medians over rounds. Sizes are patches of nnU-Net plans
+for 2d and 3d_fullres.
 """
 
 import argparse

@@ -51,6 +51,8 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_evaluate(commands)
     _add_report(commands)
+    _add_experiment(commands)
+    _add_data_sets(commands)
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
@@ -164,6 +166,102 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     plot.add_argument("--case", metavar="NAME", help="of case (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="of case: the images (default: as report)")
     plot.set_defaults(run=_plot)
+
+
+def _add_experiment(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    experiment = commands.add_parser(
+        "experiment",
+        help="train, predict, evaluate and report a comparison of methods on a data set of nnU-Net",
+        description="Carry out a study: train each of its methods on each fold with nnU-Net's own commands, predict "
+        "the test cases if there are any, evaluate, and write the report. Run again, it goes on where it stopped.",
+    )
+    experiment.add_argument(
+        "study",
+        metavar="STUDY",
+        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), or FILE.yaml",
+    )
+    experiment.add_argument("-d", metavar="DATASET", help="name or number")
+    experiment.add_argument("-c", metavar="CONFIGURATION", help="such as 2d or 3d_fullres")
+    experiment.add_argument("-p", metavar="PLANS", default="nnUNetPlans", help="default: %(default)s")
+    experiment.add_argument("-f", nargs="+", type=int, metavar="FOLD", default=[0], help="default: 0")
+    experiment.add_argument("--methods", nargs="+", metavar="METHOD", help="only these, by name or group")
+    experiment.add_argument("--epochs", type=_positive, metavar="N", help="of each training (default: nnU-Net's 1000)")
+    experiment.add_argument("--iterations", type=_positive, metavar="N", help="of an epoch (default: nnU-Net's 250)")
+    experiment.add_argument("--paper_schedule", action="store_true", help="the paper's Adam, 100 epochs by default")
+    experiment.add_argument(
+        "-o", metavar="FOLDER", help="predictions, logs, reports (default: nnunet_nacl_experiments/DATASET__PLANS__C)"
+    )
+    experiment.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
+    experiment.add_argument("-np", type=_positive, default=2, metavar="N", help="processes of predicting, evaluating")
+    experiment.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
+    experiment.add_argument(
+        "--keep",
+        choices=("probabilities", "summaries"),
+        default="probabilities",
+        help="summaries: delete each run's probabilities once they are evaluated (default: %(default)s)",
+    )
+    experiment.add_argument("--status", action="store_true", help="only show what is done, running and left")
+    experiment.add_argument("--show", action="store_true", help="only print the study's table, to read or to copy")
+    experiment.add_argument(
+        "--executor",
+        choices=("local", "commands", "slurm"),
+        default="local",
+        help="run here, print shell commands, or submit to Slurm (default: %(default)s)",
+    )
+    experiment.add_argument("--jobs", type=_positive, default=1, metavar="N", help="local: runs at a time, one a GPU")
+    slurm = experiment.add_argument_group("of each run's job, with --executor slurm")
+    slurm.add_argument("--partition", metavar="NAME", help="default: the cluster's")
+    slurm.add_argument("--gpus", type=int, default=1, metavar="N", help="default: %(default)s")
+    slurm.add_argument("--hours", type=float, default=24, metavar="H", help="default: %(default)s")
+    slurm.add_argument("--memory_gb", type=float, default=32, metavar="GB", help="default: %(default)s")
+    slurm.add_argument("--cpus", type=_positive, default=8, metavar="N", help="default: %(default)s")
+    experiment.set_defaults(run=_experiment, usage_error=experiment.error)
+
+
+def _add_data_sets(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    convert = commands.add_parser("convert", help="a published data set -> nnU-Net's raw format")
+    convert.add_argument(
+        "name",
+        metavar="NAME",
+        choices=("flare21", "kits19", "mrbrains18", "mrbrains18_structures"),
+        help="flare21, kits19, mrbrains18 (three tissues) or mrbrains18_structures (eight)",
+    )
+    convert.add_argument("source", metavar="SOURCE", help="folder of the data set as downloaded and unpacked")
+    convert.add_argument("-d", required=True, type=int, metavar="ID", help="number of the new data set, 1 to 999")
+    convert.add_argument("-o", metavar="FOLDER", help="where DatasetXXX_NAME is made (default: nnUNet_raw)")
+    convert.set_defaults(run=_convert)
+
+    split = commands.add_parser("split", help="a labelled test set, and fixed training and validation cases")
+    split.add_argument("-d", required=True, metavar="DATASET", help="name or number of a data set in nnUNet_raw")
+    split.add_argument(
+        "--test", metavar="N", help="make a data set with N labelled test cases, or a share such as 20%%; needs -o"
+    )
+    split.add_argument(
+        "-o", "--output_id", type=int, metavar="ID", help="number of that new data set; the other is left alone"
+    )
+    folds = split.add_mutually_exclusive_group()
+    folds.add_argument(
+        "--val", metavar="N", help="splits_final.json of one fold with N validation cases, or a share such as 20%%"
+    )
+    folds.add_argument("--folds", type=int, metavar="K", help="splits_final.json of a cross-validation with K folds")
+    split.add_argument(
+        "--by-patient",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="REGEX",
+        help="N counts patients, none in two sets; the patient is the case's name up to the last underscore, or "
+        "REGEX's first group",
+    )
+    split.add_argument("--seed", type=int, default=0, metavar="S", help="for another draw (default: %(default)s)")
+    split.set_defaults(run=_split, usage_error=split.error)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def _add_summaries(command: argparse.ArgumentParser) -> None:
@@ -294,6 +392,86 @@ def _plot(options: argparse.Namespace) -> int:
         images=options.images,
     )
     print(f"Wrote {file}")
+    return 0
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    import signal
+    from pathlib import Path
+
+    from nnunet_nacl import experiments
+
+    if options.show:
+        file = options.study if options.study.endswith(".yaml") else experiments.study_file(options.study)
+        print(Path(file).read_text(encoding="utf-8"), end="")
+        return 0
+    if options.d is None or options.c is None:
+        options.usage_error("the following arguments are required: -d, -c")
+    if options.study == "all" and options.methods:
+        options.usage_error("--methods does not go with all: methods differ between studies.")
+    names = experiments.STUDIES if options.study == "all" else [options.study]
+    files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
+    if options.executor == "local":
+        device = experiments.find_device(options.device)
+    else:  # not this machine's
+        device = options.device if options.device != "auto" else "cuda" if options.gpus else "cpu"
+    planned = [
+        experiments.plan_experiment(
+            experiments.read_study(file).chosen(options.methods),
+            options.d,
+            options.c,
+            plans=options.p,
+            folds=options.f,
+            budget=experiments.Budget(options.epochs, options.iterations, options.paper_schedule),
+            output=options.o,
+            device=device,
+            keep=options.keep,
+            surface=options.surface,
+            num_processes=options.np,
+            command=shlex.join(["nnunet_nacl", *options.arguments]),
+        )
+        for file in files
+    ]
+    if options.status:
+        print(experiments.format_status(planned, at_once=options.jobs))
+        return 0
+    if options.executor == "commands":
+        experiments.print_commands(planned)
+        return 0
+    if options.executor == "slurm":
+        slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
+        experiments.submit_experiments(planned, slurm)
+        return 0
+    # However it is ended, it must end the commands that are running. Shells start background jobs without SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    outcome = experiments.run_experiments(planned, at_once=options.jobs)
+    for job, failure in outcome.failures.items():
+        print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
+    return 1 if outcome.failures else 0
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from nnunet_nacl.datasets import convert
+
+    print(f"Wrote {convert(options.name, options.source, dataset_id=options.d, output=options.o)}")
+    return 0
+
+
+def _split(options: argparse.Namespace) -> int:
+    from nnunet_nacl.datasets import split_folds, split_test
+
+    if options.test is None and options.val is None and options.folds is None:
+        options.usage_error("expected --test, --val or --folds.")
+    if (options.test is None) != (options.output_id is None):
+        options.usage_error("--test and -o go together: the split is a new data set.")
+    dataset = options.d
+    common = {"by_patient": options.by_patient, "seed": options.seed}
+    if options.test is not None:
+        print(f"Wrote {split_test(dataset, test=options.test, output_id=options.output_id, **common)}")
+        dataset = options.output_id
+    if options.val is not None or options.folds is not None:
+        print(f"Wrote {split_folds(dataset, val=options.val, folds=options.folds, **common)}")
     return 0
 
 

@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "metrics": {"metrics"},
     "evaluation": {"evaluation", "metrics"},
     "report": {"report", "evaluation", "metrics"},
+    "datasets": {"datasets"},
 }
 
 

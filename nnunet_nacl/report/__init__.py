@@ -7,10 +7,12 @@ from nnunet_nacl.report._comparison import Comparison, Method, compare, compare_
 from nnunet_nacl.report._inputs import read_results
 from nnunet_nacl.report._outputs import plot, write_table
 from nnunet_nacl.report._page import write_report
+from nnunet_nacl.report._panels import study_figure
 from nnunet_nacl.report._ranking import SCHEMES, Ranking, rank_methods
 from nnunet_nacl.report._reliability import Reliability, class_curve, top_label_curves
 from nnunet_nacl.report._significance import Difference, differences, holm, wilcoxon_signed_rank
 from nnunet_nacl.report._slices import CaseSlice, read_slice
+from nnunet_nacl.report._study import Study, Variant
 from nnunet_nacl.report._tradeoff import Tradeoff, tradeoff
 from nnunet_nacl.report._verdict import verdict
 from nnunet_nacl.report.figures._ranks import rank_heatmap, rank_stability
@@ -27,7 +29,9 @@ __all__ = [
     "Method",
     "Ranking",
     "Reliability",
+    "Study",
     "Tradeoff",
+    "Variant",
     "class_curve",
     "compare",
     "compare_all",
@@ -47,6 +51,7 @@ __all__ = [
     "show_image",
     "show_reference",
     "show_segmentation",
+    "study_figure",
     "top_label_curves",
     "tradeoff",
     "tradeoff_scatter",

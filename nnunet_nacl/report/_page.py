@@ -15,6 +15,7 @@ from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import Comparison, compare_all
+from nnunet_nacl.report._describe import study_caption
 from nnunet_nacl.report._metrics import undefined_notes
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
@@ -23,10 +24,12 @@ from nnunet_nacl.report._panels import (
     radar_panels,
     rank_panels,
     reliability_panels,
+    study_panels,
     tradeoff_panels,
 )
 from nnunet_nacl.report._ranking import SCHEMES
 from nnunet_nacl.report._slices import chosen_cases
+from nnunet_nacl.report._study import Study
 from nnunet_nacl.report._tables import (
     cases_table,
     differences_table,
@@ -57,6 +60,7 @@ def write_report(
     baseline: str | None = None,
     images: str | Path | None = None,
     command: str = "",
+    study: Study | None = None,
 ) -> None:
     """Write the page that compares methods, whole or not at all.
 
@@ -66,6 +70,7 @@ def write_report(
         baseline: the method that the others are held against; by default each data set's first.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         command: the one that asked for this page, to be shown in it.
+        study: variants along a setting, whose figure each data set's section begins with.
 
     Raises:
         OSError: the page cannot be written.
@@ -74,7 +79,7 @@ def write_report(
     file = check_file(file)
     comparisons = compare_all(results, baseline=baseline)
     page = _Page()
-    sections = [page.section(comparison, images) for comparison in comparisons]
+    sections = [page.section(comparison, images, study) for comparison in comparisons]
     together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else None
     environment = Environment(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -126,7 +131,7 @@ class _Page:
     def pictures(self, panels: Sequence[Panel]) -> list[Markup]:
         return [self.picture(grid_figure([panel]), panel.description) for panel in panels]
 
-    def section(self, comparison: Comparison, images: str | Path | None) -> dict[str, Any]:
+    def section(self, comparison: Comparison, images: str | Path | None, study: Study | None) -> dict[str, Any]:
         """Everything that is shown of a data set."""
         first = comparison.methods[0].result
         main = comparison.voxels[0]
@@ -135,6 +140,7 @@ class _Page:
             "dataset": comparison.dataset,
             "verdict": verdict(comparison),
             "notes": [*comparison.notes, *undefined_notes(comparison)],
+            "study": None if study is None else self._study(comparison, study),
             "methods": methods_table(comparison),
             "differences": differences_table(comparison) if several else None,
             "scores": [scores_table(comparison, voxels) for voxels in comparison.voxels],
@@ -154,6 +160,11 @@ class _Page:
             "has_regions": comparison.has_regions,
             "num_bins": first.settings["num_bins"],
         }
+
+    def _study(self, comparison: Comparison, study: Study) -> dict[str, Any]:
+        pictures = self.pictures(study_panels(comparison, study))
+        caption = study_caption(comparison, study, drawn=bool(pictures))
+        return {"title": study.title, "caption": caption, "pictures": pictures}
 
     def _reliability(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
         classes = self.pictures(class_panels(comparison, voxels))

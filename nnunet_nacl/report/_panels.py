@@ -12,20 +12,34 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._describe import (
+    describe_arrows,
     describe_case,
     describe_classes,
     describe_ranking,
+    describe_relative_differences,
     describe_reliability,
+    describe_scores,
     describe_tradeoff,
+    study_caption,
 )
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._ranking import SCHEMES, rank_methods
 from nnunet_nacl.report._reliability import class_curve, class_errors, top_label_curves
 from nnunet_nacl.report._slices import read_slice
+from nnunet_nacl.report._study import (
+    Study,
+    drawn_study,
+    relative_differences,
+    split_variants,
+    study_pairs,
+    study_scores,
+)
 from nnunet_nacl.report._tradeoff import tradeoff
-from nnunet_nacl.report.figures._compose import Panel, case_figure
+from nnunet_nacl.report.figures._compose import Panel, case_figure, grid_figure
 from nnunet_nacl.report.figures._ranks import rank_heatmap, rank_stability
 from nnunet_nacl.report.figures._reliability import reliability_curves, reliability_diagram
-from nnunet_nacl.report.figures._style import color_of
+from nnunet_nacl.report.figures._study import study_arrows, study_curves, study_differences, study_radar
+from nnunet_nacl.report.figures._style import color_of, figure_style, fitted
 from nnunet_nacl.report.figures._tradeoff import radar, tradeoff_scatter
 
 MAX_CLASSES = 12
@@ -84,6 +98,52 @@ def rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Panel]:
         panels.append(_panel(rank_heatmap, ranking, text))
         panels.append(_panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"))
     return panels
+
+
+def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
+    """A study's figure, over each voxel set; none if too few of its variants are compared."""
+    study = drawn_study(study, comparison)
+    dice = Metric("Dice", higher_is_better=True)
+    ece, cece = ([Metric(name, voxels) for voxels in comparison.voxels] for name in ("ECE", "CECE"))
+    if study.figure in {"differences", "arrows"}:
+        pairs = study_pairs(comparison, study)
+        if not pairs:
+            return []
+        if study.figure == "arrows":
+            panels = []
+            for metric in [*ece, *cece]:
+                data = tradeoff(comparison, metric.name, voxels=metric.voxels)
+                draw = partial(study_arrows, data, pairs, list(study.groups))
+                panels.append(Panel(draw, describe_arrows(data, pairs)))
+            return panels
+        found = [relative_differences(comparison, study, metric) for metric in [dice, *ece, *cece]]
+        return [_panel(study_differences, one, describe_relative_differences(one)) for one in found]
+    if len(split_variants(study, comparison)[0]) < 2:
+        return []
+    if study.figure == "radar":
+        scores = [study_scores(comparison, study, metric) for metric in [dice, *ece]]
+        return [Panel(partial(study_radar, one), describe_scores(one, "Radar plot"), polar=True) for one in scores]
+    scores = [study_scores(comparison, study, metric) for metric in [dice, *ece, *cece]]
+    return [_panel(study_curves, one, describe_scores(one, "Curves")) for one in scores]
+
+
+def study_figure(comparison: Comparison, study: Study) -> Figure:
+    """Draw a study's figure, to be saved or shown.
+
+    Args:
+        comparison: methods, as :func:`compare` gives them.
+        study: what is compared; variants whose methods are missing are left out.
+
+    Raises:
+        ValueError: too few of its variants are compared.
+    """
+    panels = study_panels(comparison, study)
+    if not panels:
+        raise ValueError(f"{study.title}: {study_caption(comparison, study, drawn=False)}")
+    figure = grid_figure(panels, size=4)
+    with figure_style():
+        figure.suptitle(fitted(f"{study.title}, {comparison.dataset}" if comparison.dataset else study.title, 60))
+    return figure
 
 
 @dataclass(frozen=True)

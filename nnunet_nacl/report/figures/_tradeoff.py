@@ -26,8 +26,8 @@ def tradeoff_scatter(data: Tradeoff, ax: Axes | None = None) -> Axes:
         ax.errorbar(
             error,
             dice,
-            xerr=_arms(error, error_ends),
-            yerr=_arms(dice, dice_ends),
+            xerr=arms(error, error_ends),
+            yerr=arms(dice, dice_ends),
             color=color,
             marker=marker_of(data.names, name),
             markersize=7,
@@ -42,7 +42,8 @@ def tradeoff_scatter(data: Tradeoff, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _arms(value: float, ends: tuple[float, float]) -> list[list[float]] | None:
+def arms(value: float, ends: tuple[float, float]) -> list[list[float]] | None:
+    """Error bars from an interval; none if that is NaN."""
     # A percentile interval need not hold its figure; arms may not be negative.
     return None if np.isnan(ends[0]) else [[max(value - ends[0], 0)], [max(ends[1] - value, 0)]]
 

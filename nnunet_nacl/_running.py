@@ -1,0 +1,98 @@
+"""Runs a command of nnU-Net or of ours: logged, its progress shown, ended when we are."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# What nnU-Net prints about its progress; the rest goes into the log only. Images are too many for a line each.
+_PROGRESS = re.compile(r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*)")
+_IMAGE = re.compile(r"(Predicting \S+|predicting \S+)")
+_SECONDS_BETWEEN_IMAGES = 4
+_NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")
+
+_running: set["subprocess.Popen[str]"] = set()
+_lock = threading.Lock()
+
+
+def run_command(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, show: Callable[[str], None]
+) -> None:
+    """Run a command to its end.
+
+    Args:
+        command: program, one of this Python environment first, and arguments.
+        environment: all variables.
+        log: file for all that it prints.
+        show: called with each line that tells of progress.
+
+    Raises:
+        RuntimeError: it was not found or failed; the message ends with the last lines that it printed.
+    """
+    executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
+    if executable is None:
+        raise RuntimeError(f"{command[0]} was not found; is nnU-Net (nnunetv2) installed in this environment?")
+    last: deque[str] = deque(maxlen=15)
+    shown_at = time.monotonic()
+    with (
+        log.open("w", buffering=1) as file,
+        subprocess.Popen(  # noqa: S603 - our own arguments
+            [executable, *command[1:]],
+            env=dict(environment),
+            stdout=subprocess.PIPE,  # without a reader, should we be killed, it ends at its next line
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that an interrupt ends its worker processes too
+        ) as process,
+    ):
+        with _lock:
+            _running.add(process)
+        try:
+            assert process.stdout is not None
+            for printed in process.stdout:
+                file.write(printed)
+                last.append(printed)
+                progress = _PROGRESS.search(printed.rstrip())
+                if progress is None and time.monotonic() - shown_at > _SECONDS_BETWEEN_IMAGES:
+                    progress = _IMAGE.search(printed)
+                if progress is not None:
+                    shown_at = time.monotonic()
+                    show(_NUMPY_SCALAR.sub(r"\1", progress[1]))
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            with _lock:
+                _running.discard(process)
+    if process.returncode != 0:
+        raise RuntimeError(
+            f"{shlex.join(command)} failed with status {process.returncode}. All that it printed is in {log}; it "
+            f"ends with:\n{''.join(last)}"
+        )
+
+
+def end_commands() -> None:
+    """End every command that a thread of this process is running."""
+    with _lock:
+        for process in _running:
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except ProcessLookupError:
+        return
+    process.wait()

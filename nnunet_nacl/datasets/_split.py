@@ -1,0 +1,163 @@
+"""Fixed splits: a labelled test set, and the folds of training and validation cases.
+
+Cases (or patients) are drawn in the order of the SHA-256 of seed and name: the same seed and names give the same split
+on every machine and with every version of Python, and a case more does not shuffle the others.
+"""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+
+from nnunet_nacl._whole import whole_file, whole_folder
+from nnunet_nacl.datasets._raw import new_dataset, nnunet_folder, place, read_dataset
+
+SPLITS_NAME = "splits_final.json"
+
+
+def split_test(
+    dataset: int | str, *, test: int | str, output_id: int, by_patient: bool | str = False, seed: int = 0
+) -> Path:
+    """Make a data set in which some of the labelled cases of another are test cases.
+
+    The new one has the name of the other and another id; the other is left alone. The drawn cases are in ``imagesTs``
+    and ``labelsTs``, the rest in ``imagesTr`` and ``labelsTr``, as hard links where the file system has them. Test
+    cases and ``splits_final.json`` of the other are not taken over.
+
+    Args:
+        dataset: number or name of a data set in ``nnUNet_raw``.
+        test: how many cases to draw, or patients, or a share such as ``"20%"``.
+        output_id: number of the new data set.
+        by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
+            (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
+        seed: for another draw.
+
+    Returns:
+        The folder of the new data set.
+
+    Raises:
+        FileExistsError: the new id is taken.
+        FileNotFoundError: there is no such data set, or files are missing in it.
+        RuntimeError: ``nnUNet_raw`` is not set.
+        ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
+    """
+    source = read_dataset(dataset)
+    title = source.folder.name.partition("_")[2]
+    folder = new_dataset(None, output_id, title)
+    patients = _group(source.cases, by_patient)
+    order = _draw(patients, seed)
+    number = _number("test", test, len(order), by_patient)
+    drawn = {case for patient in order[:number] for case in patients[patient]}
+    description = {**source.description, "numTraining": len(source.cases) - len(drawn)}
+    if "numTest" in description:
+        description["numTest"] = len(drawn)
+    with whole_folder(folder) as partial:
+        for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs"):
+            (partial / name).mkdir()
+        for case, files in source.cases.items():
+            for file in files:
+                part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
+                place(file, partial / part / file.name)
+        (partial / "dataset.json").write_text(json.dumps(description, indent=4))
+    return folder
+
+
+def split_folds(
+    dataset: int | str,
+    *,
+    val: int | str | None = None,
+    folds: int | None = None,
+    by_patient: bool | str = False,
+    seed: int = 0,
+) -> Path:
+    """Write the ``splits_final.json`` that nnU-Net trains by, into the data set's folder of ``nnUNet_preprocessed``.
+
+    Works before and after ``nnUNetv2_plan_and_preprocess``.
+
+    Args:
+        dataset: number or name of a data set in ``nnUNet_raw``.
+        val: one fold with so many validation cases, or patients, or a share such as ``"20%"``.
+        folds: instead, a cross-validation with so many folds; with as many as cases, it leaves one out.
+        by_patient: as for :func:`split_test`.
+        seed: for another draw.
+
+    Returns:
+        The file.
+
+    Raises:
+        FileExistsError: there is a split already.
+        FileNotFoundError: there is no such data set, or files are missing in it.
+        OSError: the file cannot be written.
+        RuntimeError: ``nnUNet_raw`` or ``nnUNet_preprocessed`` is not set.
+        ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
+    """
+    if (val is None) == (folds is None):
+        raise ValueError(f"Expected either val or folds, got val={val} and folds={folds}.")
+    source = read_dataset(dataset)
+    file = nnunet_folder("nnUNet_preprocessed") / source.folder.name / SPLITS_NAME
+    for existing in (file, source.folder / SPLITS_NAME):  # nnU-Net copies the second when it plans
+        if existing.exists():
+            raise FileExistsError(f"{existing} exists already; models may have been trained by it. Remove it first.")
+    patients = _group(source.cases, by_patient)
+    order = _draw(patients, seed)
+    if val is not None:
+        validation = [order[: _number("val", val, len(order), by_patient)]]
+    else:
+        assert folds is not None
+        if not 2 <= folds <= len(order):
+            raise ValueError(
+                f"folds must be from 2 to the {_count(len(order), by_patient)} that there are, got {folds}."
+            )
+        validation = [order[fold::folds] for fold in range(folds)]
+    splits = []
+    for fold in validation:
+        held_out = {case for patient in fold for case in patients[patient]}
+        splits.append({"train": [case for case in source.cases if case not in held_out], "val": sorted(held_out)})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file) as partial:
+        partial.write_text(json.dumps(splits, indent=4))
+    return file
+
+
+def _group(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:
+    """Patient -> cases; each case is its own patient if they are not told apart."""
+    pattern = r"(.+)_[^_]+" if by_patient is True else by_patient or "(.+)"
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"by_patient={pattern!r} is no regular expression: {error}.") from error
+    if not expression.groups:
+        raise ValueError(f"by_patient={pattern!r} has no group; expected parentheses around the patient.")
+    patients = defaultdict(list)
+    for case in cases:
+        # Our own patterns are about whole names; the user's says itself with ^ and $ what it is about.
+        match = expression.search(case) if isinstance(by_patient, str) else expression.fullmatch(case)
+        if not match or not match[1]:
+            wanted = f"{pattern!r}" if isinstance(by_patient, str) else "PATIENT_FRAME"
+            raise ValueError(f"The name of case {case} does not tell its patient; expected it to match {wanted}.")
+        patients[match[1]].append(case)
+    return dict(patients)
+
+
+def _draw(patients: Iterable[str], seed: int) -> list[str]:
+    return sorted(patients, key=lambda patient: hashlib.sha256(f"{seed} {patient}".encode()).digest())
+
+
+def _number(argument: str, amount: int | str, available: int, by_patient: bool | str) -> int:
+    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount).strip())
+    if not match:
+        raise ValueError(f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.')
+    number = int(match[1]) if match[1] else round(Fraction(match[2]) * available / 100)
+    if not 1 <= number < available:
+        raise ValueError(
+            f"{argument}={amount} would draw {number} of {_count(available, by_patient)}; "
+            "expected at least one drawn and one left for training."
+        )
+    return number
+
+
+def _count(number: int, by_patient: bool | str) -> str:
+    return f"{number} {'patients' if by_patient else 'cases'}"

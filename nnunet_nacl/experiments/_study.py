@@ -1,0 +1,135 @@
+"""Studies: which methods are trained and compared, as small tables in YAML that users can copy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from nnunet_nacl.trainers import parse_name
+
+_FOLDER = Path(__file__).parent / "studies"
+STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples")
+FIGURES = ("radar", "differences", "curves", "arrows")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method of a study.
+
+    Attributes:
+        name: in the report.
+        trainer: name of nnU-Net's or our trainer, without the budget's suffixes.
+        group: what it is a variant of, for the study's figure.
+        value: of the setting that the study varies.
+        training_cases: share of the training cases of each fold, such as ``25%``.
+        on_request: left out unless it is asked for by name.
+    """
+
+    name: str
+    trainer: str
+    group: str | None = None
+    value: float | str | None = None
+    training_cases: str = "100%"
+    on_request: bool = False
+
+    @property
+    def share(self) -> float:
+        return float(self.training_cases[:-1]) / 100
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A study: methods, and the figure that shows what it varies, if it varies one thing."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    figure: str | None = None
+    setting: str = ""
+
+    def chosen(self, methods: Sequence[str] | None) -> "StudyTable":
+        """Only these methods, by name or group, or without a choice all but those on request.
+
+        Raises:
+            ValueError: there is no such method in the study.
+        """
+        if methods is None:
+            return replace(self, rows=tuple(row for row in self.rows if not row.on_request))
+        known = [row.name for row in self.rows]
+        known += sorted({row.group for row in self.rows if row.group is not None} - set(known))
+        for method in methods:
+            if method not in known:
+                raise ValueError(f"Study {self.name} has no method {method!r}; it has {', '.join(known)}.")
+        return replace(self, rows=tuple(row for row in self.rows if {row.name, row.group} & set(methods)))
+
+
+def study_file(study: str) -> Path:
+    """The file of a built-in study, to read or to copy.
+
+    Raises:
+        ValueError: there is no such study.
+    """
+    if study not in STUDIES:
+        raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
+    return _FOLDER / f"{study}.yaml"
+
+
+def read_study(file: str | Path) -> StudyTable:
+    """Read and check a study's table.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no study; says what is wrong where.
+    """
+    file = Path(file)
+    try:
+        read = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is no YAML file: {error}") from error
+    if not isinstance(read, Mapping):
+        raise ValueError(f"{file} must hold title and runs; got {type(read).__name__}.")
+    _check_keys(read, {"title", "runs"}, {"title", "runs", "figure", "setting"}, str(file))
+    if read.get("figure") not in (None, *FIGURES):
+        raise ValueError(f"{file}: figure must be one of {', '.join(FIGURES)}; got {read['figure']!r}.")
+    if not isinstance(read["runs"], list) or not read["runs"]:
+        raise ValueError(f"{file}: runs must be a list of methods.")
+    rows = tuple(_row(entry, f"{file}: run {number}") for number, entry in enumerate(read["runs"], start=1))
+    names = [row.name for row in rows]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{file}: the name {name!r} occurs twice.")
+    if read.get("figure") is not None and any(row.group is None or row.value is None for row in rows):
+        raise ValueError(f"{file}: with a figure, every run needs group and value.")
+    return StudyTable(file.stem, str(read["title"]), rows, read.get("figure"), str(read.get("setting", "")))
+
+
+def _row(entry: Any, where: str) -> Row:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"{where} must hold name and trainer; got {entry!r}.")
+    _check_keys(entry, {"name", "trainer"}, {field.name for field in fields(Row)}, where)
+    row = Row(**{**entry, "name": str(entry["name"]), "trainer": str(entry["trainer"])})
+    if "__" in row.trainer or not row.trainer.isidentifier():
+        raise ValueError(f"{where}: {row.trainer!r} cannot be a trainer's name.")
+    try:
+        parse_name(row.trainer)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not isinstance(row.value, (int, float, str, type(None))) or not isinstance(row.on_request, bool):
+        raise ValueError(f"{where}: value must be a number or a word, on_request true or false.")
+    try:
+        valid = str(row.training_cases).endswith("%") and 0 < row.share <= 1
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError(f"{where}: training_cases must be a share such as 25%; got {row.training_cases!r}.")
+    return row
+
+
+def _check_keys(found: Mapping[Any, Any], needed: set[str], known: set[str], where: str) -> None:
+    missing, unknown = needed - set(found), set(found) - known
+    if missing or unknown:
+        what = [f"lacks {', '.join(sorted(missing))}"] if missing else []
+        what += [f"has the unknown {', '.join(sorted(map(str, unknown)))}"] if unknown else []
+        raise ValueError(f"{where} {' and '.join(what)}; known are {', '.join(sorted(known))}.")

@@ -1,0 +1,164 @@
+"""The command, as users run it: real trainings of nnU-Net, on toys."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NNUNet
+from tests.experiments.conftest import NAME
+
+STUDY = """
+title: Toys
+figure: curves
+setting: what
+runs:
+  - {name: broken, trainer: nnUNetTrainerThatIsNot, group: B, value: 1}
+  - {name: half, trainer: nnUNetTrainerNACL_1epochs_2iterations, training_cases: 50%, group: A, value: 50}
+  - {name: whole, trainer: nnUNetTrainerNACL_1epochs_2iterations, group: A, value: 100}
+"""
+
+
+def command(nnunet: NNUNet, study: Path, *options: str) -> list[str]:
+    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+    return [
+        program, "experiment", str(study), "-d", "901", "-c", "2d_small", "-o", str(nnunet.folder / "out"),
+        "-device", "cpu", "-np", "1", *options,
+    ]  # fmt: skip
+
+
+def run(nnunet: NNUNet, study: Path, *options: str, status: int = 0) -> str:
+    environment = {**os.environ, **nnunet.environment}
+    done = subprocess.run(
+        command(nnunet, study, *options), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout
+    return done.stdout
+
+
+def rows(status: str) -> dict[str, str]:
+    """Run -> its state."""
+    return dict(line.split("  ")[0:3:2] for line in status.replace(",  ", ", ").splitlines() if ", fold" in line)
+
+
+def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
+    """With a method that fails, and one that is killed while it trains."""
+    study = tmp_path / "toys.yaml"
+    study.write_text(STUDY)
+    printed = run(nnunet, study, "--status")
+    assert "3 left" in printed
+    assert not (nnunet.folder / "out").exists()
+
+    environment = {**os.environ, **nnunet.environment}
+    with subprocess.Popen(
+        command(nnunet, study), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if "whole, fold 0: Epoch 0" in line:
+                status = run(nnunet, study, "--status")
+                process.send_signal(signal.SIGKILL)
+                break
+    text = "".join(seen)
+    assert "broken, fold 0: train: once more" in text
+    assert "broken, fold 0: failed: nnUNetv2_train" in text
+    assert "1 done, 1 running, 1 failed" in status, status
+    assert "Expected time for the rest" in status
+    assert text.index("broken, fold 0: failed") < text.index("half, fold 0: train")
+    time.sleep(1)
+    assert "1 done, 1 failed, 1 interrupted" in run(nnunet, study, "--status")
+
+    splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
+    assert len(splits) == 6
+    assert len(splits[5]["train"]) == -(-len(splits[0]["train"]) // 2)
+    results = nnunet.folder / "results" / NAME / "nnUNetTrainerNACL_1epochs_2iterations__nnUNetPlans__2d_small"
+    finished = results / "fold_5" / "checkpoint_final.pth"
+    before = finished.stat().st_mtime_ns
+
+    printed = run(nnunet, study, status=1)
+    assert finished.stat().st_mtime_ns == before  # what is done is not done again
+    assert "failed: broken, fold 0: nnUNetv2_train" in printed
+    assert "nnUNetTrainerThatIsNot" in printed
+    assert (results / "fold_0" / "checkpoint_final.pth").is_file()
+    for cases in ("test", "validation"):
+        page = nnunet.folder / "out" / "toys" / f"{cases}.html"
+        assert "broken" in page.read_text()  # named as missing in the study's figure
+    assert len(list((nnunet.folder / "out" / "predictions").rglob("*.npz"))) == 4
+    summary = json.loads(next((nnunet.folder / "out").rglob("fold_5/calibration_summary.json")).read_text())
+    assert summary["num_cases"]["evaluated"] == 2
+
+    study.write_text("\n".join(line for line in STUDY.splitlines() if "broken" not in line))
+    start = time.monotonic()
+    run(nnunet, study, "--keep", "summaries")
+    assert time.monotonic() - start < 60  # seconds of imports and a report: no training
+    assert not list((nnunet.folder / "out").rglob("*.npz"))
+    assert not list(results.rglob("*.npz"))
+    assert "2 done" in run(nnunet, study, "--status")
+    commands = run(nnunet, study, "--executor", "commands")
+    assert "nnUNetv2" not in commands.split("# One line a run")[1]
+
+
+def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
+    printed = run(nnunet, Path("penalty"), "--epochs", "1", "--iterations", "2", "--executor", "commands")
+    lines = printed.splitlines()
+    trained = [line for line in lines if line.startswith("nnUNetv2_train")]
+    assert len(trained) == 2
+    assert all(line.count(" && ") == 3 for line in trained)
+    assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
+    assert lines[-1].startswith("nnunet_nacl experiment penalty -d 901")
+    assert "--executor" not in lines[-1]
+
+
+def test_the_table_is_shown() -> None:
+    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+    shown = subprocess.run([program, "experiment", "sigma", "--show"], capture_output=True, text=True, check=True)
+    assert "nnUNetTrainerSVLS_sigma3" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mian", "-d", "901", "-c", "2d"], "There is no study 'mian'"),
+        (["main", "-d", "901"], "the following arguments are required: -d, -c"),
+        (["all", "-d", "901", "-c", "2d", "--methods", "NACL"], "--methods does not go with all"),
+        (["main", "-d", "901", "-c", "2d_small", "--epochs", "0"], "must be at least 1, got 0"),
+        (["main", "-d", "901", "-c", "2d_small", "-f", "7"], "There is no fold 7"),
+        (["my.yaml", "-d", "901", "-c", "2d_small"], "No such file or directory: 'my.yaml'"),
+    ],
+)
+def test_wrong_arguments(nnunet: NNUNet, arguments: list[str], message: str) -> None:
+    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+    done = subprocess.run(
+        [program, "experiment", *arguments], env={**os.environ, **nnunet.environment}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("sinfo") is None, reason="needs Slurm (Debian: slurm-wlm)")
+def test_slurm(nnunet: NNUNet) -> None:
+    pytest.importorskip("submitit", reason="needs the extra slurm")
+    options = ["--epochs", "1", "--iterations", "2", "--executor", "slurm", "--gpus", "0", "--cpus", "1"]
+    options += ["--memory_gb", "4", "--hours", "0.5"]
+    printed = run(nnunet, Path("penalty"), *options)
+    assert "NACL l1, fold 0" in printed
+    page = nnunet.folder / "out" / "penalty" / "test.html"
+    assert "2 queued" in (status := run(nnunet, Path("penalty"), *options[:4], "--status")) or "running" in status
+    again = run(nnunet, Path("penalty"), *options)
+    assert "NACL l2, fold 0" not in again  # submitted already
+    deadline = time.monotonic() + 400
+    while not page.is_file() and time.monotonic() < deadline:
+        time.sleep(3)
+    assert page.is_file(), printed
+    assert "2 done" in run(nnunet, Path("penalty"), *options[:4], "--status")

@@ -1,0 +1,55 @@
+"""The runs of a study: a pure function of study, folds and splits."""
+
+import pytest
+
+from nnunet_nacl.experiments import Budget, Run, plan_runs, read_study, study_file
+
+SPLITS = [
+    {"train": [f"case_{number}" for number in range(20) if number % 5 != fold], "val": [f"case_{fold}"]}
+    for fold in range(5)
+]
+
+
+def test_each_method_on_each_fold_by_fold() -> None:
+    study = read_study(study_file("penalty")).chosen(None)
+    runs, splits = plan_runs(study, [0, 3], SPLITS, Budget(epochs=5, iterations=7, paper_schedule=True))
+    suffixes = "paperSchedule_5epochs_7iterations"
+    assert runs == [
+        Run(f"NACL {penalty}", f"nnUNetTrainerNACL_{suffix}{suffixes}", fold, fold)
+        for fold in (0, 3)
+        for penalty, suffix in (("l1", ""), ("l2", "l2_"))
+    ]
+    assert splits == SPLITS
+    assert len({run.key for run in runs}) == 4
+
+
+def test_shares_of_the_training_cases() -> None:
+    study = read_study(study_file("samples")).chosen(["NACL", "LS"])
+    runs, splits = plan_runs(study, [1], SPLITS, Budget())
+    assert [(run.method, run.fold) for run in runs] == [
+        ("LS 25 %", 5), ("LS 50 %", 6), ("LS 75 %", 7), ("LS 100 %", 1),
+        ("NACL 25 %", 5), ("NACL 50 %", 6), ("NACL 75 %", 7), ("NACL 100 %", 1),
+    ]  # fmt: skip
+    assert {run.of_fold for run in runs} == {1}
+    assert splits[:5] == SPLITS
+    assert [len(split["train"]) for split in splits[5:]] == [4, 8, 12]
+    assert all(split["val"] == SPLITS[1]["val"] for split in splits[5:])
+    quarter, half, most = (set(split["train"]) for split in splits[5:])
+    assert quarter < half < most < set(SPLITS[1]["train"])
+    # On every machine, with every Python:
+    assert splits[5]["train"] == ["case_13", "case_14", "case_7", "case_9"]
+    assert plan_runs(study, [1], splits, Budget()) == (runs, splits)  # planned again, nothing is appended twice
+
+
+def test_a_fold_that_is_not_there() -> None:
+    study = read_study(study_file("penalty"))
+    with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
+        plan_runs(study, [5], SPLITS, Budget())
+
+
+def test_others_trainers_have_no_budget() -> None:
+    assert Budget().trainer("nnUNetTrainerDA5") == "nnUNetTrainerDA5"
+    with pytest.raises(ValueError, match="nnUNetTrainerDA5 is not a trainer of nnunet_nacl"):
+        Budget(epochs=3).trainer("nnUNetTrainerDA5")
+    with pytest.raises(ValueError, match="sets num_epochs twice"):
+        Budget(epochs=3).trainer("nnUNetTrainerNACL_4epochs")

@@ -1,0 +1,109 @@
+"""Studies: the built-in tables, and what is said of tables that are wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.experiments import STUDIES, StudyTable, read_study, study_file
+from nnunet_nacl.experiments._experiment import study_figure
+from nnunet_nacl.trainers import parse_name
+
+PAPER = {
+    "FL": ("gamma", (1, 2, 3)),
+    "ECP": ("alpha", (0.1, 0.2, 0.3)),
+    "LS": ("alpha", (0.1, 0.2, 0.3)),
+    "MbLS": ("margin", (3, 5, 10)),
+    "SVLS": ("sigma", (0.5, 1, 2)),
+    "NACL": ("weight", (0.1, 0.2, 0.3)),
+}
+DEFAULTS = {"FL": 3, "ECP": 0.1, "LS": 0.1, "MbLS": 5, "SVLS": 2, "NACL": 0.1}
+
+
+def read(name: str) -> StudyTable:
+    return read_study(study_file(name))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_built_in_studies_are_read(name: str) -> None:
+    study = read(name).chosen(None)
+    assert study.name == name
+    assert len(study.rows) > 1
+    assert all(parse_name(row.trainer) is not None for row in study.rows)
+    assert (study_figure(study) is None) == (study.figure is None)
+
+
+def test_main_has_the_papers_methods_and_ce_on_request() -> None:
+    study = read("main")
+    assert [row.name for row in study.chosen(None).rows] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+    assert [row.name for row in study.chosen(["NACL", "CE"]).rows] == ["CE", "NACL"]
+    with pytest.raises(ValueError, match="Study main has no method 'Dice'; it has DiceCE, CE, FL"):
+        study.chosen(["Dice"])
+
+
+def test_hyperparameters_are_the_papers() -> None:
+    rows = read("hyperparameters").rows
+    for loss, (setting, values) in PAPER.items():
+        group = [row for row in rows if row.group == loss]
+        assert tuple(row.value for row in group) == values
+        for row in group:
+            recipe = parse_name(row.trainer)
+            assert recipe is not None
+            assert recipe.settings.get(setting, DEFAULTS[loss]) == row.value
+            assert row.name.endswith(f"={row.value:g}")
+
+
+def test_other_studies_vary_what_they_say() -> None:
+    for row in read("sigma").rows:
+        recipe = parse_name(row.trainer)
+        assert recipe is not None
+        assert recipe.settings.get("sigma", {"SVLS": 2, "NACL": 1}[recipe.loss]) == row.value
+        assert recipe.loss == "SVLS" or recipe.settings["prior"] == "gaussian"
+    assert [parse_name(row.trainer).settings for row in read("penalty").rows] == [{}, {"penalty": "l2"}]  # type: ignore[union-attr]
+    assert [parse_name(row.trainer).settings for row in read("prior").rows] == [{}, {"prior": "gaussian"}]  # type: ignore[union-attr]
+    assert [row.value for row in read("constraint").rows] == ["softmax", "logits"]
+    assert {row.training_cases for row in read("samples").rows} == {"25%", "50%", "75%", "100%"}
+    assert all(f"{row.value}%" == row.training_cases for row in read("samples").rows)
+
+
+def test_a_copy_reads_as_the_original(tmp_path: Path) -> None:
+    copy = tmp_path / "my.yaml"
+    copy.write_text(study_file("sigma").read_text())
+    assert read_study(copy).rows == read("sigma").rows
+    assert read_study(copy).name == "my"
+
+
+ROW = "{name: A, trainer: nnUNetTrainerNACL"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: T", "lacks runs"),
+        ("- 1", "must hold title and runs; got list"),
+        ("title: [", "is no YAML file"),
+        ("title: T\nruns: []", "runs must be a list"),
+        ("title: T\nruns: [3]", "run 1 must hold name and trainer; got 3"),
+        ("title: T\nruns: [{name: A}]", "run 1 lacks trainer"),
+        (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "has the unknown epochs; known are figure, runs, setting, title"),
+        (f"title: T\nruns: [{ROW}, epoch: 3}}]", "run 1 has the unknown epoch"),
+        (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
+        (f"title: T\nruns: [{ROW}_lambda3}}]", "run 1: Trainer name nnUNetTrainerNACL_lambda3 does not know"),
+        ("title: T\nruns: [{name: A, trainer: a b}]", "'a b' cannot be a trainer's name"),
+        (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "must be a share such as 25%; got '0%'"),
+        (f"title: T\nruns: [{ROW}, training_cases: 30}}]", "must be a share such as 25%; got 30"),
+        (f"title: T\nruns: [{ROW}, value: [1]}}]", "value must be a number or a word"),
+        (f"title: T\nfigure: pie\nruns: [{ROW}}}]", "figure must be one of radar, .*; got 'pie'"),
+        (f"title: T\nfigure: curves\nruns: [{ROW}}}]", "every run needs group and value"),
+    ],
+)
+def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message) as raised:
+        read_study(file)
+    assert str(file) in str(raised.value)
+
+
+def test_unknown_study() -> None:
+    with pytest.raises(ValueError, match="There is no study 'mian'; there are main, hyperparameters"):
+        study_file("mian")

@@ -1,0 +1,323 @@
+"""Studies: what is drawn is the comparison's numbers, and what is missing is said."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.report import Comparison, Study, Variant, compare, study_figure, tradeoff, write_report
+from nnunet_nacl.report._describe import study_caption
+from nnunet_nacl.report._metrics import Metric, interval_of, mean_over_cases
+from nnunet_nacl.report._panels import study_panels
+from nnunet_nacl.report.figures._style import color_of
+from tests.report.generated import NAMED, make_result
+from tests.report.test_page import NASTY, page_of
+
+QUICK = Settings(voxels=("foreground",))
+DICE, ECE = Metric("Dice", higher_is_better=True), Metric("ECE", "foreground")
+LOSSES = {"FL": (1, 2, 3), "LS": (0.1, 0.2, 0.3), "SVLS": (0.5, 1, 2)}
+TITLES = ["Dice", "ECE foreground", "ECE union", "CECE foreground", "CECE union"]
+
+
+def variants(values: dict[str, tuple[float | str, ...]]) -> tuple[Variant, ...]:
+    return tuple(Variant(f"{group} {value}", group, value) for group, own in values.items() for value in own)
+
+
+RADAR = Study("Hyper-parameters", "radar", "hyper-parameter", variants(LOSSES))
+SIGMA = Study(
+    "Sigma",
+    "differences",
+    "σ",
+    tuple(Variant(f"{method} {value}", group, place) for group, method in (("SVLS", "FL"), ("NACL", "LS"))
+          for place, value in enumerate(LOSSES[method], start=1)),
+)  # fmt: skip
+CURVES = Study("Cases", "curves", "training cases (%)", SIGMA.variants)
+ARROWS = Study(
+    "Constraint",
+    "arrows",
+    "constraint",
+    tuple(
+        Variant(f"{group} {value}", group, text)
+        for group in ("FL", "LS")
+        for value, text in zip(LOSSES[group][:2], ("softmax", "logits"), strict=True)
+    ),
+)
+ALL = [RADAR, SIGMA, CURVES, ARROWS]
+
+
+@pytest.fixture(scope="module")
+def runs_of_losses() -> dict[str, FolderResult]:
+    names = [one.method for one in RADAR.variants]
+    return {name: make_result(0.4 + 0.2 * place, settings=Settings()) for place, name in enumerate(names)}
+
+
+@pytest.fixture(scope="module")
+def losses(runs_of_losses: dict[str, FolderResult]) -> Comparison:
+    return compare(runs_of_losses, dataset="Dataset004_Demo")
+
+
+def without(results: dict[str, FolderResult], *names: str) -> Comparison:
+    return compare({name: result for name, result in results.items() if name not in names})
+
+
+def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
+    chosen = study_panels(comparison, study)[panel]
+    ax = Figure().add_subplot(projection="polar" if chosen.polar else None)
+    chosen.draw(ax)
+    return ax
+
+
+def mean(comparison: Comparison, method: str, metric: Metric) -> float:
+    return mean_over_cases(metric.values(comparison[method]))
+
+
+def legend(ax: Axes) -> list[str]:
+    return [text.get_text().lstrip("\u200b").replace("\n", "") for text in ax.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("panel", "metric"), [(0, DICE), (1, ECE), (2, Metric("ECE", "union"))])
+def test_radar(losses: Comparison, panel: int, metric: Metric) -> None:
+    ax = draw(losses, RADAR, panel)
+    assert [text.get_text() for text in ax.get_xticklabels()] == list(LOSSES)
+    for place, line in enumerate(ax.lines):
+        expected = [mean(losses, f"{group} {values[place]}", metric) for group, values in LOSSES.items()]
+        assert list(line.get_ydata()) == [*expected, expected[0]]
+        assert max(expected) <= ax.get_ylim()[1]
+        assert min(expected) >= ax.get_ylim()[0]
+    assert legend(ax)[1] == "HP2: FL 2, LS 0.2, SVLS 1"
+    assert ax.get_title() == f"{metric.title} (better: {'out' if metric is DICE else 'in'})"
+    assert len(study_panels(losses, RADAR)) == 3
+
+
+def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, FolderResult]) -> None:
+    comparison = without(runs_of_losses, "FL 2")
+    ax = draw(comparison, RADAR)
+    found = [line.get_ydata() for line in ax.lines]
+    np.testing.assert_array_equal([np.isnan(values[0]) for values in found], [False, True, False])
+    assert found[2][0] == mean(comparison, "FL 3", DICE)
+    assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
+    assert "No results here, and so left out: FL 2." in study_caption(comparison, RADAR, drawn=True)
+
+
+def test_a_radar_of_two_axes_becomes_curves(runs_of_losses: dict[str, FolderResult]) -> None:
+    comparison = without(runs_of_losses, *(one.method for one in RADAR.groups["LS"]), "FL 2")
+    ax = draw(comparison, RADAR)
+    assert ax.name == "rectilinear"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["HP1", "HP2", "HP3"]
+    assert legend(ax) == ["FL (1, 2, 3)", "SVLS (0.5, 1, 2)"]
+    drawn = [container.lines[0].get_ydata() for container in ax.containers]
+    assert list(drawn[0]) == [mean(comparison, name, DICE) for name in ("FL 1", "FL 3")]
+    assert study_caption(comparison, RADAR, drawn=True).startswith("Means over cases by value of hyper-parameter")
+    assert len(study_panels(comparison, RADAR)) == 5
+
+
+def test_differences(losses: Comparison) -> None:
+    assert [one.description.split(" in ")[1].split(" between")[0] for one in study_panels(losses, SIGMA)] == TITLES
+    for panel, metric in enumerate([DICE, ECE]):
+        ax = draw(losses, SIGMA, panel)
+        expected = []
+        for value, other in zip(LOSSES["FL"], LOSSES["LS"], strict=True):
+            base, held = mean(losses, f"FL {value}", metric), mean(losses, f"LS {other}", metric)
+            expected.append(100 * (base - held) / base)
+        np.testing.assert_allclose([bar.get_width() for bar in ax.patches], expected, rtol=1e-12)
+        assert [text.get_text() for text in ax.get_yticklabels()] == ["1", "2", "3"]
+        sides = ("NACL", "SVLS") if metric is DICE else ("SVLS", "NACL")  # a larger Dice is better, a larger ECE is not
+        assert [text.get_text() for text in ax.texts] == [f"← {sides[0]}\nbetter", f"{sides[1]} →\nbetter"]
+        for bar in ax.patches:
+            winner = sides[int(bar.get_width() > 0)]
+            assert bar.get_facecolor()[:3] == pytest.approx(_rgb(color_of(["SVLS", "NACL"], winner)))
+        described = study_panels(losses, SIGMA)[panel].description
+        assert f"1: {expected[0]:+.1f}".replace("-", "−") in described
+        assert described.endswith(f"Above 0, {sides[1]} is better.")
+
+
+def _rgb(color: str) -> tuple[float, ...]:
+    return tuple(int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+
+
+def test_intervals_of_differences_are_paired(losses: Comparison) -> None:
+    base, held = (ECE.values(losses[name])[:, 0] for name in ("FL 1", "LS 0.1"))
+    generator, found = np.random.default_rng(7), []
+    for _ in range(4000):
+        drawn = generator.integers(0, len(base), len(base))
+        found.append(100 * (base[drawn].mean() - held[drawn].mean()) / base[drawn].mean())
+    segment = draw(losses, SIGMA, 1).containers[1].lines[2][0].get_segments()[0]
+    np.testing.assert_allclose(segment[:, 0], np.percentile(found, [2.5, 97.5]), rtol=0.05)
+
+
+def test_differences_at_a_value_that_one_lacks(runs_of_losses: dict[str, FolderResult]) -> None:
+    ax = draw(without(runs_of_losses, "LS 0.2"), SIGMA)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["1", "3"]
+    assert len(ax.patches) == 2
+    other_way = Study("Sigma", "differences", "σ", SIGMA.variants[:3] + SIGMA.variants[:2:-1])
+    comparison = compare(runs_of_losses)
+    assert study_panels(comparison, other_way)[1].description == study_panels(comparison, SIGMA)[1].description
+
+
+@pytest.mark.parametrize(("panel", "metric"), [(0, DICE), (1, ECE), (4, Metric("CECE", "union"))])
+def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
+    shuffled = Study("Cases", "curves", "training cases (%)", CURVES.variants[::-1])  # lines run along the axis
+    for study in (CURVES, shuffled):
+        ax = draw(losses, study, panel)
+        for container, (group, members) in zip(ax.containers, study.groups.items(), strict=True):
+            assert container.get_label() == f"\u200b{group}"
+            own = sorted(members, key=lambda one: one.value)
+            assert list(container.lines[0].get_ydata()) == [mean(losses, one.method, metric) for one in own]
+            np.testing.assert_allclose(container.lines[0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
+            ends = [segment[:, 1] for segment in container.lines[2][0].get_segments()]
+            np.testing.assert_allclose(ends, [interval_of(metric.values(losses[one.method])) for one in own])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
+    assert ax.get_title() == f"{metric.title} (better: {'up' if metric is DICE else 'down'})"
+
+
+def test_curves_of_names(losses: Comparison) -> None:
+    study = Study("Prior", "curves", "prior", (Variant("FL 1", "A", "uniform"), Variant("FL 2", "A", "$a$b")))
+    ax = draw(losses, study)
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["uniform", "$a$b"]
+    assert list(ax.containers[0].lines[0].get_xdata()) == [0, 1]
+
+
+def test_values_close_together_keep_plain_ticks(losses: Comparison) -> None:
+    study = Study("λ", "curves", "λ", tuple(Variant(f"FL {one}", "FL", value) for one, value in ((1, 0.1), (2, 0.2), (3, 10))))  # fmt: skip # noqa: E501
+    ax = draw(losses, study)
+    assert list(ax.get_xticks()) != [0.1, 0.2, 10]
+
+
+def test_arrows(losses: Comparison) -> None:
+    for panel, (error, voxels) in enumerate((e, v) for e in ("ECE", "CECE") for v in ("foreground", "union")):
+        data = tradeoff(losses, error, voxels=voxels)
+        ax = draw(losses, ARROWS, panel)
+        points = {name: (data.error[place], data.dice[place]) for place, name in enumerate(data.names)}
+        arrows = [(one.xyann, one.xy) for one in ax.texts]
+        assert arrows == [(points["FL 1"], points["FL 2"]), (points["LS 0.1"], points["LS 0.2"])]
+        markers = [container.lines[0].get_marker() for container in ax.containers]
+        drawn = [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in ax.containers]
+        assert markers == ["x", "o"] * 2
+        assert drawn == [points[one.method] for one in ARROWS.variants]
+        assert legend(ax) == ["FL: softmax → logits", "LS: softmax → logits"]
+        assert ax.get_xlabel() == f"{data.error_name} (better: left)"
+
+
+def test_arrows_keep_their_colors_when_a_run_failed(runs_of_losses: dict[str, FolderResult]) -> None:
+    ax = draw(without(runs_of_losses, "FL 2"), ARROWS)
+    assert legend(ax) == ["LS: softmax → logits"]
+    assert ax.containers[0].lines[0].get_color() == color_of(["FL", "LS"], "LS")
+
+
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
+def test_a_figure_for_a_file(losses: Comparison, study: Study, tmp_path: Path) -> None:
+    figure = study_figure(losses, study)
+    assert figure.get_suptitle() == f"{study.title}, Dataset004_Demo"
+    assert len(figure.axes) == len(study_panels(losses, study))
+    figure.savefig(tmp_path / "study.png", dpi=20)
+
+
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
+def test_one_variant_is_no_figure(study: Study) -> None:
+    comparison = compare({study.variants[0].method: make_result(cases=NAMED[:2], settings=QUICK)})
+    alone = Study(study.title, study.figure, study.setting, study.variants[:1])
+    for chosen in (study, alone, Study(study.title, study.figure, study.setting, ())):
+        assert study_panels(comparison, chosen) == []
+        with pytest.raises(ValueError, match=f"{study.title}: No figure: there are no two variants"):
+            study_figure(comparison, chosen)
+
+
+def test_a_sentence_in_place_of_a_figure(tmp_path: Path) -> None:
+    write_report({"": {"FL 1": make_result(cases=NAMED[:2], settings=QUICK)}}, tmp_path / "page.html", study=ARROWS)
+    page = page_of(tmp_path / "page.html")
+    assert page.tags["svg"] == 5  # reliability alone
+    assert "No figure: there are no two variants here that can be held against each other." in page.text
+    assert "No results here, and so left out: FL 2, LS 0.1, LS 0.2." in page.text
+
+
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_not_a_number(study: Study, everywhere: bool, tmp_path: Path) -> None:
+    """ECE is not defined for any method, or not for one."""
+    shared = make_result(cases=NAMED[:3], settings=QUICK)
+    comparison = compare(dict.fromkeys((one.method for one in study.variants), shared))
+    first = study.variants[0].method
+    for method in comparison.methods:
+        if everywhere or method.name == first:
+            for metric in ("ECE", "CECE"):
+                method.calibration["foreground"][metric][:] = np.nan
+    study_figure(comparison, study).savefig(tmp_path / "study.png", dpi=20)
+    text = next(one.description for one in study_panels(comparison, study) if "ECE" in one.description)
+    shown = 3 if study.figure == "differences" else len(study.variants)
+    assert text.count("not defined") == (shown if everywhere else 1)
+    assert "nan" not in text
+
+
+def test_differences_are_over_the_cases_that_both_have(losses: Comparison) -> None:
+    comparison = compare({name: losses[name].result for name in losses.names})
+    base, held = (comparison[name].calibration["foreground"]["ECE"] for name in ("FL 1", "LS 0.1"))
+    base[0] = held[3] = np.nan
+    both = ~np.isnan(base + held)
+    expected = 100 * (base[both].mean() - held[both].mean()) / base[both].mean()
+    assert draw(comparison, SIGMA, 1).patches[0].get_width() == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_reference_of_zero_has_no_relative_difference(losses: Comparison) -> None:
+    comparison = compare({name: losses[name].result for name in losses.names})
+    comparison["FL 1"].calibration["foreground"]["ECE"][:] = 0
+    ax = draw(comparison, SIGMA, 1)
+    assert len(ax.patches) == 2
+    assert "1: not defined; 2: " in study_panels(comparison, SIGMA)[1].description
+
+
+def test_in_the_page(tmp_path: Path) -> None:
+    results = {one.method: make_result(cases=NAMED[:2], settings=QUICK) for one in ARROWS.variants}
+    write_report({"Demo": results}, tmp_path / "page.html", study=ARROWS)
+    page = page_of(tmp_path / "page.html")
+    comparison = compare(results)
+    assert all(page.svg_labels.count(panel.description) == 1 for panel in study_panels(comparison, ARROWS))
+    assert study_caption(comparison, ARROWS, drawn=True) in page.text
+    text = (tmp_path / "page.html").read_text()
+    assert 'href="#d1-study"' in text
+    assert text.index('class="verdict"') < text.index('id="d1-study"') < text.index('id="d1-methods"')
+
+
+def test_each_data_set_says_what_it_lacks(tmp_path: Path) -> None:
+    quick = {one.method: make_result(1.0, cases=NAMED[:2], settings=QUICK) for one in ARROWS.variants}
+    failed = {name: result for name, result in quick.items() if name != "FL 2"}
+    write_report({"A": quick, "B": failed}, tmp_path / "page.html", study=ARROWS)
+    page = page_of(tmp_path / "page.html")
+    assert page.text.count("so left out: FL 2.") == 1
+    assert {"d1-study", "d2-study"} <= set(page.ids)
+
+
+@pytest.mark.parametrize("kind", ["radar", "differences", "curves", "arrows"])
+def test_names_are_escaped(kind: str, tmp_path: Path) -> None:
+    groups = [NASTY, "_y", "$z$"] if kind == "radar" else [NASTY, "_y"]
+    values = [f"{NASTY}{place}" for place in range(1 if kind == "radar" else 2)]
+    members = [Variant(f"{group}{value}", group, value) for group in groups for value in values]
+    result = make_result(cases=NAMED[:2], settings=QUICK)
+    results = {one.method: result for one in members}
+    members.append(Variant("<b>lost", NASTY if kind == "radar" else "third", "<i>"))
+    if kind == "differences":
+        members[-1] = Variant("<b>lost", NASTY, "<i>")
+    study = Study(NASTY, kind, NASTY, tuple(members))
+    write_report({NASTY: results}, tmp_path / "page.html", study=study)
+    page = page_of(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in text
+    assert "<b>lost" not in text
+    assert "so left out: <b>lost." in page.text
+    panels = study_panels(compare(results, dataset=NASTY), study)
+    assert panels
+    assert all(panel.description in page.svg_labels and NASTY in panel.description for panel in panels)
+    study_figure(compare(results), study).savefig(tmp_path / "study.svg")
+
+
+def test_what_is_no_study() -> None:
+    with pytest.raises(ValueError, match="figure: expected one of radar, differences, curves, arrows; got pie"):
+        Study("t", "pie", "s", ())
+    with pytest.raises(ValueError, match="variants: expected each value of A once; got 1, 1"):
+        Study("t", "curves", "s", (Variant("x", "A", 1), Variant("y", "A", 1.0)))
+    with pytest.raises(ValueError, match="variants: differences need two groups; got A, B, C"):
+        Study("t", "differences", "s", tuple(Variant(one, one, 1) for one in "ABC"))
+    with pytest.raises(ValueError, match="variants: arrows need two values of A; got 3"):
+        Study("t", "arrows", "s", tuple(Variant(f"{one}", "A", one) for one in range(3)))

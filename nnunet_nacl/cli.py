@@ -194,6 +194,7 @@ def _add_experiment(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     experiment.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
     experiment.add_argument("-np", type=_positive, default=2, metavar="N", help="processes of predicting, evaluating")
     experiment.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
+    experiment.add_argument("--disable_tta", action="store_true", help="predict test cases without mirroring")
     experiment.add_argument(
         "--keep",
         choices=("probabilities", "summaries"),
@@ -427,6 +428,7 @@ def _experiment(options: argparse.Namespace) -> int:
             device=device,
             keep=options.keep,
             surface=options.surface,
+            disable_tta=options.disable_tta,
             num_processes=options.np,
             command=shlex.join(["nnunet_nacl", *options.arguments]),
         )

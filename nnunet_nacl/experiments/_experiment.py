@@ -49,6 +49,7 @@ def plan_experiment(
     device: str = "cuda",
     keep: str = "probabilities",
     surface: bool = False,
+    disable_tta: bool = False,
     num_processes: int = 1,
     command: str = "",
 ) -> Experiment:
@@ -66,6 +67,7 @@ def plan_experiment(
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete them once they are evaluated.
         surface: also evaluate surface distances.
+        disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
         num_processes: of predicting and evaluating.
         command: the command line, for the report.
 
@@ -77,7 +79,7 @@ def plan_experiment(
     runs, splits = plan_runs(study, folds, data.splits, budget)
     if output is None:
         output = Path("nnunet_nacl_experiments") / f"{data.name}__{plans}__{configuration}"
-    jobs = [Job(run, data, Path(output).absolute(), device, keep, surface, num_processes) for run in runs]
+    jobs = [Job(run, data, Path(output).absolute(), device, keep, surface, disable_tta, num_processes) for run in runs]
     return Experiment(study, tuple(jobs), splits, command)
 
 
@@ -181,7 +183,8 @@ def report_experiment(experiment: Experiment) -> list[Path]:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for cases, evaluated in (("test", _test_results(experiment)), ("validation", _validation_results(experiment))):
+    test = "test_disable_tta" if experiment.jobs[0].disable_tta else "test"
+    for cases, evaluated in ((test, _test_results(experiment)), ("validation", _validation_results(experiment))):
         results = {data_set: found for data_set, found in evaluated.items() if len(found) > 1}
         if not results:
             continue
@@ -200,7 +203,8 @@ def _test_results(experiment: Experiment) -> dict[str, dict[str, FolderResult]]:
     for job in experiment.jobs:
         result = _read(job.predictions)
         if result is not None:
-            name = job.data.name + (f", trained on fold {job.run.of_fold}" if len(folds) > 1 else "")
+            name = job.data.name + (", without mirroring" if job.disable_tta else "")
+            name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
             found.setdefault(name, {})[job.run.method] = result
     return found
 

@@ -24,6 +24,7 @@ class Job:
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
         surface: also evaluate surface distances.
+        disable_tta: predict the test cases without mirroring.
         num_processes: of predicting and evaluating.
     """
 
@@ -33,6 +34,7 @@ class Job:
     device: str
     keep: str = "probabilities"
     surface: bool = False
+    disable_tta: bool = False
     num_processes: int = 1
 
     @property
@@ -46,7 +48,8 @@ class Job:
     @property
     def predictions(self) -> Path:
         """Of the test cases."""
-        return self.output / "predictions" / self.fold_folder.parent.name / self.fold_folder.name
+        folder = "predictions_disable_tta" if self.disable_tta else "predictions"
+        return self.output / folder / self.fold_folder.parent.name / self.fold_folder.name
 
     @property
     def log_folder(self) -> Path:
@@ -148,6 +151,7 @@ def _predict(job: Job) -> list[str]:
     processes = str(job.num_processes)
     command = ["nnUNetv2_predict", "-i", str(images), "-o", str(job.predictions), *_model(job)]
     command += ["-f", str(job.run.fold), "--save_probabilities", "-device", job.device]
+    command += ["--disable_tta"] if job.disable_tta else []
     return [*command, "-npp", processes, "-nps", processes, "--continue_prediction"]
 
 

@@ -63,6 +63,10 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert "--continue_prediction" in found.command
     touch(job.predictions / "toy_b.npz")
     assert step(job) == "evaluate_test"
+    without = next_step(replace(job, disable_tta=True))  # has predictions of its own
+    assert without is not None
+    assert "--disable_tta" in without.command
+    assert "--disable_tta" not in found.command
     summary(job.predictions, ["toy_a"])
     assert step(job) == "evaluate_test"
     summary(job.predictions, data.test_cases)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 # What nnU-Net prints about its progress; the rest goes into the log only. Images are too many for a line each.
@@ -21,12 +22,18 @@ _NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")
 
 _running: set["subprocess.Popen[str]"] = set()
 _lock = threading.Lock()
+ending = threading.Event()
+"""Set when this process is to end: no command is started any more."""
+
+
+class Ended(Exception):  # noqa: N818 - no error
+    """A command was ended, or not begun, because this process is to end."""
 
 
 def run_command(
     command: Sequence[str], *, environment: Mapping[str, str], log: Path, show: Callable[[str], None]
 ) -> None:
-    """Run a command to its end.
+    """Run a command to its end, and end whatever processes it leaves behind.
 
     Args:
         command: program, one of this Python environment first, and arguments.
@@ -35,44 +42,39 @@ def run_command(
         show: called with each line that tells of progress.
 
     Raises:
+        Ended: :func:`end_commands` was called.
         RuntimeError: it was not found or failed; the message ends with the last lines that it printed.
     """
     executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
     if executable is None:
         raise RuntimeError(f"{command[0]} was not found; is nnU-Net (nnunetv2) installed in this environment?")
     last: deque[str] = deque(maxlen=15)
-    shown_at = time.monotonic()
-    with (
-        log.open("w", buffering=1) as file,
-        subprocess.Popen(  # noqa: S603 - our own arguments
+    with _lock:
+        if ending.is_set():
+            raise Ended
+        process = subprocess.Popen(  # noqa: S603 - our own arguments
             [executable, *command[1:]],
             env=dict(environment),
             stdout=subprocess.PIPE,  # without a reader, should we be killed, it ends at its next line
             stderr=subprocess.STDOUT,
             text=True,
+            encoding="utf-8",
             errors="replace",
             start_new_session=True,  # so that an interrupt ends its worker processes too
-        ) as process,
-    ):
+        )
+        _running.add(process)
+    # Read beside waiting: worker processes that outlive a killed command would hold the pipe open.
+    reader = threading.Thread(target=_read, args=(process, log, last, show), daemon=True)
+    reader.start()
+    try:
+        process.wait()
+    finally:
+        _end(process)
+        reader.join(timeout=10)
         with _lock:
-            _running.add(process)
-        try:
-            assert process.stdout is not None
-            for printed in process.stdout:
-                file.write(printed)
-                last.append(printed)
-                progress = _PROGRESS.search(printed.rstrip())
-                if progress is None and time.monotonic() - shown_at > _SECONDS_BETWEEN_IMAGES:
-                    progress = _IMAGE.search(printed)
-                if progress is not None:
-                    shown_at = time.monotonic()
-                    show(_NUMPY_SCALAR.sub(r"\1", progress[1]))
-        except BaseException:
-            _end(process)
-            raise
-        finally:
-            with _lock:
-                _running.discard(process)
+            _running.discard(process)
+    if ending.is_set():
+        raise Ended
     if process.returncode != 0:
         raise RuntimeError(
             f"{shlex.join(command)} failed with status {process.returncode}. All that it printed is in {log}; it "
@@ -81,18 +83,33 @@ def run_command(
 
 
 def end_commands() -> None:
-    """End every command that a thread of this process is running."""
+    """End every command that a thread of this process is running, and let none begin."""
     with _lock:
+        ending.set()
         for process in _running:
             _end(process)
 
 
+def _read(process: "subprocess.Popen[str]", log: Path, last: deque[str], show: Callable[[str], None]) -> None:
+    shown_at = time.monotonic()
+    assert process.stdout is not None
+    with process.stdout, log.open("w", buffering=1, encoding="utf-8") as file:
+        for printed in process.stdout:
+            with suppress(OSError):  # a full disk; no reason to end a training
+                file.write(printed)
+            last.append(printed)
+            progress = _PROGRESS.search(printed.rstrip())
+            if progress is None and time.monotonic() - shown_at > _SECONDS_BETWEEN_IMAGES:
+                progress = _IMAGE.search(printed)
+            if progress is not None:
+                shown_at = time.monotonic()
+                show(_NUMPY_SCALAR.sub(r"\1", progress[1]))
+
+
 def _end(process: "subprocess.Popen[str]") -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):  # all of them have ended (on macOS the second)
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-    except ProcessLookupError:
-        return
     process.wait()

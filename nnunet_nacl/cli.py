@@ -1,6 +1,7 @@
 """The command ``nnunet_nacl``. Each subcommand imports what it needs when it runs, so that ``--help`` is instant."""
 
 import argparse
+import io
 import os
 import shlex
 import sys
@@ -21,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     options = _parser().parse_args(arguments)
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
     try:
         status: int = options.run(options)
         sys.stdout.flush()
@@ -183,13 +186,15 @@ def _add_experiment(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     experiment.add_argument("-d", metavar="DATASET", help="name or number")
     experiment.add_argument("-c", metavar="CONFIGURATION", help="such as 2d or 3d_fullres")
     experiment.add_argument("-p", metavar="PLANS", default="nnUNetPlans", help="default: %(default)s")
-    experiment.add_argument("-f", nargs="+", type=int, metavar="FOLD", default=[0], help="default: 0")
+    experiment.add_argument("-f", nargs="+", type=int, metavar="FOLD", default=[0], help="numbers; default: 0")
     experiment.add_argument("--methods", nargs="+", metavar="METHOD", help="only these, by name or group")
     experiment.add_argument("--epochs", type=_positive, metavar="N", help="of each training (default: nnU-Net's 1000)")
     experiment.add_argument("--iterations", type=_positive, metavar="N", help="of an epoch (default: nnU-Net's 250)")
     experiment.add_argument("--paper_schedule", action="store_true", help="the paper's Adam, 100 epochs by default")
     experiment.add_argument(
-        "-o", metavar="FOLDER", help="predictions, logs, reports (default: nnunet_nacl_experiments/DATASET__PLANS__C)"
+        "-o",
+        metavar="FOLDER",
+        help="where the folder of predictions, logs, reports is made (default: nnunet_nacl_experiments)",
     )
     experiment.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
     experiment.add_argument("-np", type=_positive, default=2, metavar="N", help="processes of predicting, evaluating")
@@ -438,7 +443,7 @@ def _experiment(options: argparse.Namespace) -> int:
         print(experiments.format_status(planned, at_once=options.jobs))
         return 0
     if options.executor == "commands":
-        experiments.print_commands(planned)
+        experiments.print_commands(planned, ["nnunet_nacl", *_without(options.arguments, "--executor")])
         return 0
     if options.executor == "slurm":
         slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
@@ -451,6 +456,18 @@ def _experiment(options: argparse.Namespace) -> int:
     for job, failure in outcome.failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     return 1 if outcome.failures else 0
+
+
+def _without(arguments: list[str], option: str) -> list[str]:
+    """The arguments without an option, which may be abbreviated, and its value."""
+    kept, skip = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        is_option = len(name) > 3 and option.startswith(name)
+        if not skip and not is_option:
+            kept.append(argument)
+        skip = is_option and not equals
+    return kept
 
 
 def _convert(options: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl._whole import whole_file
+from nnunet_nacl.experiments._locks import hold
 
 Split = dict[str, list[str]]
 
@@ -50,8 +51,6 @@ class DataSet:
 def read_data_set(dataset: str | int, configuration: str, plans: str) -> DataSet:
     """Find a data set and check that it can be trained on.
 
-    Writes ``splits_final.json``, as nnU-Net would, if there is none: trainings that start together would all write it.
-
     Args:
         dataset: name or number.
         configuration: such as ``2d``.
@@ -76,30 +75,36 @@ def read_data_set(dataset: str | int, configuration: str, plans: str) -> DataSet
         resenc = re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans)
         command += ["-pl", f"nnUNetPlannerResEnc{resenc[1]}"] if resenc else []
         raise ValueError(f"{plans_file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}")
-    found = json.loads(plans_file.read_text())
+    found = _read_json(plans_file)
     if configuration not in found["configurations"]:
         known = ", ".join(found["configurations"])
         raise ValueError(f"{plans_file} has no configuration {configuration!r}; it has {known}.")
 
-    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     manager = PlansManager(found)
-    data_folder = folder / manager.get_configuration(configuration).data_identifier
-    cases = []
-    if data_folder.is_dir() and any(data_folder.iterdir()):
-        cases = sorted(infer_dataset_class(str(data_folder)).get_identifiers(str(data_folder)))
-    if not cases:
-        command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
-        raise ValueError(f"{data_folder} holds no preprocessed cases. Preprocess them with: {shlex.join(command)}")
-    dataset_json = json.loads((folder / "dataset.json").read_text())
+    settings = manager.get_configuration(configuration)
+    if settings.previous_stage_name is not None:
+        raise ValueError(
+            f"{configuration} is the second stage of a cascade: each method would need the predictions of its own "
+            "first stage. Experiments take configurations of one stage."
+        )
+    dataset_json = _read_json(folder / "dataset.json")
     ending = dataset_json["file_ending"]
+    cases = _preprocessed_cases(folder / settings.data_identifier)
+    expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
+    if not cases or not expected <= set(cases):
+        command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
+        raise ValueError(
+            f"{folder / settings.data_identifier} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess "
+            f"them with: {shlex.join(command)}"
+        )
     return DataSet(
         name,
         configuration,
         plans,
         **folders,
-        splits=_read_splits(folder / "splits_final.json", cases),
+        splits=_splits(folder / "splits_final.json", cases),
         test_cases=_test_cases(folders["raw"] / name, ending),
         file_ending=ending,
         num_channels=manager.get_label_manager(dataset_json).num_segmentation_heads,
@@ -107,14 +112,29 @@ def read_data_set(dataset: str | int, configuration: str, plans: str) -> DataSet
 
 
 def write_splits(data_set: DataSet, splits: list[Split]) -> None:
-    """Write the splits, whole, if there are more than the data set has."""
-    if len(splits) > len(data_set.splits):
-        with whole_file(data_set.folder / "splits_final.json") as partial:
-            partial.write_text(json.dumps(splits, indent=4))
+    """Write ``splits_final.json``, if there is none, as nnU-Net would, or if folds are to be appended to it.
+
+    Trainings that start together would otherwise all write it.
+
+    Raises:
+        ValueError: it has changed since it was read.
+    """
+    file = data_set.folder / "splits_final.json"
+    with hold(data_set.folder / ".splits_final.lock"):
+        current = _read_splits(file) if file.is_file() else []
+        if current not in ([], data_set.splits, splits):
+            raise ValueError(f"{file} has changed since it was read, perhaps by another study. Start this one again.")
+        if current != splits:
+            with whole_file(file) as partial:
+                partial.write_text(json.dumps(splits, indent=4))
 
 
-def check_model(data_set: DataSet, trainer: str) -> None:
-    """Raise a ValueError if a model of that name was trained with other plans or labels."""
+def check_model(data_set: DataSet, trainer: str, fold: int, split: Split) -> None:
+    """Check that a model of that name, if there is one, is of these plans, labels and training cases; note the latter.
+
+    Raises:
+        ValueError: it is not.
+    """
     model = data_set.model_folder(trainer)
     for file, expected in (("plans.json", f"{data_set.plans}.json"), ("dataset.json", "dataset.json")):
         if (model / file).is_file() and _meaning(model / file, data_set) != _meaning(
@@ -124,11 +144,21 @@ def check_model(data_set: DataSet, trainer: str) -> None:
                 f"{model} was trained with another {file} than {data_set.folder / expected}. Move it away to train "
                 "anew, or use the plans that it was trained with."
             )
+    noted = model / f".fold_{fold}_split.json"
+    if not noted.is_file() or not (model / f"fold_{fold}").is_dir():
+        model.mkdir(parents=True, exist_ok=True)
+        with whole_file(noted) as partial:
+            partial.write_text(json.dumps(split))
+    elif _read_json(noted) != split:
+        raise ValueError(
+            f"{model / f'fold_{fold}'} was trained with other cases than splits_final.json now has for fold {fold}. "
+            "Move it away to train anew, or restore the splits."
+        )
 
 
 def _meaning(file: Path, data_set: DataSet) -> Any:
     """What of the file a training depends on."""
-    read = json.loads(file.read_text())
+    read = _read_json(file)
     if file.name == "dataset.json":
         return {key: read.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")}
     configurations = read["configurations"]
@@ -149,20 +179,49 @@ def _name(dataset: str | int) -> str:
     return name
 
 
-def _read_splits(file: Path, cases: list[str]) -> list[Split]:
+def _preprocessed_cases(folder: Path) -> list[str]:
+    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return []
+    try:
+        return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
+    except AssertionError as error:
+        raise ValueError(f"{folder} holds other files than nnU-Net's: {error}") from error
+
+
+def _splits(file: Path, cases: list[str]) -> list[Split]:
+    """Those of the file, or those that nnU-Net would write into it."""
     if not file.is_file():
         from nnunetv2.utilities.crossval_split import generate_crossval_split
 
         if len(cases) < 5:
             raise ValueError(f"{file.parent} has {len(cases)} cases; nnU-Net's five folds need at least 5.")
-        splits = generate_crossval_split(cases, seed=12345, n_splits=5)
-        with whole_file(file) as partial:
-            partial.write_text(json.dumps([_as_lists(split) for split in splits], indent=4))
-    return [_as_lists(split) for split in json.loads(file.read_text())]
+        return [_as_split(split) for split in generate_crossval_split(cases, seed=12345, n_splits=5)]
+    splits = _read_splits(file)
+    for number, split in enumerate(splits):
+        unknown = sorted({*split["train"], *split["val"]} - set(cases))
+        if unknown:
+            raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
+    return splits
 
 
-def _as_lists(split: Any) -> Split:
+def _read_splits(file: Path) -> list[Split]:
+    try:
+        return [_as_split(split) for split in _read_json(file)]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{file} must be a list of folds, each with train and val: {error!r}.") from error
+
+
+def _as_split(split: Any) -> Split:
     return {part: list(map(str, split[part])) for part in ("train", "val")}
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON file: {error}") from error
 
 
 def _test_cases(raw: Path, ending: str) -> list[str]:

@@ -2,31 +2,31 @@
 
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.experiments._data_set import DataSet
-from nnunet_nacl.experiments._steps import Job, next_step
+from nnunet_nacl.experiments._steps import Job, missing_probabilities
 
 BYTES_PER_VALUE = 4.0
 """Of a float32 probability, deflated: 3 to 4 on nnU-Net's predictions, since most differ in all digits."""
 _SAMPLED = 10
 
 
-def bytes_needed(jobs: Sequence[Job], *, at_once: int) -> float | None:
-    """Upper estimate of the space for the probabilities that are still to be written; None if no image size is known.
+def bytes_needed(jobs: Sequence[Job], *, at_once: int) -> dict[Path, float]:
+    """Upper estimate of the space for the probabilities that are still to be written, by folder.
 
     With ``keep="summaries"`` only those of the runs that go on at the same time count.
     """
-    left = [job for job in jobs if next_step(job) is not None]
-    if not left:
-        return 0.0
-    sizes = [_bytes_of(job) for job in left]
-    if any(size is None for size in sizes):
-        return None
-    known = sorted((size for size in sizes if size is not None), reverse=True)
-    return sum(known[:at_once] if left[0].keep == "summaries" else known)
+    needed: dict[Path, list[float]] = defaultdict(list)
+    for job in jobs:
+        each = _voxels(job.data, job.validation_cases) * job.data.num_channels * BYTES_PER_VALUE
+        for folder, cases in zip((job.data.results, job.output), missing_probabilities(job), strict=True):
+            needed[folder].append(each * cases)
+    counted = at_once if jobs[0].keep == "summaries" else len(jobs)
+    return {folder: sum(sorted(sizes, reverse=True)[:counted]) for folder, sizes in needed.items()}
 
 
 def check_disk(jobs: Sequence[Job], *, at_once: int) -> str:
@@ -35,34 +35,28 @@ def check_disk(jobs: Sequence[Job], *, at_once: int) -> str:
     Raises:
         ValueError: less is free than they need.
     """
-    needed = bytes_needed(jobs, at_once=at_once)
-    if needed is None:
-        return "Disk space: not estimated, since the sizes of the images cannot be read."
-    # Validation goes to nnU-Net's results, test cases to the output: mostly one disk. The smaller one must do.
-    free = min(shutil.disk_usage(_existing(folder)).free for folder in (jobs[0].output, jobs[0].data.results))
-    text = f"about {needed / 1e9:.2f} GB for probabilities, {free / 1e9:.2f} GB are free"
-    if needed > free:
-        way_out = "" if jobs[0].keep == "summaries" else " --keep summaries deletes probabilities once they are used."
-        raise ValueError(f"Not enough disk space: {text}.{way_out}")
-    return f"Disk space: {text}."
+    on_device: dict[int, list[tuple[Path, float]]] = defaultdict(list)
+    for folder, size in bytes_needed(jobs, at_once=at_once).items():
+        existing = _existing(folder)
+        on_device[existing.stat().st_dev].append((existing, size))
+    texts = []
+    for parts in on_device.values():
+        needed, free = sum(size for _, size in parts), shutil.disk_usage(parts[0][0]).free
+        text = f"about {needed / 1e9:.2f} GB for probabilities, {free / 1e9:.2f} GB are free at {parts[0][0]}"
+        if needed > free:
+            way_out = "" if jobs[0].keep == "summaries" else " --keep summaries deletes them once they are used."
+            raise ValueError(f"Not enough disk space: {text}.{way_out}")
+        texts.append(text)
+    return f"Disk space: {'; '.join(texts)}."
 
 
-def _bytes_of(job: Job) -> float | None:
-    data = job.data
-    per_case = _mean_voxels(data, job.validation_cases)
-    if per_case is None:
-        return None
-    cases = len(job.validation_cases) + len(data.test_cases)
-    return per_case * cases * data.num_channels * BYTES_PER_VALUE
-
-
-def _mean_voxels(data: DataSet, cases: Sequence[str]) -> float | None:
-    """Mean voxels of a case, from the headers of some references."""
+def _voxels(data: DataSet, cases: Sequence[str]) -> float:
+    """Mean voxels of a case, from the headers of some references; 0 if only nnU-Net's own reader can read them."""
     sizes = list(_sizes(data.folder / "gt_segmentations" / f"{case}{data.file_ending}" for case in cases[:_SAMPLED]))
-    return sum(sizes) / len(sizes) if sizes else None
+    return sum(sizes) / len(sizes) if sizes else 0.0
 
 
-def _sizes(files: Iterable[Path]) -> Iterable[int]:
+def _sizes(files: Iterable[Path]) -> Iterator[int]:
     import SimpleITK as sitk
 
     for file in files:
@@ -70,12 +64,12 @@ def _sizes(files: Iterable[Path]) -> Iterable[int]:
         reader.SetFileName(str(file))
         try:
             reader.ReadImageInformation()
-        except RuntimeError:  # a format that only nnU-Net's own reader knows
+        except RuntimeError:
             continue
         yield math.prod(reader.GetSize())
 
 
 def _existing(folder: Path) -> Path:
-    while not folder.is_dir():
+    while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -1,6 +1,5 @@
 """A study from start to end: planned, carried out, evaluated and reported."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +52,7 @@ def plan_experiment(
     num_processes: int = 1,
     command: str = "",
 ) -> Experiment:
-    """Check everything that can be checked before a training starts, and write nothing but missing splits.
+    """Check everything that can be checked before a training starts, and write nothing.
 
     Args:
         study: its methods, chosen.
@@ -62,8 +61,8 @@ def plan_experiment(
         plans: such as ``nnUNetPlans``.
         folds: of nnU-Net.
         budget: of each training.
-        output: folder of predictions, logs and reports, shared by studies; by default
-            ``nnunet_nacl_experiments/DATASET__PLANS__CONFIGURATION``.
+        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made for predictions, logs and reports, shared by
+            studies; by default ``nnunet_nacl_experiments``.
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete them once they are evaluated.
         surface: also evaluate surface distances.
@@ -77,9 +76,8 @@ def plan_experiment(
     data = read_data_set(dataset, configuration, plans)
     study_figure(study)  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
-    if output is None:
-        output = Path("nnunet_nacl_experiments") / f"{data.name}__{plans}__{configuration}"
-    jobs = [Job(run, data, Path(output).absolute(), device, keep, surface, disable_tta, num_processes) for run in runs]
+    folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
+    jobs = [Job(run, splits[run.fold], data, folder, device, keep, surface, disable_tta, num_processes) for run in runs]
     return Experiment(study, tuple(jobs), splits, command)
 
 
@@ -93,8 +91,9 @@ def find_device(device: str) -> str:
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("-device cuda: torch finds no GPU here.")
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device, True):
+        raise ValueError(f"-device {device}: torch finds no such device here.")
     return device
 
 
@@ -128,14 +127,11 @@ def run_experiments(experiments: Sequence[Experiment], *, at_once: int = 1) -> O
     return outcome
 
 
-def print_commands(experiments: Sequence[Experiment]) -> None:
-    """Print what is left to do as shell commands."""
+def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
+    """Print what is left to do as shell commands; ``report`` is the last one."""
     jobs = all_jobs(experiments)
     _write_splits(experiments)
-    print(shell_commands(jobs, [word for word in shlex.split(experiments[0].command) if word not in _EXECUTOR]))
-
-
-_EXECUTOR = ("--executor", "commands")
+    print(shell_commands(jobs, report))
 
 
 def submit_experiments(experiments: Sequence[Experiment], slurm: Slurm) -> None:
@@ -185,7 +181,7 @@ def report_experiment(experiment: Experiment) -> list[Path]:
     written = []
     test = "test_disable_tta" if experiment.jobs[0].disable_tta else "test"
     for cases, evaluated in ((test, _test_results(experiment)), ("validation", _validation_results(experiment))):
-        results = {data_set: found for data_set, found in evaluated.items() if len(found) > 1}
+        results = {data_set: found for data_set, found in evaluated.items() if found}
         if not results:
             continue
         page = experiment.folder / f"{cases}.html"

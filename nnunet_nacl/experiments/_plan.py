@@ -74,13 +74,19 @@ def plan_runs(
         share are among those of a larger one, and are the same for every method.
 
     Raises:
-        ValueError: there is no such fold.
+        ValueError: there is no such fold, it has no validation cases, or shares some with another one.
     """
     found = [dict(split) for split in splits]
     runs = []
-    for fold in folds:
+    validated: dict[str, int] = {}
+    for fold in dict.fromkeys(folds):
         if not 0 <= fold < len(splits):
             raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
+        if not splits[fold]["val"]:
+            raise ValueError(f"Fold {fold} has no validation cases.")
+        for case in splits[fold]["val"]:
+            if validated.setdefault(case, fold) != fold:
+                raise ValueError(f"Folds {validated[case]} and {fold} both validate on {case}; take one of them.")
         for row in study.rows:
             split = _subset(splits[fold], row.share, seed=fold)
             if split not in found:

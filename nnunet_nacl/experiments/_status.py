@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 
 from nnunet_nacl.experiments._experiment import Experiment, all_jobs
-from nnunet_nacl.experiments._steps import Job, is_trained, next_step
-from nnunet_nacl.experiments._work import duration, epochs_done, read_state, status_of
+from nnunet_nacl.experiments._steps import Job, steps_left
+from nnunet_nacl.experiments._work import duration, epochs_begun, read_state, status_of
 
 
 def format_status(experiments: Sequence[Experiment], *, at_once: int = 1) -> str:
@@ -23,12 +23,12 @@ def format_status(experiments: Sequence[Experiment], *, at_once: int = 1) -> str
     lines = []
     for job, status in statuses.items():
         more = ""
-        if status == "running" and not is_trained(job) and job.fold_folder.is_dir():
-            more = f"epoch {epochs_done(job)}"
+        if status == "running" and (epoch := epochs_begun(job)) is not None:
+            more = f"epoch {epoch}"
         elif status == "failed":
-            more = (states[job].error or "").splitlines()[0]
-        elif status == "interrupted" and (step := next_step(job)) is not None:
-            more = f"next: {step.name}"
+            more = (states[job].error or "").partition("\n")[0]
+        elif status in {"running", "interrupted"} and (left := steps_left(job)):
+            more = f"{'' if status == 'running' else 'next: '}{left[0].name}"
         elif status == "done" and states[job].seconds:
             more = duration(sum(states[job].seconds.values()))
         lines.append(f"{job.run!s:{width}}  {status:11}  {more}".rstrip())

@@ -6,21 +6,23 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME
-from nnunet_nacl.experiments._data_set import DataSet
+from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
+from nnunet_nacl.experiments._data_set import DataSet, Split
 from nnunet_nacl.experiments._plan import Run
 
 KEEP = ("probabilities", "summaries")
+_CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """A run with all that it takes to carry it out, here or on another machine.
 
     Attributes:
         run: what to train.
+        split: its training and validation cases.
         data: on what.
-        output: folder of the experiments: predictions, logs, states, reports.
+        output: folder of the data set's experiments: predictions, logs, states, reports.
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
         surface: also evaluate surface distances.
@@ -29,6 +31,7 @@ class Job:
     """
 
     run: Run
+    split: Split
     data: DataSet
     output: Path
     device: str
@@ -49,20 +52,16 @@ class Job:
     def predictions(self) -> Path:
         """Of the test cases."""
         folder = "predictions_disable_tta" if self.disable_tta else "predictions"
-        return self.output / folder / self.fold_folder.parent.name / self.fold_folder.name
+        return self.output / folder / self.run.trainer / self.fold_folder.name
 
     @property
-    def log_folder(self) -> Path:
-        return self.output / "logs"
-
-    @property
-    def state_file(self) -> Path:
-        return self.output / "states" / f"{self.run.key}.json"
+    def references(self) -> Path:
+        """Of the test cases."""
+        return self.data.raw / self.data.name / "labelsTs"
 
     @property
     def validation_cases(self) -> list[str]:
-        # The splits of the data set were read before shares of a fold were appended to them.
-        return self.data.splits[self.run.of_fold]["val"]
+        return self.split["val"]
 
 
 @dataclass(frozen=True)
@@ -73,52 +72,75 @@ class Step:
     command: list[str]
 
 
-def next_step(job: Job) -> Step | None:
-    """The first step that is not done; None if all are."""
-    if not _has_probabilities(job.validation, job.validation_cases) and not _is_evaluated(
-        job.validation, job.validation_cases, job
-    ):
-        return Step("train", _train(job))
-    if not _is_evaluated(job.validation, job.validation_cases, job):
-        return Step("evaluate_validation", _evaluate(job, *_model(job), "-f", str(job.run.fold)))
-    if not job.data.test_cases or _is_evaluated(job.predictions, job.data.test_cases, job):
-        return None
-    if not _has_probabilities(job.predictions, job.data.test_cases):
-        return Step("predict", _predict(job))
-    references = job.data.raw / job.data.name / "labelsTs"
-    # A reference without an image is nobody's failure.
-    return Step("evaluate_test", _evaluate(job, str(references), str(job.predictions), "--chill"))
+def steps_left(job: Job) -> list[Step]:
+    """The steps from the first that is not done, as their commands would be now. Changes nothing."""
+    steps = []
+    if not evaluated_cases(job, job.validation) >= set(job.validation_cases):
+        if not _is_predicted(job, job.validation, job.validation_cases):
+            steps.append(Step("train", _train(job)))
+        steps.append(Step("evaluate_validation", _evaluate(job, *_model(job), "-f", str(job.run.fold))))
+    retrained = any(step.name == "train" for step in steps)
+    if job.data.test_cases and (retrained or not evaluated_cases(job, job.predictions) >= set(job.data.test_cases)):
+        if retrained or not _is_predicted(job, job.predictions, job.data.test_cases):
+            steps.append(Step("predict", _predict(job)))
+        # A reference without an image is nobody's failure.
+        steps.append(Step("evaluate_test", _evaluate(job, str(job.references), str(job.predictions), "--chill")))
+    return steps
 
 
-def all_steps(job: Job) -> list[Step]:
-    """The steps from the first that is not done, as they stand now."""
-    first = next_step(job)
-    if first is None:
-        return []
-    references = job.data.raw / job.data.name / "labelsTs"
-    steps = [
-        Step("train", _train(job)),
-        Step("evaluate_validation", _evaluate(job, *_model(job), "-f", str(job.run.fold))),
-    ]
-    if job.data.test_cases:
-        steps += [
-            Step("predict", _predict(job)),
-            Step("evaluate_test", _evaluate(job, str(references), str(job.predictions), "--chill")),
-        ]
-    return steps[[step.name for step in steps].index(first.name) :]
+def is_done(job: Job) -> bool:
+    return not steps_left(job)
+
+
+def clear_the_way(job: Job, step: Step) -> None:
+    """Put aside what an interrupted attempt has left half written, on which nnU-Net would fail or build.
+
+    To be called by who holds the run's lock, before the step.
+    """
+    if step.name == "train":
+        for name in _CHECKPOINTS:
+            file = job.fold_folder / name
+            if file.is_file() and not zipfile.is_zipfile(file):
+                file.replace(file.with_suffix(".broken"))
+    if step.name == "predict":  # nnU-Net predicts those again that have no segmentation
+        for case in job.data.test_cases:
+            segmentation = job.predictions / f"{case}{job.data.file_ending}"
+            if segmentation.is_file() and not _is_current(job, job.predictions / f"{case}.npz"):
+                segmentation.unlink()
 
 
 def delete_probabilities(job: Job) -> None:
     """Delete the probabilities of the cases that are evaluated."""
     for folder in (job.validation, job.predictions):
-        for case in _evaluated(folder, job) or ():
+        for case in evaluated_cases(job, folder):
             for ending in (".npz", ".pkl"):
                 (folder / f"{case}{ending}").unlink(missing_ok=True)
 
 
 def is_trained(job: Job) -> bool:
     """Whether nnU-Net has finished the training."""
-    return (job.fold_folder / "checkpoint_final.pth").is_file()
+    return zipfile.is_zipfile(job.fold_folder / "checkpoint_final.pth")
+
+
+def missing_probabilities(job: Job) -> tuple[int, int]:
+    """How many validation and test cases are still to be predicted."""
+    return tuple(  # type: ignore[return-value]
+        sum(case not in evaluated_cases(job, folder) and not (folder / f"{case}.npz").is_file() for case in cases)
+        for folder, cases in ((job.validation, job.validation_cases), (job.predictions, job.data.test_cases))
+    )
+
+
+def evaluated_cases(job: Job, folder: Path) -> set[str]:
+    """The cases of the folder's summary, if there is one of this model with all that is asked for."""
+    file = folder / SUMMARY_NAME
+    if not file.is_file() or not _is_newer(job, file):
+        return set()
+    summary = json.loads(file.read_text())
+    found, asked = summary["settings"], Settings(surface=job.surface)
+    same = all(found[name] == getattr(asked, name) for name in ("num_bins", "protocol"))
+    if not same or not set(asked.voxels) <= set(found["voxels"]) or (asked.surface and not found["surface"]):
+        return set()
+    return {case["case"] for case in summary["metric_per_case"]}
 
 
 def _model(job: Job) -> list[str]:
@@ -132,18 +154,8 @@ def _train(job: Job) -> list[str]:
     command += ["--npz", "-device", job.device]
     if is_trained(job):
         return [*command, "--val"]
-    return [*command, "--c"] if _can_continue(job) else command
-
-
-def _can_continue(job: Job) -> bool:
-    """Whether nnU-Net would find a checkpoint to go on from: it tries no other if the first is not whole."""
-    for name in ("checkpoint_latest.pth", "checkpoint_best.pth"):
-        file = job.fold_folder / name
-        if file.is_file() and zipfile.is_zipfile(file):
-            return True
-        if file.is_file():  # killed while it was written
-            file.replace(file.with_suffix(".broken"))
-    return False
+    can_continue = any(zipfile.is_zipfile(job.fold_folder / name) for name in _CHECKPOINTS)
+    return [*command, "--c"] if can_continue else command
 
 
 def _predict(job: Job) -> list[str]:
@@ -160,23 +172,21 @@ def _evaluate(job: Job, *what: str) -> list[str]:
     return [*command, "--surface"] if job.surface else command
 
 
-def _has_probabilities(folder: Path, cases: Collection[str]) -> bool:
-    # nnU-Net writes dataset.json first and, when all is predicted, the summary of a validation.
-    if folder.name == "validation" and not (folder / "summary.json").is_file():
+def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
+    # nnU-Net writes the probabilities of a case before its segmentation, and the summary of a validation last.
+    if folder == job.validation and not (folder / "summary.json").is_file():
         return False
-    return all((folder / f"{case}.npz").is_file() for case in cases)
+    return is_trained(job) and all(
+        (folder / f"{case}{job.data.file_ending}").is_file() and _is_current(job, folder / f"{case}.npz")
+        for case in cases
+    )
 
 
-def _is_evaluated(folder: Path, cases: Collection[str], job: Job) -> bool:
-    return set(cases) <= (_evaluated(folder, job) or set())
+def _is_current(job: Job, npz: Path) -> bool:
+    """Whether these probabilities are whole and not of a model that was there before."""
+    return npz.is_file() and _is_newer(job, npz) and zipfile.is_zipfile(npz)
 
 
-def _evaluated(folder: Path, job: Job) -> set[str] | None:
-    """The cases that the folder's summary holds; None if there is none or it lacks what is asked for."""
-    file = folder / SUMMARY_NAME
-    if not file.is_file():
-        return None
-    summary = json.loads(file.read_text())
-    if job.surface and not summary["settings"]["surface"]:
-        return None
-    return {case["case"] for case in summary["metric_per_case"]}
+def _is_newer(job: Job, file: Path) -> bool:
+    final = job.fold_folder / "checkpoint_final.pth"
+    return not final.is_file() or file.stat().st_mtime >= final.stat().st_mtime

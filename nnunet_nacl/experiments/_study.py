@@ -116,8 +116,10 @@ def _row(entry: Any, where: str) -> Row:
         parse_name(row.trainer)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    if not isinstance(row.value, (int, float, str, type(None))) or not isinstance(row.on_request, bool):
-        raise ValueError(f"{where}: value must be a number or a word, on_request true or false.")
+    if not isinstance(row.value, (int, float, str, type(None))) or not isinstance(row.group, (str, type(None))):
+        raise ValueError(f"{where}: group must be a word, value a number or a word.")
+    if not isinstance(row.on_request, bool):
+        raise ValueError(f"{where}: on_request must be true or false; got {row.on_request!r}.")
     try:
         valid = str(row.training_cases).endswith("%") and 0 < row.share <= 1
     except ValueError:

@@ -3,18 +3,20 @@
 import json
 import os
 import re
+import shutil
 import socket
+import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from nnunet_nacl._running import run_command
+from nnunet_nacl._running import Ended, run_command
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.experiments._data_set import check_model
-from nnunet_nacl.experiments._steps import Job, delete_probabilities, is_trained, next_step
+from nnunet_nacl.experiments._locks import hold, is_held
+from nnunet_nacl.experiments._steps import Job, clear_the_way, delete_probabilities, is_done, is_trained, steps_left
 from nnunet_nacl.linking import trainers_path
 
 _EPOCH = re.compile(r": Epoch (\d+)\s*$", re.MULTILINE)
@@ -27,30 +29,22 @@ class State:
     Attributes:
         seconds: that each step took, over all attempts.
         error: of the last attempt, if that failed.
-        job_id: of Slurm, if it was submitted.
         host: on which it was started last.
-        started: when, in seconds since the epoch.
+        started: when, in seconds since the epoch; None if it is not running, unless it was killed.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     error: str | None = None
-    job_id: str | None = None
     host: str | None = None
     started: float | None = None
 
 
 def read_state(job: Job) -> State:
-    """The state of a run; an empty one before its start."""
+    """The state of a run; an empty one before its start, or if it cannot be read."""
     try:
-        return State(**json.loads(job.state_file.read_text()))
-    except FileNotFoundError:
+        return State(**json.loads(_state_file(job).read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError):
         return State()
-
-
-def write_state(job: Job, state: State) -> None:
-    job.state_file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(job.state_file) as partial:
-        partial.write_text(json.dumps(asdict(state), indent=1))
 
 
 def carry_out(job: Job, *, gpu: str | None = None, show: Callable[[str], None] = print) -> str | None:
@@ -65,49 +59,60 @@ def carry_out(job: Job, *, gpu: str | None = None, show: Callable[[str], None] =
 
     Returns:
         None, or why it failed; also kept as its state.
+
+    Raises:
+        Ended: this process is to end.
     """
-    with _alone(job, show):
-        state = read_state(job)
-        state.error, state.host, state.started = None, socket.gethostname(), time.time()
-        write_state(job, state)
-        try:
-            check_model(job.data, job.run.trainer)
+    state = State()
+    try:
+        for folder in (_lock_file(job).parent, _state_file(job).parent, job.output / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        with hold(_lock_file(job), waiting=lambda: show("waiting for another process that is at this run")):
+            state = read_state(job)
+            state.error, state.host, state.started = None, socket.gethostname(), time.time()
+            _write_state(job, state)
+            check_model(job.data, job.run.trainer, job.run.fold, job.split)
             _all_steps(job, state, _environment(job, gpu), show)
             if job.keep == "summaries":
                 delete_probabilities(job)
-        except (OSError, RuntimeError, ValueError) as error:
-            state.error = str(error)
-            show(f"failed: {error}")
-        state.started = None
-        write_state(job, state)
-        return state.error
+            state.started = None
+            _write_state(job, state)
+    except Ended:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
+        state.error, state.started = str(error) or repr(error), None
+        show(f"failed: {state.error}")
+        with suppress(OSError):  # a full disk, perhaps the reason itself
+            _write_state(job, state)
+    return state.error
 
 
 def _all_steps(job: Job, state: State, environment: dict[str, str], show: Callable[[str], None]) -> None:
-    job.log_folder.mkdir(parents=True, exist_ok=True)
     attempts: dict[str, int] = {}
-    while (step := next_step(job)) is not None:
+    while left := steps_left(job):
+        step = left[0]
         attempt = attempts[step.name] = attempts.get(step.name, 0) + 1
-        log = job.log_folder / f"{job.run.key}_{step.name}.log"
+        log = job.output / "logs" / f"{job.run.key}_{step.name}.log"
+        if attempt > 2:
+            raise RuntimeError(f"{step.name} ended without an error, but has not done all cases. Its log is {log}.")
         if attempt > 1:
+            log.replace(log.with_suffix(".first.log"))  # the second attempt's must not hide why
             show(f"{step.name}: once more")
+        clear_the_way(job, step)
+        (step,) = [again for again in steps_left(job) if again.name == step.name]
         show(f"{step.name}; log: {log}")
         start = time.monotonic()
-        failure = None
         try:
             run_command(step.command, environment=environment, log=log, show=show)
         except RuntimeError as error:
-            failure = str(error)
             if attempt > 1:
                 raise
-            log.replace(log.with_suffix(".first.log"))  # the second attempt's must not hide why
-        seconds = time.monotonic() - start
-        state.seconds[step.name] = state.seconds.get(step.name, 0) + seconds
-        write_state(job, state)
-        show(f"{step.name}: {'failed after ' if failure else ''}{duration(seconds)}")
-        following = next_step(job)
-        if failure is None and following is not None and following.name == step.name and attempt > 1:
-            raise RuntimeError(f"{step.name} ended without an error, but has not done all cases. Its log is {log}.")
+            show(f"{step.name}: failed: {str(error).splitlines()[-1]}")
+        finally:
+            seconds = time.monotonic() - start
+            state.seconds[step.name] = state.seconds.get(step.name, 0) + seconds
+            _write_state(job, state)
+        show(f"{step.name}: {duration(seconds)}")
 
 
 def _environment(job: Job, gpu: str | None) -> dict[str, str]:
@@ -127,42 +132,63 @@ def _environment(job: Job, gpu: str | None) -> dict[str, str]:
 
 def status_of(job: Job) -> str:
     """``done``, ``running``, ``queued``, ``failed``, ``interrupted``, or ``left`` for one that was never begun."""
-    if next_step(job) is None:
-        return "done"
-    state = read_state(job)
-    if _is_locked(job):
+    if is_running(job):
         return "running"
-    if state.job_id is not None:
-        found = slurm_state(state.job_id)
-        if found is not None:
-            return found
-    if state.error is not None:
+    if is_done(job):
+        return "done"
+    found = _slurm_state(job)
+    if found is not None:
+        return found
+    if read_state(job).error is not None:
         return "failed"
     return "interrupted" if job.fold_folder.is_dir() else "left"
 
 
-def slurm_state(job_id: str) -> str | None:
-    """``queued`` or ``running`` if Slurm still has that job."""
-    import shutil
-    import subprocess
+def is_running(job: Job) -> bool:
+    """Whether a process holds the run."""
+    return is_held(_lock_file(job))
 
-    squeue = shutil.which("squeue")
-    if squeue is None:
+
+def note_slurm_job(job: Job, number: str) -> None:
+    """Write down that the run was submitted."""
+    file = _slurm_file(job)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file) as partial:
+        partial.write_text(number)
+
+
+def slurm_job(job: Job) -> str | None:
+    """Slurm's number for the run, if it was submitted."""
+    try:
+        return _slurm_file(job).read_text()
+    except FileNotFoundError:
         return None
-    asked = [squeue, "--noheader", "--jobs", job_id, "--format", "%T"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split()  # noqa: S603
-    if not found:
+
+
+def _slurm_state(job: Job) -> str | None:
+    """``queued`` or ``running`` if Slurm still has the run's job.
+
+    Raises:
+        RuntimeError: Slurm does not answer.
+    """
+    number, squeue = slurm_job(job), shutil.which("squeue")
+    if number is None or squeue is None:
         return None
-    return "queued" if found[0] in {"PENDING", "CONFIGURING", "SUSPENDED", "REQUEUED"} else "running"
+    asked = [squeue, "--noheader", "--jobs", number, "--format", "%T"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
+    if found.returncode != 0 and "Invalid job id" not in found.stderr:
+        raise RuntimeError(f"Slurm does not say what has become of job {number}: {found.stderr.strip()}")
+    state = found.stdout.strip()
+    if state in {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESV_DEL_HOLD"}:
+        return "queued"
+    return "running" if state in {"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED"} else None
 
 
-def epochs_done(job: Job) -> int:
-    """Epochs that the training has begun, told from nnU-Net's own log."""
-    if is_trained(job):
-        return 0
+def epochs_begun(job: Job) -> int | None:
+    """The epoch that the training is in, told from nnU-Net's own log; None outside of a training."""
     logs = sorted(job.fold_folder.glob("training_log_*.txt"), key=lambda file: file.stat().st_mtime)
     found = _EPOCH.findall(logs[-1].read_text(errors="replace")) if logs else []
-    return int(found[-1]) if found else 0
+    return int(found[-1]) if found and not is_trained(job) else None
 
 
 def duration(seconds: float) -> str:
@@ -179,44 +205,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def _write_state(job: Job, state: State) -> None:
+    with whole_file(_state_file(job)) as partial:
+        partial.write_text(json.dumps(asdict(state), indent=1), encoding="utf-8")
+
+
+def _state_file(job: Job) -> Path:
+    return job.output / "states" / f"{job.run.key}.json"
+
+
+def _slurm_file(job: Job) -> Path:
+    return _state_file(job).with_suffix(".slurm")
+
+
 def _lock_file(job: Job) -> Path:
-    folder = job.fold_folder.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f".{job.fold_folder.name}.lock"
-
-
-@contextmanager
-def _alone(job: Job, show: Callable[[str], None]) -> Iterator[None]:
-    """Hold the run's lock, which the system lets go however this process ends."""
-    file = _lock_file(job).open("w")
-    with file:
-        if not _try_lock(file):
-            show("waiting for another process that is at this run")
-            _wait_for_lock(file)
-        yield
-
-
-def _is_locked(job: Job) -> bool:
-    path = job.fold_folder.parent / f".{job.fold_folder.name}.lock"
-    if not path.is_file():
-        return False
-    with path.open("w") as file:
-        return not _try_lock(file)
-
-
-def _try_lock(file: Any) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows; there, do not start a study twice
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _wait_for_lock(file: Any) -> None:
-    import fcntl
-
-    fcntl.flock(file, fcntl.LOCK_EX)
+    return job.fold_folder.parent / f".{job.fold_folder.name}.lock"

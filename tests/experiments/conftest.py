@@ -43,4 +43,4 @@ def data_set(nnunet: NNUNet) -> DataSet:
 @pytest.fixture
 def job(data_set: DataSet, tmp_path: Path) -> Job:
     run = Run("NACL", BRIEF.trainer("nnUNetTrainerNACL"), 0, 0)
-    return Job(run, dataclasses.replace(data_set), tmp_path / "out", "cpu")
+    return Job(run, data_set.splits[0], dataclasses.replace(data_set), tmp_path / "out", "cpu")

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import NNUNet
 from tests.experiments.conftest import NAME
 
+OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 STUDY = """
 title: Toys
 figure: curves
@@ -90,9 +91,9 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
     assert "nnUNetTrainerThatIsNot" in printed
     assert (results / "fold_0" / "checkpoint_final.pth").is_file()
     for cases in ("test", "validation"):
-        page = nnunet.folder / "out" / "toys" / f"{cases}.html"
+        page = nnunet.folder / "out" / OUTPUT / "toys" / f"{cases}.html"
         assert "broken" in page.read_text()  # named as missing in the study's figure
-    assert len(list((nnunet.folder / "out" / "predictions").rglob("*.npz"))) == 4
+    assert len(list((nnunet.folder / "out" / OUTPUT / "predictions").rglob("*.npz"))) == 4
     summary = json.loads(next((nnunet.folder / "out").rglob("fold_5/calibration_summary.json")).read_text())
     assert summary["num_cases"]["evaluated"] == 2
 
@@ -107,6 +108,26 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
+    options = ["--epochs", "1000", "--iterations", "2", "--jobs", "2"]
+    environment = {**os.environ, **nnunet.environment}
+    with subprocess.Popen(
+        command(nnunet, Path("penalty"), *options), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Epoch 0" in line:
+                break
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait(timeout=30) == 130, rest
+    assert "interrupted" in rest
+    assert "once more" not in rest
+    assert "2 interrupted" in run(nnunet, Path("penalty"), *options, "--status")
+
+
 def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
     printed = run(nnunet, Path("penalty"), "--epochs", "1", "--iterations", "2", "--executor", "commands")
     lines = printed.splitlines()
@@ -114,8 +135,8 @@ def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
     assert len(trained) == 2
     assert all(line.count(" && ") == 3 for line in trained)
     assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
-    assert lines[-1].startswith("nnunet_nacl experiment penalty -d 901")
-    assert "--executor" not in lines[-1]
+    assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
+    assert lines[-1].endswith("--epochs 1 --iterations 2")
 
 
 def test_the_table_is_shown() -> None:
@@ -132,6 +153,7 @@ def test_the_table_is_shown() -> None:
         (["all", "-d", "901", "-c", "2d", "--methods", "NACL"], "--methods does not go with all"),
         (["main", "-d", "901", "-c", "2d_small", "--epochs", "0"], "must be at least 1, got 0"),
         (["main", "-d", "901", "-c", "2d_small", "-f", "7"], "There is no fold 7"),
+        (["main", "-d", "901", "-c", "2d_small", "-f", "all"], "invalid int value: 'all'"),
         (["my.yaml", "-d", "901", "-c", "2d_small"], "No such file or directory: 'my.yaml'"),
     ],
 )
@@ -153,7 +175,7 @@ def test_slurm(nnunet: NNUNet) -> None:
     options += ["--memory_gb", "4", "--hours", "0.5"]
     printed = run(nnunet, Path("penalty"), *options)
     assert "NACL l1, fold 0" in printed
-    page = nnunet.folder / "out" / "penalty" / "test.html"
+    page = nnunet.folder / "out" / OUTPUT / "penalty" / "test.html"
     assert "2 queued" in (status := run(nnunet, Path("penalty"), *options[:4], "--status")) or "running" in status
     again = run(nnunet, Path("penalty"), *options)
     assert "NACL l2, fold 0" not in again  # submitted already

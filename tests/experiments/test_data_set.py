@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -14,24 +15,28 @@ from tests.experiments.conftest import NAME, TEST_CASES
 
 def test_a_planned_data_set(nnunet: NNUNet) -> None:
     splits = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
-    assert not splits.exists()
     data_set = read_data_set("901", "2d_small", "nnUNetPlans")
+    assert not splits.exists()
     assert data_set.name == NAME
     assert data_set.test_cases == TEST_CASES
     assert data_set.num_channels == 3
+    write_splits(data_set, data_set.splits)
     assert json.loads(splits.read_text()) == data_set.splits
     assert len(data_set.splits) == 5
     assert sorted(case for split in data_set.splits for case in split["val"]) == [f"toy_{n}" for n in range(NUM_CASES)]
 
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
     write_splits(data_set, extended)
+    write_splits(data_set, extended)
     assert read_data_set(NAME, "2d_small", "nnUNetPlans").splits == extended
+    with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
+        write_splits(data_set, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
+    assert json.loads(splits.read_text()) == extended
 
 
 def test_the_splits_are_those_that_nnunet_would_make(nnunet: NNUNet) -> None:
     ours = read_data_set("901", "2d_small", "nnUNetPlans").splits
     file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
-    file.unlink()
     nnunet.run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_1epochs_1iterations", "-device", "cpu")
     assert json.loads(file.read_text()) == ours
 
@@ -45,8 +50,19 @@ def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatc
         read_data_set("901", "4d", "nnUNetPlans")
     with pytest.raises(ValueError, match=r"nnUNetv2_plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"):
         read_data_set("901", "2d", "nnUNetResEncUNetMPlans")
-    shutil.rmtree(nnunet.folder / "preprocessed" / NAME / "nnUNetPlans_2d")
+    preprocessed = nnunet.folder / "preprocessed" / NAME
+    for file in (preprocessed / "nnUNetPlans_2d").glob("toy_3*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=r"nnUNetPlans_2d holds 5 of 6 preprocessed cases\. Preprocess them with"):
+        read_data_set("901", "2d_small", "nnUNetPlans")
+    shutil.rmtree(preprocessed / "nnUNetPlans_2d")
     with pytest.raises(ValueError, match="with: nnUNetv2_preprocess -d 901 -plans_name nnUNetPlans -c 2d_small"):
+        read_data_set("901", "2d_small", "nnUNetPlans")
+    plans = json.loads((preprocessed / "nnUNetPlans.json").read_text())
+    with pytest.raises(ValueError, match="3d_cascade_small is the second stage of a cascade"):
+        read_data_set("901", "3d_cascade_small", "nnUNetPlans")
+    (preprocessed / "nnUNetPlans.json").write_text(json.dumps(plans)[:-9])
+    with pytest.raises(ValueError, match=r"nnUNetPlans\.json is no JSON file"):
         read_data_set("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
     with pytest.raises(ValueError, match="nnUNet_raw is not set"):
@@ -61,40 +77,64 @@ def test_test_cases_need_a_reference(nnunet: NNUNet) -> None:
     assert read_data_set("901", "2d_small", "nnUNetPlans").test_cases == []
 
 
+def test_splits_that_do_not_fit(nnunet: NNUNet) -> None:
+    file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
+    file.write_text(json.dumps([{"train": ["toy_0"], "val": ["toy_77"]}]))
+    with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
+        read_data_set("901", "2d_small", "nnUNetPlans")
+    file.write_text(json.dumps([{"train": ["toy_0"]}]))
+    with pytest.raises(ValueError, match="must be a list of folds, each with train and val"):
+        read_data_set("901", "2d_small", "nnUNetPlans")
+
+
 @pytest.mark.parametrize("file", ["plans.json", "dataset.json"])
 def test_a_model_of_other_settings_is_refused(data_set: DataSet, file: str) -> None:
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
-    check_model(data_set, trainer)
+    check_model(data_set, trainer, 0, data_set.splits[0])
     model = data_set.model_folder(trainer)
-    model.mkdir(parents=True)
+    model.mkdir(parents=True, exist_ok=True)
     shutil.copy(data_set.folder / "nnUNetPlans.json", model / "plans.json")
     shutil.copy(data_set.folder / "dataset.json", model / "dataset.json")
-    check_model(data_set, trainer)
+    check_model(data_set, trainer, 0, data_set.splits[0])
     read = json.loads((model / file).read_text())
     if file == "plans.json":
         read["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
         (model / file).write_text(json.dumps(read))
-        check_model(data_set, trainer)
+        check_model(data_set, trainer, 0, data_set.splits[0])
         read["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
     else:
         read["labels"] = {"background": 0, "other": 1, "core": 2}
     (model / file).write_text(json.dumps(read))
     with pytest.raises(ValueError, match=f"was trained with another {file} than"):
-        check_model(data_set, trainer)
+        check_model(data_set, trainer, 0, data_set.splits[0])
+
+
+def test_a_model_of_other_cases_is_refused(data_set: DataSet) -> None:
+    trainer = "nnUNetTrainerNACL_1epochs_2iterations"
+    check_model(data_set, trainer, 0, data_set.splits[0])
+    check_model(data_set, trainer, 0, data_set.splits[1])  # nothing was trained yet
+    (data_set.model_folder(trainer) / "fold_0").mkdir()
+    check_model(data_set, trainer, 0, data_set.splits[1])
+    with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
+        check_model(data_set, trainer, 0, data_set.splits[0])
 
 
 def test_disk_space(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = len(job.validation_cases) + len(TEST_CASES)
-    expected = SHAPE[0] * SHAPE[1] * SHAPE[2] * cases * 3 * 4
-    assert bytes_needed([job, job], at_once=1) == 2 * expected
-    summaries = Job(job.run, job.data, job.output, "cpu", keep="summaries")
-    assert bytes_needed([summaries] * 3, at_once=2) == 2 * expected
+    each = SHAPE[0] * SHAPE[1] * SHAPE[2] * 3 * 4
+    validation, test = each * len(job.validation_cases), each * len(TEST_CASES)
+    assert bytes_needed([job, job], at_once=1) == {job.data.results: 2 * validation, job.output: 2 * test}
+    summaries = replace(job, keep="summaries")
+    assert bytes_needed([summaries] * 3, at_once=2) == {job.data.results: 2 * validation, job.output: 2 * test}
     assert "GB are free" in check_disk([job], at_once=1)
     usage = shutil.disk_usage(job.data.raw)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=int(2.5 * expected)))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=int(2.5 * (validation + test))))
     check_disk([job] * 2, at_once=1)
     with pytest.raises(ValueError, match=r"Not enough disk space: .* --keep summaries deletes"):
         check_disk([job] * 3, at_once=1)
     check_disk([summaries] * 3, at_once=2)
-    with pytest.raises(ValueError, match=r"GB are free\.$"):
+    with pytest.raises(ValueError, match=r"GB are free at [^ ]*\.$"):
         check_disk([summaries] * 3, at_once=3)
+
+    job.predictions.mkdir(parents=True)
+    (job.predictions / f"{TEST_CASES[0]}.npz").touch()
+    assert bytes_needed([job], at_once=1)[job.output] == test / 2

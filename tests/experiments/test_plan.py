@@ -47,6 +47,16 @@ def test_a_fold_that_is_not_there() -> None:
         plan_runs(study, [5], SPLITS, Budget())
 
 
+def test_folds_that_cannot_be_put_together() -> None:
+    study = read_study(study_file("penalty"))
+    runs, _ = plan_runs(study, [2, 2], SPLITS, Budget())
+    assert len(runs) == 2  # each fold once
+    with pytest.raises(ValueError, match="Folds 1 and 5 both validate on case_1"):
+        plan_runs(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}], Budget())
+    with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
+        plan_runs(study, [0], [{"train": ["case_9"], "val": []}], Budget())
+
+
 def test_others_trainers_have_no_budget() -> None:
     assert Budget().trainer("nnUNetTrainerDA5") == "nnUNetTrainerDA5"
     with pytest.raises(ValueError, match="nnUNetTrainerDA5 is not a trainer of nnunet_nacl"):

@@ -10,7 +10,7 @@ import nnunet_nacl
 PACKAGE = Path(nnunet_nacl.__file__).parent
 MAY_IMPORT = {
     "losses": {"losses"},
-    "trainers": {"trainers", "losses"},
+    "trainers": {"trainers", "losses", "metrics", "evaluation"},
     "metrics": {"metrics"},
     "evaluation": {"evaluation", "metrics"},
     "report": {"report", "evaluation", "metrics"},

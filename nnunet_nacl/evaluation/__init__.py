@@ -1,7 +1,7 @@
 """From files to figures: the calibration of a folder of nnU-Net predictions."""
 
 from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
-from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model
+from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model, evaluate_validation
 from nnunet_nacl.evaluation._labels import read_labels
 from nnunet_nacl.evaluation._merge import merge_results
 from nnunet_nacl.evaluation._npz import NpzChannels
@@ -30,6 +30,7 @@ __all__ = [
     "evaluate_case",
     "evaluate_folder",
     "evaluate_model",
+    "evaluate_validation",
     "format_table",
     "merge_results",
     "read_labels",

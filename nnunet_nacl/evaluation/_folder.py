@@ -127,8 +127,50 @@ def evaluate_model(
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
     from nnunetv2.utilities.file_path_utilities import get_output_folder
 
-    model = Path(get_output_folder(dataset, trainer, plans, configuration))
-    references = Path(str(nnUNet_preprocessed)) / maybe_convert_to_dataset_name(dataset) / "gt_segmentations"
+    return evaluate_validation(
+        get_output_folder(dataset, trainer, plans, configuration),
+        Path(str(nnUNet_preprocessed)) / maybe_convert_to_dataset_name(dataset),
+        folds,
+        output=output,
+        settings=settings,
+        num_processes=num_processes,
+        num_parts=num_parts,
+        part_id=part_id,
+        overwrite=overwrite,
+    )
+
+
+def evaluate_validation(
+    model_folder: str | Path,
+    preprocessed_folder: str | Path,
+    folds: Sequence[int | str],
+    *,
+    output: str | Path | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    num_processes: int = 1,
+    num_parts: int = 1,
+    part_id: int = 0,
+    overwrite: bool = False,
+) -> FolderResult:
+    """As :func:`evaluate_model`, of folders.
+
+    Args:
+        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
+        preprocessed_folder: the data set's, with ``gt_segmentations``.
+        folds: see :func:`evaluate_model`, as for what follows.
+        output: the summary.
+        settings: what to evaluate.
+        num_processes: how many cases are evaluated at a time.
+        num_parts: in how many parts the cases are divided.
+        part_id: which part to evaluate.
+        overwrite: evaluate every case anew.
+
+    Raises:
+        FileNotFoundError: a folder is missing.
+        OSError: the output cannot be written.
+        ValueError: no case at all, or an argument has a value that it cannot have.
+    """
+    model, references = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
     validation = [model / f"fold_{fold}" / "validation" for fold in folds]
     for folder in (model, *validation):
         if not folder.is_dir():

@@ -1,5 +1,7 @@
 """The mix-in that gives an nnU-Net trainer one of our losses, and the trainer classes made with it."""
 
+import math
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -11,6 +13,7 @@ from torch import nn
 
 from nnunet_nacl import losses
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
+from nnunet_nacl.trainers._progress import FIGURES, HISTOGRAM, SWITCH, EpochCalibration, plot_progress
 from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ class CalibratedLossMixin(_Trainer):
     """
 
     recipe: ClassVar[Recipe]
+    loss: Any
+    _epoch: EpochCalibration | None = None
 
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
@@ -82,6 +87,82 @@ class CalibratedLossMixin(_Trainer):
             raise ValueError(
                 f"{type(self).__name__}: {error} Data set {self.plans_manager.dataset_name} has the regions {names}."
             ) from error
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        logged = self.logger.local_logger.my_fantastic_logging
+        for name in (*FIGURES, HISTOGRAM):
+            if not _progress_is_on():
+                logged.pop(name, None)  # of the training that this one goes on with: nnU-Net plots the shortest list
+                continue
+            found = logged.setdefault(name, [])
+            nothing: Any = math.nan if name in FIGURES else []
+            found += [nothing] * (self.current_epoch - len(found))
+
+    def on_validation_epoch_start(self) -> None:
+        super().on_validation_epoch_start()
+        if _progress_is_on():
+            ignore_label = self.label_manager.ignore_label
+            self._epoch = EpochCalibration(regions=bool(self.label_manager.has_regions), ignore_label=ignore_label)
+
+    def validation_step(self, batch: dict[str, Any]) -> dict[str, Any]:
+        loss, epoch = self.loss, self._epoch
+        if epoch is None:
+            return cast("dict[str, Any]", super().validation_step(batch))
+
+        def seen(output: Any, target: Any) -> Any:
+            # The only place where nnU-Net hands out both; afterwards it overwrites ignored labels.
+            epoch.add(*((output[0], target[0]) if isinstance(output, (list, tuple)) else (output, target)))
+            return loss(output, target)
+
+        self.loss = seen
+        try:
+            return cast("dict[str, Any]", super().validation_step(batch))
+        finally:
+            self.loss = loss
+
+    def on_validation_epoch_end(self, val_outputs: list[dict[str, Any]]) -> None:
+        super().on_validation_epoch_end(val_outputs)
+        if self._epoch is None:
+            return
+        epoch = self._epoch.gathered() if self.is_ddp else self._epoch
+        self._epoch = None
+        for name, value in epoch.figures().items():
+            self.logger.log(name, value, self.current_epoch)
+        self.logger.local_logger.log(HISTOGRAM, epoch.histogram(), self.current_epoch)  # no list for W&B
+
+    def on_epoch_end(self) -> None:
+        if _progress_is_on():
+            ece, cece, *_ = (self.logger.get_value(name, step=-1) for name in FIGURES)
+            self.print_to_log_file(f"Foreground ECE {ece:.4f}, CECE {cece:.4f}")
+            if self.local_rank == 0:
+                plot_progress(self.logger.local_logger.my_fantastic_logging, self.output_folder)
+        super().on_epoch_end()
+
+    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
+        super().perform_actual_validation(save_probabilities)
+        if not save_probabilities or self.local_rank != 0:
+            return
+        from nnunetv2.configuration import default_num_processes
+
+        from nnunet_nacl.evaluation import evaluate_validation
+
+        try:
+            result = evaluate_validation(
+                self.output_folder_base,
+                self.preprocessed_dataset_folder_base,
+                [self.fold],
+                num_processes=default_num_processes,
+            )
+        except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
+            self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
+            return
+        means = ", ".join(f"{voxels} {result.mean(voxels, 'ECE'):.4f}" for voxels in result.voxels)
+        self.print_to_log_file(f"Mean validation ECE: {means}; all figures are in {result.file}")
+
+
+def _progress_is_on() -> bool:
+    return os.environ.get(SWITCH, "1").lower() not in {"0", "false", "f"}
 
 
 def build_loss(

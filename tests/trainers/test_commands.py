@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from nnunet_nacl.trainers._progress import FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
 from tests.conftest import KINDS, NNUNet
 from tests.evaluation.independent import largest_difference
 
@@ -53,6 +54,8 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     assert "nan" not in [line.split()[-1] for line in printed.splitlines() if "_loss" in line]
     assert (fold / "checkpoint_final.pth").is_file()
 
+    check_progress(fold, printed)
+
     raw = nnunet.folder / "raw" / KINDS[kind][0]
     predictions = tmp_path / "predictions"
     nnunet.run(
@@ -76,6 +79,22 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     if (kind, configuration) in {("labels", "3d_small"), ("regions", "2d_small")}:
         evaluate_validation(nnunet, number, configuration, f"{trainer}_{BRIEF}")
         evaluate_ensemble(nnunet, raw, predictions)
+
+
+def check_progress(fold: Path, printed: str) -> None:
+    """Of two epochs, and of the final validation with --npz."""
+    logged = torch.load(fold / "checkpoint_final.pth", weights_only=False)["logging"]
+    for name in FIGURES:
+        assert len(logged[name]) == 2
+        assert np.isfinite(logged[name]).all()
+    assert all(0 <= error <= 1 for name in FIGURES[:2] for error in logged[name])
+    assert [len(histogram) for histogram in logged[HISTOGRAM]] == [70, 70]
+    assert (fold / PICTURE_NAME).stat().st_size > 10_000
+    assert (fold / "progress.png").is_file()
+    assert printed.count("Foreground ECE") == 2
+    summary = json.loads((fold / "validation" / "calibration_summary.json").read_text())
+    assert len(summary["metric_per_case"]) == len(list((fold / "validation").glob("*.npz"))) > 0
+    assert f"Mean validation ECE: foreground {summary['mean']['foreground']['ECE']:.4f}" in printed
 
 
 def evaluate_validation(nnunet: NNUNet, number: str, configuration: str, trainer: str) -> None:
@@ -158,9 +177,35 @@ def test_continue(planned: Planned) -> None:
     before = set(fold.glob("training_log_*.txt"))
     train(nnunet, number, "2d_small", trainer, "--c")
     (new,) = set(fold.glob("training_log_*.txt")) - before
+    logged = torch.load(final, weights_only=False)["logging"]
+    assert [len(logged[name]) for name in (*FIGURES, HISTOGRAM)] == [4] * (len(FIGURES) + 1)
+    assert logged[FIGURES[0]][:3] == checkpoint["logging"][FIGURES[0]]
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()
+
+
+@pytest.mark.slow
+def test_without_progress_and_with_it_again(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that was begun without it gets it when it goes on, and the other way round."""
+    nnunet, number = planned("labels")
+    trainer = "nnUNetTrainerNACL_kernel5_2epochs_2iterations"
+    monkeypatch.setenv(SWITCH, "0")
+    fold = train(nnunet, number, "2d_small", trainer)
+    final = fold / "checkpoint_final.pth"
+    assert not (fold / PICTURE_NAME).exists()
+    for switch, number_logged in (("1", 1), ("0", 0)):
+        checkpoint = torch.load(final, weights_only=False)
+        checkpoint["current_epoch"] = 1
+        checkpoint["logging"] = {name: values[:1] for name, values in checkpoint["logging"].items()}
+        torch.save(checkpoint, fold / "checkpoint_latest.pth")
+        final.unlink()
+        monkeypatch.setenv(SWITCH, switch)
+        train(nnunet, number, "2d_small", trainer, "--c")
+        logged = torch.load(final, weights_only=False)["logging"]
+        assert len(logged["val_losses"]) == 2
+        assert np.isfinite(logged.get(FIGURES[0], [])).sum() == number_logged
+        assert len(logged.get(FIGURES[0], [])) == 2 * number_logged
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ def test_compiles(gradient: bool, classes: int, logits: str, labels: str) -> Non
 @runs_the_kernel
 @pytest.mark.parametrize("settings", PRIORS.values(), ids=PRIORS)
 def test_every_prior(generator: torch.Generator, settings: dict[str, Any]) -> None:
-    for shape, ignore, penalty in (((1, 7, 11), False, "l1"), ((1, 4, 3, 5), True, "l2"), ((1, 1, 1), False, "l1")):
+    volume = (1, 4, 3, 5) if settings["kernel_size"] == 3 else (1, 2, 3, 2)  # the interpreter takes its time
+    for shape, ignore, penalty in (((1, 7, 11), False, "l1"), (volume, True, "l2"), ((1, 1, 1), False, "l1")):
         logits = 2 * torch.randn(shape[0], 3, *shape[1:], generator=generator)
         loss = NACLLoss(penalty=penalty, sigma=1.3, ignore_label=3 if ignore else None, **settings)
         assert_same(loss, logits, torch.randint(3 + ignore, (shape[0], 1, *shape[1:]), generator=generator))

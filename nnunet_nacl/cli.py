@@ -56,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_experiment(commands)
     _add_data_sets(commands)
+    _add_calibrate(commands)
+    _add_logits(commands)
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
@@ -263,6 +265,63 @@ def _add_data_sets(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     split.set_defaults(run=_split, usage_error=split.error)
 
 
+def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    calibrate = commands.add_parser(
+        "calibrate", help="calibration after training: temperature, vector and class-wise scaling, isotonic regression"
+    )
+    actions = calibrate.add_subparsers(dest="action", required=True, metavar="fit|apply")
+    fit = actions.add_parser(
+        "fit",
+        help="fit a method to predictions with references",
+        description="Fit a method to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a "
+        "folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
+    )
+    fit.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    fit.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    fit.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    fit.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    fit.add_argument("-d", metavar="DATASET", help="fit to a model instead: name or number of its data set")
+    fit.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
+    fit.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
+    fit.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
+    fit.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
+    fit.add_argument(
+        "--method",
+        choices=("temperature", "classwise", "vector", "irm"),
+        default="temperature",
+        help="default: %(default)s",
+    )
+    fit.add_argument(
+        "--voxels", choices=("foreground", "union", "image"), default="image", help="to fit to (default: %(default)s)"
+    )
+    fit.add_argument(
+        "--samples", type=_positive, metavar="N", help="voxels drawn at most (default: 2,000,000 / channels)"
+    )
+    fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: %(default)s)")
+    fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
+    fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
+    apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
+    apply.add_argument("fit", metavar="FIT.json", help="what fit has written")
+    apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy, which must not exist")
+    apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    apply.add_argument("--force", action="store_true", help="even to cases that it was fitted to, and mark the copy")
+    apply.set_defaults(run=_calibrate_apply)
+
+
+def _add_logits(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    logits = commands.add_parser("logits", help="figures of what losses do to the logits, of one model or several")
+    logits.add_argument("model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__C")
+    logits.add_argument("-f", default="0", metavar="FOLD", help="of each model (default: %(default)s)")
+    logits.add_argument("-i", metavar="IMAGES", help="labelled images (default: the fold's validation cases)")
+    logits.add_argument("-gt", metavar="LABELS", help="their references")
+    logits.add_argument("--names", nargs="+", metavar="NAME", help="of the methods, one a model (default: trainers)")
+    logits.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
+    logits.add_argument("-o", default="logits", metavar="FOLDER", help="must not exist (default: %(default)s)")
+    logits.set_defaults(run=_logits)
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -468,6 +527,65 @@ def _without(arguments: list[str], option: str) -> list[str]:
             kept.append(argument)
         skip = is_option and not equals
     return kept
+
+
+def _calibrate_fit(options: argparse.Namespace) -> int:
+    from nnunet_nacl.posthoc import fit_folder, fit_model
+
+    model = {"trainer": options.tr, "plans": options.p, "folds": options.f}
+    common: dict[str, Any] = {
+        "method": options.method,
+        "voxels": options.voxels,
+        "output": options.o,
+        "num_voxels": options.samples,
+        "seed": options.seed,
+    }
+    if options.d is None or options.c is None:
+        if options.pred_folder is None or any(value is not None for value in (options.d, options.c, *model.values())):
+            options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].")
+        found = fit_folder(
+            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
+        )
+    else:
+        if options.gt_folder or options.djfile or options.pfile:
+            options.usage_error("GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go with -d -c.")
+        found = fit_model(options.d, options.c, **{k: v for k, v in model.items() if v is not None}, **common)
+    print(found.summary())
+    return 1 if found.skipped else 0
+
+
+def _calibrate_apply(options: argparse.Namespace) -> int:
+    from nnunet_nacl.posthoc import apply_folder
+
+    done = apply_folder(
+        options.fit,
+        options.pred_folder,
+        options.o,
+        dataset_json=options.djfile,
+        plans=options.pfile,
+        force=options.force,
+    )
+    print(done.summary())
+    return 1 if done.skipped else 0
+
+
+def _logits(options: argparse.Namespace) -> int:
+    from nnunet_nacl.experiments import find_device
+    from nnunet_nacl.logits import compare_logits
+
+    without = compare_logits(
+        options.model_folders,
+        options.o,
+        fold=options.f,
+        names=options.names,
+        images=options.i,
+        labels=options.gt,
+        device=find_device(options.device),
+    )
+    for name, reason in without.items():
+        print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
+    print(f"Wrote {options.o}")
+    return 0
 
 
 def _convert(options: argparse.Namespace) -> int:

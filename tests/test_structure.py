@@ -15,6 +15,8 @@ MAY_IMPORT = {
     "evaluation": {"evaluation", "metrics"},
     "report": {"report", "evaluation", "metrics"},
     "datasets": {"datasets"},
+    "posthoc": {"posthoc", "evaluation", "metrics"},
+    "logits": {"logits", "report", "trainers", "linking"},
 }
 
 

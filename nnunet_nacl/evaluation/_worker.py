@@ -52,14 +52,14 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
         )
     prediction = canonical_labels(prediction, meaning, None, str(files.prediction))
     if "foreground" in calibration:
-        _check_same_grid(calibration["foreground"].top.hits.sum(-1), labels, prediction, meaning, files)
+        check_same_grid(calibration["foreground"].top.hits.sum(-1), labels, prediction, meaning, files)
     segmentation = segmentation_metrics(
         labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
     )
     return CaseResult(calibration, segmentation)
 
 
-def _check_same_grid(
+def check_same_grid(
     hits: NDArray[np.int64],
     labels: NDArray[np.unsignedinteger],
     prediction: NDArray[np.unsignedinteger],

@@ -1,0 +1,140 @@
+"""A sample of a case's voxels: so few that those of all cases are held at once."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation import read_labels
+from nnunet_nacl.evaluation._case import LabelMeaning, canonical_labels
+from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
+from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl.evaluation._worker import check_same_grid
+from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
+
+VoxelSet = Literal["foreground", "union", "image"]
+VOXELS: tuple[VoxelSet, ...] = get_args(VoxelSet)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Voxels of a case, or of several put together.
+
+    Attributes:
+        probabilities: (C, n) float32.
+        truth: (n,) classes, or bool (R, n), whether the voxel is in the region.
+        available: how many voxels the set has, of which n are taken.
+    """
+
+    probabilities: NDArray[np.float32]
+    truth: NDArray[Any]
+    available: int
+
+    @property
+    def size(self) -> int:
+        return int(self.probabilities.shape[1])
+
+    @property
+    def zeros(self) -> int:
+        """How many voxels have a p of exactly 0 in some channel."""
+        return int((self.probabilities == 0).any(0).sum())
+
+    @classmethod
+    def join(cls, samples: Sequence["Sample"]) -> "Sample":
+        """The voxels of all; at least one is needed."""
+        return cls(
+            np.concatenate([sample.probabilities for sample in samples], axis=1),
+            np.concatenate([sample.truth for sample in samples], axis=-1),
+            sum(sample.available for sample in samples),
+        )
+
+
+def sample_case(files: CaseFiles, data_set: DataSet, voxels: VoxelSet, *, most: int, seed: int) -> Sample:
+    """Draw voxels of a case, without replacement, each as likely as the others.
+
+    Args:
+        files: of the case.
+        data_set: how to read them.
+        voxels: foreground = {y > 0}, union = {y > 0 or the saved segmentation > 0}, image = all; none is ignored.
+        most: how many to draw; all, if the set has no more.
+        seed: of the draw, together with the case's name.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, or does not fit the others or the data set.
+    """
+    meaning = data_set.meaning
+    channels = open_channels(files.probabilities, meaning)
+    reference, _ = read_labels(files.reference, data_set.reader)
+    check_shape(channels.shape, reference.shape, channels.name)
+    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference)).reshape(-1)
+    saved, _ = read_labels(files.prediction, data_set.reader)
+    if saved.shape != reference.shape:
+        raise ValueError(
+            f"{files.prediction}: the shape {saved.shape} does not match the reference's, {reference.shape}."
+        )
+    del reference
+    predicted = canonical_labels(saved, meaning, None, str(files.prediction)).reshape(-1)
+
+    def mask(part: slice) -> NDArray[np.bool_]:
+        chosen: NDArray[np.bool_] = labels[part] != meaning.ignored
+        if voxels == "foreground":
+            chosen &= labels[part] > 0
+        elif voxels == "union":
+            chosen &= (labels[part] > 0) | (predicted[part] > 0)
+        return chosen
+
+    chosen, available = _draw(mask, labels.size, most, _generator(files.name, seed))
+    probabilities = np.empty((channels.shape[0], chosen.size), np.float32)
+    ends = np.searchsorted(chosen, np.arange(0, labels.size + BLOCK, BLOCK))
+    for channel, part, block in checked_blocks(channels, regions=meaning.regions is not None):
+        number = part.start // BLOCK
+        within = slice(ends[number], ends[number + 1])
+        probabilities[channel, within] = block[chosen[within] - part.start]
+    labels, predicted = labels[chosen], predicted[chosen]
+    truth = _truth(labels, meaning)
+    check_same_grid(_hits(probabilities, truth), labels, predicted, meaning, files)
+    return Sample(probabilities, truth, available)
+
+
+def _generator(name: str, seed: int) -> np.random.Generator:
+    """Of the case's name: what is drawn from a case does not depend on the others."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.random.default_rng([seed, *np.frombuffer(digest, np.uint32).tolist()])
+
+
+def _draw(
+    mask: Callable[[slice], NDArray[np.bool_]], size: int, most: int, generator: np.random.Generator
+) -> tuple[NDArray[np.int64], int]:
+    """Indices of the voxels drawn, ascending, and how many there were; a block of the mask is in memory at a time."""
+    parts = [slice(start, start + BLOCK) for start in range(0, size, BLOCK)]
+    ends = np.cumsum([np.count_nonzero(mask(part)) for part in parts], dtype=np.int64)
+    available = int(ends[-1]) if parts else 0
+    ranks = np.arange(available)
+    if available > most:
+        ranks = np.sort(generator.choice(available, most, replace=False, shuffle=False))
+    bounds = np.searchsorted(ranks, [0, *ends])
+    found = [np.empty(0, np.int64)]
+    for part, first, last, end in zip(parts, bounds[:-1], bounds[1:], ends, strict=True):
+        if first < last:
+            within = np.flatnonzero(mask(part))
+            found.append(part.start + within[ranks[first:last] - (end - within.size)])
+    return np.concatenate(found), available
+
+
+def _truth(labels: NDArray[np.unsignedinteger], meaning: LabelMeaning) -> NDArray[Any]:
+    if meaning.regions is None:
+        return labels
+    return np.stack([np.isin(labels, region) for region in meaning.regions])
+
+
+def _hits(probabilities: NDArray[np.float32], truth: NDArray[Any]) -> NDArray[np.int64]:
+    """In how many voxels of the foreground the probabilities are right; for each region."""
+    if truth.ndim == 1:
+        return np.array([np.count_nonzero((probabilities.argmax(0) == truth) & (truth > 0))])
+    hits: NDArray[np.int64] = ((probabilities > 0.5) & truth).sum(1)
+    return hits

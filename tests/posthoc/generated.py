@@ -1,0 +1,82 @@
+"""Probabilities whose best calibration is known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import SimpleITK as sitk
+
+LABELS = {"background": 0, "one": 1, "two": 2}
+REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
+ENDING = ".nii.gz"
+SHARES = np.array([[8, 4, 4], [14, 1, 1], [1, 12, 3], [2, 4, 10], [5, 10, 1]]) / 16
+"""How often each class occurs among the voxels of each of five kinds."""
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(0))
+    return powers / powers.sum(0)
+
+
+def known_case(temperature: float, seed: int = 0, repeats: int = 15) -> tuple[np.ndarray, np.ndarray]:
+    """p (3, ...) and y of 16 voxels of each kind, times ``repeats``: softmax(ln p / temperature) is exactly right."""
+    shares = np.repeat(SHARES, 16 * repeats, axis=0).T
+    counts = (SHARES * 16 * repeats).astype(int)
+    y = np.concatenate([np.repeat(np.arange(3), row) for row in counts])
+    p = softmax(temperature * np.log(shares))
+    order = np.random.default_rng(seed).permutation(y.size)
+    shape = (repeats, 8, 10)
+    return p[:, order].reshape(3, *shape).astype(np.float32), y[order].reshape(shape)
+
+
+def region_case(temperature: float, seed: int = 0, size: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Sigmoid channels (whole, core) and y; σ(logit / temperature) is the chance of each region."""
+    generator = np.random.default_rng(seed)
+    core = generator.normal(-1, 2, size)
+    whole = core + generator.exponential(1, size)
+    chance = 1 / (1 + np.exp(-np.stack([whole, core])))
+    draw = generator.random(size)
+    y = (draw < chance[0]).astype(int) + (draw < chance[1])
+    p = 1 / (1 + np.exp(-temperature * np.stack([whole, core])))
+    return p.reshape(2, size // 100, 10, 10).astype(np.float32), y.reshape(size // 100, 10, 10)
+
+
+def segment(p: np.ndarray, regions: bool = False) -> np.ndarray:
+    if not regions:
+        return p.argmax(0)
+    labels = np.zeros(p.shape[1:], int)
+    for channel, label in zip(p, (1, 2), strict=True):
+        labels[channel > 0.5] = label
+    return labels
+
+
+def write_labels(labels: np.ndarray, file: Path) -> None:
+    image = sitk.GetImageFromArray(labels.astype(np.uint8))
+    image.SetSpacing((0.5, 0.75, 2))
+    image.SetOrigin((3, -4, 5))
+    image.SetDirection((0, 1, 0, 1, 0, 0, 0, 0, -1))
+    sitk.WriteImage(image, str(file))
+
+
+def write_case(references: Path, predictions: Path, name: str, p: np.ndarray, y: np.ndarray, regions: bool) -> None:
+    write_labels(y, references / f"{name}{ENDING}")
+    write_labels(segment(p, regions), predictions / f"{name}{ENDING}")
+    np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
+
+
+def description(regions: bool = False) -> str:
+    content = {"labels": LABELS, "file_ending": ENDING, "channel_names": {"0": "MRI"}}
+    if regions:
+        content |= {"labels": REGIONS, "regions_class_order": [1, 2]}
+    return json.dumps(content)
+
+
+def plans(dataset: str = "Dataset001_Toy") -> str:
+    return json.dumps(
+        {
+            "image_reader_writer": "SimpleITKIO",
+            "dataset_name": dataset,
+            "plans_name": "nnUNetPlans",
+            "label_manager": "LabelManager",
+        }
+    )

@@ -1,0 +1,19 @@
+"""What a loss does to the logits: their means by class, and the maximum logit while a model trains.
+
+>>> from nnunet_nacl.logits import draw_mean_logits, mean_logits  # in a notebook
+"""
+
+from nnunet_nacl.logits._compare import compare_logits
+from nnunet_nacl.logits._figures import draw_max_logits, draw_mean_logits
+from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
+from nnunet_nacl.logits._means import LogitMeans, mean_logits
+
+__all__ = [
+    "LogitMeans",
+    "MaxLogitHistory",
+    "compare_logits",
+    "draw_max_logits",
+    "draw_mean_logits",
+    "max_logit_history",
+    "mean_logits",
+]

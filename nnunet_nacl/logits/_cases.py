@@ -1,0 +1,105 @@
+"""Images and references on the grid that a network sees: of nnU-Net's preprocessed data, or of images and labels."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Load = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
+"""From a case's name to its image (c, *spatial) and reference (*spatial), both preprocessed."""
+
+
+def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
+    """The cases that a fold is validated on, of nnU-Net's preprocessed data.
+
+    Args:
+        predictor: the model's.
+        fold: its number in ``splits_final.json``, or ``all`` for all cases.
+
+    Raises:
+        FileNotFoundError: the preprocessed data, the splits or a case is missing.
+        RuntimeError: ``nnUNet_preprocessed`` is not set.
+        ValueError: the splits have no such fold, or it has no case.
+    """
+    from nnunetv2.paths import nnUNet_preprocessed
+    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+
+    data_set = Path(nnUNet_preprocessed.require()) / predictor.plans_manager.dataset_name
+    folder = data_set / predictor.configuration_manager.data_identifier
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not a folder: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images "
+            "and labels."
+        )
+    dataset_class = infer_dataset_class(str(folder))
+    present = sorted(dataset_class.get_identifiers(str(folder)))
+    names = present if str(fold) == "all" else _cases_of_fold(data_set / "splits_final.json", int(fold))
+    missing = sorted(set(names) - set(present))
+    if missing:
+        raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
+
+    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+        image, labels, *_ = dataset_class(str(folder), [name]).load_case(name)
+        return np.array(image[:], np.float32), np.asarray(labels[:])[0]
+
+    return names, load
+
+
+def _cases_of_fold(file: Path, fold: int) -> list[str]:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist: which cases fold {fold} is validated on is unknown.")
+    splits = json.loads(file.read_text())
+    if fold >= len(splits):
+        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
+    if not splits[fold]["val"]:
+        raise ValueError(f"{file}: fold {fold} has no validation case.")
+    return sorted(splits[fold]["val"])
+
+
+def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], Load]:
+    """Images and their references, preprocessed together as nnU-Net does before a training.
+
+    Args:
+        predictor: the model's.
+        images: folder of ``CASE_0000<file_ending>``, and so on for each channel.
+        labels: folder of ``CASE<file_ending>``.
+
+    Raises:
+        FileNotFoundError: a folder, an image or a reference is missing.
+        ValueError: there is no case at all, or, when loaded, one that nnU-Net cannot preprocess.
+    """
+    description = predictor.dataset_json
+    ending = description["file_ending"]
+    channels = len(description.get("channel_names", description.get("modality")))
+    for folder in (Path(images), Path(labels)):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is not a folder.")
+    found = {file.name.removesuffix(ending) for file in Path(labels).glob(f"*{ending}")}
+    found |= {file.name.removesuffix(f"_0000{ending}") for file in Path(images).glob(f"*_0000{ending}")}
+    names = sorted(name for name in found if not name.startswith("."))
+    if not names:
+        raise ValueError(f"No case found: no *_0000{ending} in {images}, no *{ending} in {labels}.")
+    files = {
+        name: [*(Path(images) / f"{name}_{channel:04}{ending}" for channel in range(channels)),
+               Path(labels) / f"{name}{ending}"]
+        for name in names
+    }  # fmt: skip
+    for file in (file for of_case in files.values() for file in of_case):
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} does not exist: a case has {channels} image file(s) and a reference.")
+
+    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+        preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)
+        *of_image, reference = map(str, files[name])
+        try:
+            image, segmentation, _ = preprocessor.run_case(
+                of_image, reference, predictor.plans_manager, predictor.configuration_manager, description
+            )
+        except Exception as error:
+            raise ValueError(f"{reference} and its image cannot be preprocessed: {error}") from error
+        return image.astype(np.float32, copy=False), segmentation[0]
+
+    return names, load

@@ -1,0 +1,122 @@
+"""Several models side by side: their figures and numbers in a folder."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nnunet_nacl._whole import whole_folder
+from nnunet_nacl.logits._figures import draw_max_logits, draw_mean_logits
+from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
+from nnunet_nacl.logits._means import LogitMeans, mean_logits
+from nnunet_nacl.logits._model import check_no_cascade
+from nnunet_nacl.report.figures._compose import write_figure
+
+NUMBERS_NAME = "logits.json"
+
+
+def compare_logits(
+    model_folders: Sequence[str | Path],
+    output: str | Path,
+    *,
+    fold: int | str = 0,
+    names: Sequence[str] | None = None,
+    images: str | Path | None = None,
+    labels: str | Path | None = None,
+    device: str = "cpu",
+) -> dict[str, str]:
+    """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and ``logits.json`` with all numbers.
+
+    Args:
+        model_folders: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG`` each.
+        output: the folder, which must not exist; it appears whole or not at all.
+        fold: of each model.
+        names: of the methods, one a model; by default the trainer's, less ``nnUNetTrainer``.
+        images: see :func:`mean_logits`.
+        labels: see :func:`mean_logits`.
+        device: see :func:`mean_logits`.
+
+    Returns:
+        Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
+        drawn if there is no other.
+
+    Raises:
+        FileExistsError: ``output`` exists.
+        FileNotFoundError: see :func:`mean_logits`.
+        RuntimeError: see :func:`mean_logits`.
+        ValueError: names do not fit, two methods would have the same one, or what :func:`mean_logits` and
+            :func:`draw_mean_logits` raise it for.
+    """
+    models = _named(model_folders, names)
+    output = Path(output)
+    if output.exists():  # before hours of work
+        raise FileExistsError(f"{output} exists already.")
+    for folder in models.values():
+        check_no_cascade(folder, fold)
+    found = {name: _history(folder, fold) for name, folder in models.items()}
+    histories = {name: history for name, history in found.items() if isinstance(history, MaxLogitHistory)}
+    without = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+    means = {
+        name: mean_logits(folder, fold, images=images, labels=labels, device=device) for name, folder in models.items()
+    }
+    figures = {"logits_by_class": draw_mean_logits(means)}
+    if histories:
+        figures["max_logits"] = draw_max_logits(histories)
+    with whole_folder(output) as partial:
+        for stem, figure in figures.items():
+            for ending in ("svg", "png"):
+                write_figure(figure, partial / f"{stem}.{ending}")
+        numbers = {
+            "fold": fold,
+            "images": None if images is None else str(images),
+            "labels": None if labels is None else str(labels),
+            "methods": {
+                name: {
+                    "model_folder": str(folder),
+                    "mean_logits": _plain(means[name]),
+                    "max_logits": _plain(histories[name]) if name in histories else None,
+                }
+                for name, folder in models.items()
+            },
+        }
+        (partial / NUMBERS_NAME).write_text(json.dumps(numbers, allow_nan=False), encoding="utf-8")
+    return without
+
+
+def _named(model_folders: Sequence[str | Path], names: Sequence[str] | None) -> Mapping[str, Path]:
+    if not model_folders:
+        raise ValueError("model_folders: expected at least one; got none.")
+    if names is not None and len(names) != len(model_folders):
+        raise ValueError(f"names: expected one for each of the {len(model_folders)} models; got {len(names)}.")
+    found: dict[str, Path] = {}
+    for number, folder in enumerate(map(Path, model_folders)):
+        trainer = folder.resolve().name.split("__")[0]
+        name = (trainer.removeprefix("nnUNetTrainer") or trainer) if names is None else names[number]
+        if name in found:
+            raise ValueError(f"{found[name]} and {folder} would both be called {name!r}; give them names with --names.")
+        found[name] = folder
+    return found
+
+
+def _history(folder: Path, fold: int | str) -> MaxLogitHistory | str:
+    try:
+        return max_logit_history(folder, fold)
+    except ValueError as error:
+        return str(error)
+
+
+def _plain(values: LogitMeans | MaxLogitHistory) -> dict[str, Any]:
+    """A dataclass of arrays as JSON holds it, with null for NaN."""
+    return {field.name: _listed(getattr(values, field.name)) for field in fields(values)}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return [_listed(entry) for entry in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    if isinstance(value, Path):
+        return str(value)
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,140 @@
+"""Mean logits by class: of voxels that truly belong to a class, what the network says for each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from nnunet_nacl.logits._cases import labelled_cases, validation_cases
+from nnunet_nacl.logits._model import load_predictor
+
+_OUTSIDE = "outside "
+
+
+@dataclass(frozen=True, eq=False)
+class LogitMeans:
+    """Mean logits over the voxels of all cases, by what the reference says they are.
+
+    Attributes:
+        references: T sets of voxels: the classes, or each region and what is outside it.
+        logits: C logits: the classes, or the regions.
+        mean_absolute: (T, C) of |l|; NaN where there is no voxel.
+        mean: (T, C) of l.
+        voxels: (T,) numbers of voxels.
+        cases: their names.
+    """
+
+    references: tuple[str, ...]
+    logits: tuple[str, ...]
+    mean_absolute: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    voxels: NDArray[np.int64]
+    cases: tuple[str, ...]
+
+
+def mean_logits(
+    model_folder: str | Path,
+    fold: int | str,
+    *,
+    images: str | Path | None = None,
+    labels: str | Path | None = None,
+    device: str = "cpu",
+) -> LogitMeans:
+    """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
+
+    Logits are those that nnU-Net's predictor turns into probabilities: of ``checkpoint_final.pth``, averaged over tiles
+    and mirrorings, in half precision, on the grid of the preprocessed image. They are summed up case by case and stored
+    nowhere. Voxels with the ignore label count for nothing. So do those that nnU-Net marks with -1 when it crops an
+    image: background where all channels are 0, which is outside the image rather than in it, and of which there are
+    more or fewer depending on the crop. All other voxels of all cases count the same.
+
+    Args:
+        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
+        fold: its number, or ``all``.
+        images: folder of images ``CASE_0000<file_ending>``; by default the fold's validation cases are taken from
+            nnU-Net's preprocessed data (with ``all``, all cases).
+        labels: folder of their references, ``CASE<file_ending>``.
+        device: ``cpu``, ``cuda`` or ``mps``.
+
+    Raises:
+        FileNotFoundError: the model, its fold or checkpoint, the preprocessed data, an image or a reference is missing.
+        RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
+        ValueError: only one of ``images`` and ``labels``, no such fold in the splits, no case, a cascade's second
+            stage, a label that the data set does not have, or logits that are not finite.
+
+    References:
+        Murugesan et al., Medical Image Analysis 2024, "Effect on the logit distributions".
+    """
+    if (images is None) != (labels is None):
+        raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
+    predictor = load_predictor(model_folder, fold, device)
+    if images is None or labels is None:
+        names, load = validation_cases(predictor, fold)
+    else:
+        names, load = labelled_cases(predictor, images, labels)
+    import torch
+
+    manager = predictor.label_manager
+    sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
+    for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
+        image, reference = load(name)
+        logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
+        try:
+            sums.add(logits, reference)
+        except ValueError as error:
+            raise ValueError(f"{model_folder}, case {name}: {error}") from error
+    return _means(sums, manager, tuple(names))
+
+
+class _Sums:
+    """Sums of logits and of their absolute values by the voxels' label."""
+
+    def __init__(self, labels: int, channels: int, ignore_label: int | None) -> None:
+        self._ignore_label = ignore_label
+        self.signed = np.zeros((labels, channels))
+        self.absolute = np.zeros((labels, channels))
+        self.voxels = np.zeros(labels, np.int64)
+
+    def add(self, logits: NDArray[np.floating], reference: NDArray[np.integer]) -> None:
+        """Add a case's logits (C, *spatial) and reference (*spatial), a slice at a time: sums are in double precision.
+
+        Raises:
+            ValueError: a label that there is not, or logits that are not finite.
+        """
+        number = len(self.voxels)
+        for index, labels in enumerate(reference):
+            counted = (labels >= 0) & (labels != (-1 if self._ignore_label is None else self._ignore_label))
+            chosen = labels[counted].astype(np.int64)
+            if chosen.size and chosen.max() >= number:
+                raise ValueError(f"expected the labels 0 to {number - 1}; got {chosen.max()}.")
+            values = logits[:, index][:, counted]
+            if not np.isfinite(values).all():
+                raise ValueError("the logits are not finite: the training has diverged.")
+            self.voxels += np.bincount(chosen, minlength=number)
+            for channel, of_channel in enumerate(values):
+                self.signed[:, channel] += np.bincount(chosen, of_channel, number)
+                self.absolute[:, channel] += np.bincount(chosen, np.abs(of_channel), number)
+
+
+def _means(sums: _Sums, manager: Any, cases: tuple[str, ...]) -> LogitMeans:
+    logits, references, members = _meaning(manager, len(sums.voxels))
+    voxels = members.astype(np.int64) @ sums.voxels
+    with np.errstate(invalid="ignore"):
+        absolute, signed = (members @ table / voxels[:, None] for table in (sums.absolute, sums.signed))
+    return LogitMeans(references, logits, absolute, signed, voxels, cases)
+
+
+def _meaning(manager: Any, labels: int) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.bool_]]:
+    """Names of the logits, names of the sets of voxels, and which labels are in which set (T, labels)."""
+    # As LabelManager reads label_dict: regions in its order without background, labels by value.
+    values = {name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"}
+    if not manager.has_regions:
+        classes = tuple(sorted(values, key=lambda name: int(values[name][0])))
+        return classes, classes, np.eye(labels, dtype=bool)
+    regions = {name: np.isin(np.arange(labels), value) for name, value in values.items() if value.any()}
+    sets = {row: member for name, inside in regions.items()
+            for row, member in ((name, inside), (f"{_OUTSIDE}{name}", ~inside))}  # fmt: skip
+    return tuple(regions), tuple(sets), np.stack(list(sets.values()))

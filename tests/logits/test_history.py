@@ -1,0 +1,87 @@
+"""The maximum logit over the epochs of a real training."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nnunet_nacl.logits import max_logit_history
+from nnunet_nacl.trainers._progress import HISTOGRAM, QUANTILES
+from tests.logits.conftest import TRAINER, Model, change_checkpoint
+
+
+def test_what_the_trainer_kept(model: Model) -> None:
+    history = max_logit_history(model.folder, 0)
+    logged = torch.load(history.checkpoint, weights_only=False)["logging"]
+    assert history.checkpoint == model.folder / "fold_0" / "checkpoint_final.pth"
+    assert history.epochs.tolist() == [0, 1]
+    assert history.histograms.tolist() == logged["max_logit_histogram"]
+    assert history.histograms.shape == (2, 70)
+    assert history.edges[[0, 1, -1]].tolist() == [-10, -9, 60]
+    assert history.levels == (5, 25, 50, 75, 95)
+    assert history.quantiles[:, 1].tolist() == logged["max_logit_p25"]
+    for epoch in range(2):
+        share_up_to = np.append(0, history.histograms[epoch].cumsum() / history.histograms[epoch].sum())
+        for level, quantile in zip(history.levels, history.quantiles[epoch], strict=True):
+            at = math.floor(quantile) + 10
+            assert share_up_to[at] - 1e-3 <= level / 100 <= share_up_to[at + 1] + 1e-3
+
+
+def test_epochs_without_an_entry_are_left_out(model: Model, tmp_path: Path) -> None:
+    copy = model.copy(tmp_path)
+    before = max_logit_history(copy, 0)
+
+    def forget(content: dict) -> None:
+        logged = content["logging"]
+        logged[HISTOGRAM] = [[], logged[HISTOGRAM][0], [0] * 70, logged[HISTOGRAM][1]]
+        for name in QUANTILES:
+            logged[name] = [math.nan, logged[name][0], math.nan, logged[name][1]]
+
+    change_checkpoint(copy, forget)
+    history = max_logit_history(copy, "0")
+    assert history.epochs.tolist() == [1, 3]
+    np.testing.assert_array_equal(history.histograms, before.histograms)
+    np.testing.assert_array_equal(history.quantiles, before.quantiles)
+
+
+def test_an_unfinished_training(model: Model, tmp_path: Path) -> None:
+    """The checkpoint that went further is taken, be it the latest or the best one."""
+    copy = model.copy(tmp_path)
+    final = copy / "fold_0" / "checkpoint_final.pth"
+    latest = change_checkpoint(copy, lambda content: content.update(current_epoch=1), "checkpoint_latest.pth")
+    best = change_checkpoint(copy, lambda content: content.update(current_epoch=2), "checkpoint_best.pth")
+    assert max_logit_history(copy, 0).checkpoint == final
+    final.rename(tmp_path / "final.pth")
+    assert max_logit_history(copy, 0).checkpoint == best
+    best.unlink()
+    assert max_logit_history(copy, 0).checkpoint == latest
+    latest.unlink()
+    with pytest.raises(FileNotFoundError, match=r"fold_0 holds no checkpoint: expected checkpoint_final\.pth, "):
+        max_logit_history(copy, 0)
+
+
+def test_a_model_trained_without(model: Model, tmp_path: Path) -> None:
+    copy = model.copy(tmp_path)
+    change_checkpoint(copy, lambda content: content["logging"].pop(HISTOGRAM))
+    with pytest.raises(ValueError, match=r"final\.pth holds no maximum logits: they were switched off \(nnUNet_nacl_"):
+        max_logit_history(copy, 0)
+    change_checkpoint(copy, lambda content: content["logging"].update({HISTOGRAM: [[], []]}))
+    with pytest.raises(ValueError, match=r"holds no maximum logits: they were switched off"):
+        max_logit_history(copy, 0)
+    change_checkpoint(copy, lambda content: content.update(trainer_name="nnUNetTrainer_5epochs"))
+    with pytest.raises(ValueError, match=r"only trainers of nnunet_nacl .* trained with nnUNetTrainer_5epochs\.$"):
+        max_logit_history(copy, 0)
+
+
+def test_of_another_version(model: Model, tmp_path: Path) -> None:
+    copy = model.copy(tmp_path)
+    change_checkpoint(copy, lambda content: content["logging"].update({HISTOGRAM: [[1] * 7] * 2}))
+    with pytest.raises(ValueError, match=r"final\.pth: expected histograms of 70 bins; got 7\.$"):
+        max_logit_history(copy, 0)
+
+
+def test_no_such_fold(model: Model) -> None:
+    with pytest.raises(FileNotFoundError, match=rf"{TRAINER}__nnUNetPlans__2d_small has no fold_2; it has fold_0\.$"):
+        max_logit_history(model.folder, 2)

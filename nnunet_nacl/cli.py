@@ -312,7 +312,9 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
 
 def _add_logits(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     logits = commands.add_parser("logits", help="figures of what losses do to the logits, of one model or several")
-    logits.add_argument("model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__C")
+    logits.add_argument(
+        "model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG"
+    )
     logits.add_argument("-f", default="0", metavar="FOLD", help="of each model (default: %(default)s)")
     logits.add_argument("-i", metavar="IMAGES", help="labelled images (default: the fold's validation cases)")
     logits.add_argument("-gt", metavar="LABELS", help="their references")
@@ -550,7 +552,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
         if options.gt_folder or options.djfile or options.pfile:
             options.usage_error("GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go with -d -c.")
         found = fit_model(options.d, options.c, **{k: v for k, v in model.items() if v is not None}, **common)
-    print(found.summary())
+    print(f"{found.summary()}\nWrote {found.file}")
     return 1 if found.skipped else 0
 
 

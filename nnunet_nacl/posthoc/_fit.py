@@ -1,6 +1,7 @@
 """Fits a method to a folder of predictions, or to the validation cases of a model."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,7 @@ def _fit(
         versions(),
     )
     fit.write(output)
-    return fit
+    return replace(fit, file=output)
 
 
 def _samples(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Fit:
         held_out: the same of cases that were held out, by part; see docs/posthoc.md.
         skipped: cases that could not be used.
         versions: the package's version that made it.
+        file: that it was written to, if it was.
     """
 
     calibrator: Calibrator
@@ -47,6 +48,7 @@ class Fit:
     held_out: dict[str, Any]
     skipped: list[Skipped]
     versions: dict[str, str]
+    file: Path | None = field(default=None, compare=False)
 
     @property
     def improves(self) -> bool:
@@ -86,7 +88,7 @@ class Fit:
             raise FileNotFoundError(f"{file} does not exist.")
         try:
             content = json.loads(file.read_text())
-            model = Model(**{field.name: content["model"][field.name] for field in fields(Model)})
+            model = Model(**{one.name: content["model"][one.name] for one in fields(Model)})
             regions = model.regions_class_order is not None
             calibrator = read_calibrator(content, channels=model.channels, regions=regions)
             names = content["cases"]["names"]

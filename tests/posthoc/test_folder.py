@@ -12,6 +12,7 @@ from nnunetv2.ensembling.ensemble import ensemble_folders
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
+from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import Settings, evaluate_folder
 from nnunet_nacl.posthoc import (
     APPLIED_NAME,
@@ -543,3 +544,21 @@ def test_a_damaged_fit(train: tuple[Path, Path], change: Any, message: str) -> N
     file.unlink()
     with pytest.raises(FileNotFoundError, match="does not exist"):
         Fit.read(file)
+
+
+def test_the_commands(
+    train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit, output = tmp_path / "fit.json", tmp_path / "calibrated"
+    assert main(["calibrate", "fit", *map(str, train), "-o", str(fit)]) == 0
+    printed = capsys.readouterr().out
+    assert "temperature: temperature 2.5" in printed
+    assert f"Wrote {fit}" in printed
+    assert main(["calibrate", "apply", str(fit), str(test[1]), "-o", str(output)]) == 0
+    assert "Calibrated 3 of 3 cases" in capsys.readouterr().out
+    assert main(["evaluate", str(test[0]), str(output), "-np", "1"]) == 0
+    assert main(["calibrate", "apply", str(fit), str(train[1]), "-o", str(tmp_path / "same")]) == 1
+    assert "--force" in capsys.readouterr().err
+    for wrong in (["-d", "4"], ["a"], ["a", "b", "-tr", "nnUNetTrainer"], ["a", "b", "-d", "4", "-c", "2d"]):
+        with pytest.raises(SystemExit):
+            main(["calibrate", "fit", *wrong])

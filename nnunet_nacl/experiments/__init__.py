@@ -1,7 +1,7 @@
 """The paper's comparisons on any data set of nnU-Net, by nnU-Net's own commands."""
 
 from nnunet_nacl.experiments._data_set import DataSet
-from nnunet_nacl.experiments._executors import EXECUTORS, Slurm
+from nnunet_nacl.experiments._executors import Slurm
 from nnunet_nacl.experiments._experiment import (
     Experiment,
     Outcome,
@@ -14,12 +14,10 @@ from nnunet_nacl.experiments._experiment import (
 )
 from nnunet_nacl.experiments._plan import Budget, Run, plan_runs
 from nnunet_nacl.experiments._status import format_status
-from nnunet_nacl.experiments._steps import KEEP, Job
+from nnunet_nacl.experiments._steps import Job
 from nnunet_nacl.experiments._study import STUDIES, Row, StudyTable, read_study, study_file
 
 __all__ = [
-    "EXECUTORS",
-    "KEEP",
     "STUDIES",
     "Budget",
     "DataSet",

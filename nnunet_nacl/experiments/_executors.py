@@ -16,8 +16,6 @@ from nnunet_nacl.experiments._steps import Job, steps_left
 from nnunet_nacl.experiments._work import carry_out, is_running, note_slurm_job, slurm_job, status_of
 from nnunet_nacl.linking import trainers_path
 
-EXECUTORS = ("local", "commands", "slurm")
-
 
 def run_here(jobs: Sequence[Job], *, at_once: int) -> dict[Job, str]:
     """Carry the runs out on this machine, so many at once, each on a GPU of its own as long as there are enough.

@@ -29,7 +29,7 @@ def format_status(experiments: Sequence[Experiment], *, at_once: int = 1) -> str
             more = (states[job].error or "").partition("\n")[0]
         elif status in {"running", "interrupted"} and (left := steps_left(job)):
             more = f"{'' if status == 'running' else 'next: '}{left[0].name}"
-        elif status == "done" and states[job].seconds:
+        elif status == "done" and "train" in states[job].seconds:
             more = duration(sum(states[job].seconds.values()))
         lines.append(f"{job.run!s:{width}}  {status:11}  {more}".rstrip())
     counts = [

@@ -10,7 +10,6 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
 from nnunet_nacl.experiments._data_set import DataSet, Split
 from nnunet_nacl.experiments._plan import Run
 
-KEEP = ("probabilities", "summaries")
 _CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 

@@ -168,6 +168,7 @@ def test_wrong_arguments(nnunet: NNUNet, arguments: list[str], message: str) -> 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sinfo") is None, reason="needs Slurm (Debian: slurm-wlm)")
 def test_slurm(nnunet: NNUNet) -> None:
     pytest.importorskip("submitit", reason="needs the extra slurm")

@@ -11,7 +11,7 @@ import torch
 
 from tests.conftest import KINDS, NNUNet
 
-TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
+TRAINER = "nnUNetTrainerNACL_kernel3_2epochs_2iterations"  # no other test trains it in the folder that all share
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import torch
 
 from tests.conftest import KINDS, NNUNet
 
-TRAINER = "nnUNetTrainerNACL_kernel3_2epochs_2iterations"  # no other test trains it in the folder that all share
+# No other test trains it in the folder that all share.
+TRAINER = "nnUNetTrainerNACL_kernel3_2epochs_2iterations"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def log(fold: Path) -> str:
         pytest.param("labels", "3d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
         pytest.param("regions", "2d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
         ("regions", "3d_small", "nnUNetTrainerNACL"),
-        ("ignore", "2d_small", "nnUNetTrainerNACL"),
+        pytest.param("ignore", "2d_small", "nnUNetTrainerNACL", marks=pytest.mark.slow),
         ("ignore", "3d_small", "nnUNetTrainerDiceNACL"),
         ("regions_ignore", "2d_small", "nnUNetTrainerNACL"),
     ],

@@ -88,15 +88,7 @@ def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         "(GT_FOLDER PRED_FOLDER), or of the validation cases of a model trained with --npz (-d -c -tr -p -f). "
         "Run again, it goes on where it was interrupted.",
     )
-    evaluate.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
-    evaluate.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
-    evaluate.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
-    evaluate.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
-    evaluate.add_argument("-d", metavar="DATASET", help="evaluate a model instead: name or number of its data set")
-    evaluate.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
-    evaluate.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
-    evaluate.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
-    evaluate.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
+    _add_predictions(evaluate)
     evaluate.add_argument(
         "-o", metavar="SUMMARY.json", help="summary; the other files go beside it (default: in PRED_FOLDER)"
     )
@@ -129,6 +121,19 @@ def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
     evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
+
+
+def _add_predictions(command: argparse.ArgumentParser) -> None:
+    """Predictions with references: folders, or the validation cases of a model."""
+    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    command.add_argument("-d", metavar="DATASET", help="instead, a model: name or number of its data set")
+    command.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
+    command.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
+    command.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
+    command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -276,15 +281,7 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         description="Fit a method to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a "
         "folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
     )
-    fit.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
-    fit.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
-    fit.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
-    fit.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
-    fit.add_argument("-d", metavar="DATASET", help="fit to a model instead: name or number of its data set")
-    fit.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
-    fit.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
-    fit.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
-    fit.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
+    _add_predictions(fit)
     fit.add_argument(
         "--method",
         choices=("temperature", "classwise", "vector", "irm"),

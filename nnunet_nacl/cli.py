@@ -284,7 +284,7 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     _add_predictions(fit)
     fit.add_argument(
         "--method",
-        choices=("temperature", "classwise", "vector", "irm"),
+        choices=("temperature", "classwise", "vector", "irm", "local"),
         default="temperature",
         help="default: %(default)s",
     )
@@ -292,8 +292,12 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--voxels", choices=("foreground", "union", "image"), default="image", help="to fit to (default: %(default)s)"
     )
     fit.add_argument(
-        "--samples", type=_positive, metavar="N", help="voxels drawn at most (default: 2,000,000 / channels)"
+        "--samples",
+        type=_positive,
+        metavar="N",
+        help="voxels drawn at most (default: 2,000,000 / channels; local: 200,000)",
     )
+    fit.add_argument("-i", metavar="IMAGES", help="for the method local: folder of the images, to look at them, too")
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: %(default)s)")
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
@@ -301,6 +305,7 @@ def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     apply.add_argument("fit", metavar="FIT.json", help="what fit has written")
     apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy, which must not exist")
+    apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
     apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
     apply.add_argument("--force", action="store_true", help="even to cases that it was fitted to, and mark the copy")
@@ -535,6 +540,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
     common: dict[str, Any] = {
         "method": options.method,
         "voxels": options.voxels,
+        "images": options.i,
         "output": options.o,
         "num_voxels": options.samples,
         "seed": options.seed,
@@ -560,6 +566,7 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         options.fit,
         options.pred_folder,
         options.o,
+        images=options.i,
         dataset_json=options.djfile,
         plans=options.pfile,
         force=options.force,

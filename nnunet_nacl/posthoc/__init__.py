@@ -5,6 +5,7 @@ from nnunet_nacl.posthoc._classwise import ClasswiseTemperature
 from nnunet_nacl.posthoc._fit import fit_folder, fit_model, fit_validation
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
+from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import METHODS, Calibrator, calibrate, fit_method
 from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
 from nnunet_nacl.posthoc._sample import VOXELS, VoxelSet
@@ -20,6 +21,7 @@ __all__ = [
     "ClasswiseTemperature",
     "Fit",
     "IsotonicRegression",
+    "LocalTemperature",
     "Model",
     "Skipped",
     "Temperature",

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_d
 from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.metrics import top_label
-from nnunet_nacl.posthoc._fit import data_set_files
+from nnunet_nacl.posthoc._fit import data_set_files, find_images
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
-from nnunet_nacl.posthoc._methods import calibrate
+from nnunet_nacl.posthoc._local import LocalTemperature, VoxelTemperatures
+from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate
 from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
 from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
+from nnunet_nacl.posthoc._surroundings import Images
 
 _ARGUMENTS = "predict_from_raw_data_args.json"
 
@@ -60,6 +62,7 @@ def apply_folder(
     pred_folder: str | Path,
     output: str | Path,
     *,
+    images: str | Path | None = None,
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
     force: bool = False,
@@ -75,6 +78,7 @@ def apply_folder(
         fit_file: what :func:`fit_folder` or :func:`fit_model` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to make.
+        images: folder with the images, if the fit looks at them.
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
         force: apply it to cases that it was fitted to as well, and say so in ``posthoc_applied.json``.
@@ -97,13 +101,14 @@ def apply_folder(
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
     model = Model.of_folder(predictions, dataset_file, plans_file, data_set)
+    look = _look(fit, fit_file, images, data_set, dataset_file)
     seen = _check_fit(fit, fit_file, predictions, model, [case.name for case in cases], force=force)
 
     done: list[str] = []
     skipped: list[Skipped] = []
     with whole_folder(output) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, partial)
+            reason = _attempt(case, fit, data_set, look, partial)
             if reason is None:
                 done.append(case.name)
             else:
@@ -119,6 +124,20 @@ def apply_folder(
         if plans_file is not None:
             shutil.copyfile(plans_file, partial / "plans.json")
     return result
+
+
+def _look(fit: Fit, fit_file: Path, images: str | Path | None, data_set: DataSet, dataset_file: Path) -> Images | None:
+    wanted = fit.calibrator.image_channels if isinstance(fit.calibrator, LocalTemperature) else 0
+    if not wanted:
+        if images is not None:
+            raise ValueError(f"{fit_file} was fitted without images, so none are to be given; got {images}.")
+        return None
+    if images is None:
+        raise ValueError(f"{fit_file} was fitted with the images of the cases, so their folder must be given, too.")
+    found = find_images(Path(images), data_set, dataset_file)
+    if found.channels != wanted:
+        raise ValueError(f"{fit_file} was fitted to images of {wanted} channels; {dataset_file} has {found.channels}.")
+    return found
 
 
 def _check_fit(
@@ -150,10 +169,10 @@ def _write_description(result: Applied, fit: Fit, places: dict[str, str], folder
     (folder / APPLIED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
 
 
-def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, folder: Path) -> str | None:
+def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> str | None:
     """Calibrate a case, or return the reason why it cannot be: a bad case must not take the others with it."""
     try:
-        _apply_case(case, fit, data_set, folder)
+        _apply_case(case, fit, data_set, images, folder)
     except (ValueError, FileNotFoundError, PermissionError) as error:
         return str(error)
     except OSError:  # the disk is full, say: that is not the case's fault
@@ -163,7 +182,7 @@ def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, folder: Path) -> str 
     return None
 
 
-def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, folder: Path) -> None:
+def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> None:
     for file in (case.probabilities, case.prediction):
         if not file.is_file():
             raise FileNotFoundError(f"{file} does not exist.")
@@ -174,9 +193,10 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, folder: Path) -> N
     flat = probabilities.reshape(channels.shape[0], -1)
     for channel, part, block in checked_blocks(channels, regions=regions):
         flat[channel, part] = block
+    calibrator_of = _calibrator_by_part(fit.calibrator, probabilities, images, case.name, regions=regions)
     for start in range(0, flat.shape[1], BLOCK):
         part = slice(start, start + BLOCK)
-        flat[:, part] = calibrate(fit.calibrator, flat[:, part], regions=regions)
+        flat[:, part] = calibrate(calibrator_of(part), flat[:, part], regions=regions)
 
     # The case's files together or none: what is left of a bad one is removed.
     written = [folder / file.name for file in (case.probabilities, case.prediction)]
@@ -194,6 +214,22 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, folder: Path) -> N
         for file in (*written, folder / pickle.name):
             file.unlink(missing_ok=True)
         raise
+
+
+def _calibrator_by_part(
+    calibrator: Calibrator | LocalTemperature,
+    probabilities: NDArray[np.float32],
+    images: Images | None,
+    case: str,
+    *,
+    regions: bool,
+) -> Callable[[slice], VoxelCalibrator]:
+    """What calibrates a part of the flat voxels; temperatures are found before any probability is changed."""
+    if not isinstance(calibrator, LocalTemperature):
+        return lambda _: calibrator
+    image = None if images is None else images.read(case, probabilities.shape)
+    temperatures = calibrator.of_case(probabilities, image, regions=regions).reshape(-1)
+    return lambda part: VoxelTemperatures(temperatures[part])
 
 
 def _labels(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> NDArray[np.unsignedinteger]:

@@ -1,7 +1,8 @@
 """Fits a method to a folder of predictions, or to the validation cases of a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,17 @@ from nnunet_nacl._whole import check_file
 from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_dataset_json
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
 from nnunet_nacl.posthoc._held_out import change, held_out_figures, split_cases
+from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import METHODS, fit_method, keeps_labels
 from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
 from nnunet_nacl.posthoc._sample import VOXELS, Sample, VoxelSet, sample_case
+from nnunet_nacl.posthoc._surroundings import NUM_PLACES, Images
 
 NUM_VALUES = 2_000_000
 """Voxels times channels that are drawn at most, if nothing else is asked for: 16 MB in float64."""
+
+NUM_VALUES_AROUND = 25_000_000
+"""Voxels times channels times places around them, for the method local: 50 MB in float16."""
 
 
 def fit_folder(
@@ -26,6 +32,7 @@ def fit_folder(
     *,
     method: str = "temperature",
     voxels: VoxelSet = "image",
+    images: str | Path | None = None,
     output: str | Path | None = None,
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
@@ -42,12 +49,13 @@ def fit_folder(
         pred_folder: predicted segmentations of the same names and the probabilities, ``CASE.npz``.
         method: one of ``METHODS``.
         voxels: foreground = {y > 0}, union = {y > 0 or predicted > 0}, image = all.
+        images: folder with the images, ``CASE_0000<file_ending>``: the method local then looks at them, too.
         output: the file; by default ``posthoc_METHOD.json`` in ``pred_folder``.
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``, and without any the
             reader that fits the file ending.
         num_voxels: how many voxels are drawn at most, the same number from each case; by default 2,000,000 divided by
-            the number of channels.
+            the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
 
     Returns:
@@ -71,6 +79,7 @@ def fit_folder(
         {"gt_folder": str(references), "pred_folder": str(predictions)},
         method=method,
         voxels=voxels,
+        images=images,
         output=Path(output) if output else predictions / f"posthoc_{method}.json",
         num_voxels=num_voxels,
         seed=seed,
@@ -86,6 +95,7 @@ def fit_model(
     folds: Sequence[int | str] = (0, 1, 2, 3, 4),
     method: str = "temperature",
     voxels: VoxelSet = "image",
+    images: str | Path | None = None,
     output: str | Path | None = None,
     num_voxels: int | None = None,
     seed: int = 0,
@@ -102,6 +112,7 @@ def fit_model(
         folds: whose validation folders to take, not ``all``. Of several, each is held out in turn.
         method: see :func:`fit_folder`, as for what follows.
         voxels: which voxels.
+        images: folder with the images.
         output: the file; by default ``posthoc_METHOD.json`` in the model's folder.
         num_voxels: how many voxels are drawn at most.
         seed: of the draw.
@@ -122,6 +133,7 @@ def fit_model(
         folds,
         method=method,
         voxels=voxels,
+        images=images,
         output=output,
         num_voxels=num_voxels,
         seed=seed,
@@ -135,6 +147,7 @@ def fit_validation(
     *,
     method: str = "temperature",
     voxels: VoxelSet = "image",
+    images: str | Path | None = None,
     output: str | Path | None = None,
     num_voxels: int | None = None,
     seed: int = 0,
@@ -147,6 +160,7 @@ def fit_validation(
         folds: see :func:`fit_model`, as for what follows.
         method: one of ``METHODS``.
         voxels: which voxels.
+        images: folder with the images.
         output: the file.
         num_voxels: how many voxels are drawn at most.
         seed: of the draw.
@@ -186,6 +200,7 @@ def fit_validation(
         {"gt_folder": str(references), "pred_folder": list(map(str, validation.values()))},
         method=method,
         voxels=voxels,
+        images=images,
         output=Path(output) if output else model / f"posthoc_{method}.json",
         num_voxels=num_voxels,
         seed=seed,
@@ -206,6 +221,17 @@ def data_set_files(
     return dataset_file, plans_file if plans or plans_file.is_file() else None
 
 
+def find_images(folder: Path, data_set: DataSet, dataset_file: Path) -> Images:
+    """Where images are, and how many channels the data set says they have."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder.")
+    content = read_dataset_json(dataset_file)
+    channels = content.get("channel_names", content.get("modality"))
+    if not channels:
+        raise ValueError(f"{dataset_file} has no 'channel_names', so the images' channels are not known.")
+    return Images(folder, len(channels), data_set.file_ending, data_set.reader)
+
+
 def _check_folders(*folders: Path) -> None:
     for folder in folders:
         if not folder.is_dir():
@@ -223,6 +249,7 @@ def _fit(
     *,
     method: str,
     voxels: VoxelSet,
+    images: str | Path | None,
     output: Path,
     num_voxels: int | None,
     seed: int,
@@ -236,6 +263,9 @@ def _fit(
             f"{method} scaling changes segmentations, so it must see the background that was predicted rightly, too, "
             f"which is not in the set {voxels}; voxels must be image."
         )
+    local = method == LocalTemperature.method
+    if images is not None and not local:
+        raise ValueError(f"images are looked at by the method {LocalTemperature.method} only; got {method}.")
     check_file(output)
     cases = [case for group in groups.values() for case in group]
     if not cases:
@@ -244,17 +274,31 @@ def _fit(
     data_set = DataSet.read(dataset_file, plans_file, sorted(references, key=lambda file: file.stat().st_size))
     if data_set.meaning.regions is None and data_set.meaning.num_channels < 2:
         raise ValueError(f"{dataset_file}: expected 2 labels or more, the background being one; got 1.")
-    num_voxels = NUM_VALUES // data_set.meaning.num_channels if num_voxels is None else num_voxels
+    look = find_images(Path(images), data_set, dataset_file) if images is not None else None
+    if num_voxels is None:
+        seen = data_set.meaning.num_channels + (look.channels if look else 0)
+        num_voxels = NUM_VALUES_AROUND // (NUM_PLACES * seen) if local else NUM_VALUES // seen
     if num_voxels < len(cases):
         raise ValueError(f"num_voxels must be at least the number of cases, {len(cases)}; got {num_voxels}.")
 
-    samples, skipped = _samples(cases, data_set, voxels, most=num_voxels // len(cases), seed=seed)
+    samples, skipped = _samples(
+        cases,
+        partial(
+            sample_case,
+            data_set=data_set,
+            voxels=voxels,
+            most=num_voxels // len(cases),
+            seed=seed,
+            surroundings=local,
+            images=look,
+        ),
+    )
     if not samples:
         raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
     whole = Sample.join(list(samples.values()))
     if whole.size == 0:
         raise ValueError(f"No voxel in the set {voxels} in any of {len(samples)} cases.")
-    calibrator = fit_method(method, whole.probabilities, whole.truth)
+    calibrator = fit_method(method, whole.probabilities, whole.truth, whole.surroundings)
     if len(groups) > 1:
         parts = {name: [case.name for case in group if case.name in samples] for name, group in groups.items()}
     else:
@@ -263,7 +307,13 @@ def _fit(
         calibrator,
         Model.of_folder(folder, dataset_file, plans_file, data_set),
         sorted(samples),
-        {**places, "voxels": voxels, "num_voxels": num_voxels, "seed": seed},
+        {
+            **places,
+            "images": None if images is None else str(images),
+            "voxels": voxels,
+            "num_voxels": num_voxels,
+            "seed": seed,
+        },
         {"voxels": whole.size, "available": whole.available, "zeros": whole.zeros},
         change(calibrator, whole),
         held_out_figures(method, samples, parts),
@@ -275,12 +325,12 @@ def _fit(
 
 
 def _samples(
-    cases: Sequence[CaseFiles], data_set: DataSet, voxels: VoxelSet, *, most: int, seed: int
+    cases: Sequence[CaseFiles], draw: Callable[[CaseFiles], Sample]
 ) -> tuple[dict[str, Sample], list[Skipped]]:
     samples: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for case in tqdm(cases, desc="reading", unit="case"):
-        found = case.missing() or _attempt(case, data_set, voxels, most=most, seed=seed)
+        found = case.missing() or _attempt(case, draw)
         if isinstance(found, str):
             skipped.append(Skipped(case.name, found))
         else:
@@ -288,10 +338,10 @@ def _samples(
     return samples, skipped
 
 
-def _attempt(case: CaseFiles, data_set: DataSet, voxels: VoxelSet, *, most: int, seed: int) -> Sample | str:
+def _attempt(case: CaseFiles, draw: Callable[[CaseFiles], Sample]) -> Sample | str:
     """The sample, or the reason why there is none: a bad case must not take the others with it."""
     try:
-        return sample_case(case, data_set, voxels, most=most, seed=seed)
+        return draw(case)
     except (ValueError, FileNotFoundError) as error:
         return str(error)
     except Exception as error:  # noqa: BLE001

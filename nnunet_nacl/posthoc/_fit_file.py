@@ -10,6 +10,7 @@ from typing import Any
 from nnunet_nacl import __version__
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.posthoc._held_out import Change
+from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import Calibrator, read_calibrator
 from nnunet_nacl.posthoc._model import Model
 
@@ -39,7 +40,7 @@ class Fit:
         file: that it was written to, if it was.
     """
 
-    calibrator: Calibrator
+    calibrator: Calibrator | LocalTemperature
     model: Model
     cases: list[str]
     settings: dict[str, Any]
@@ -144,11 +145,15 @@ def cases_hash(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
 
 
-def _describe(calibrator: Calibrator) -> str:
+def _describe(calibrator: Calibrator | LocalTemperature) -> str:
     shown = []
     for name, value in calibrator.parameters().items():
         if isinstance(value, float):
             shown.append(f"{name} {value:.4f}")
+        elif isinstance(value, int):
+            shown.append(f"{name} {value}")
+        elif isinstance(value, str):
+            continue  # the weights of a network
         elif value and isinstance(value[0], list):
             shown.append(f"{sum(map(len, value))} {name}")
         else:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
-from nnunet_nacl.posthoc._methods import Calibrator, calibrate, fit_method
+from nnunet_nacl.posthoc._local import LocalTemperature
+from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate, fit_method
 from nnunet_nacl.posthoc._sample import Sample
 
 NUM_PARTS = 5
@@ -33,9 +34,14 @@ def figures(probabilities: NDArray[np.floating], truth: NDArray[Any]) -> dict[st
     return {"NLL": float(np.mean([nll for nll, _ in each])), "ECE": float(np.mean([ece for _, ece in each]))}
 
 
-def change(calibrator: Calibrator, sample: Sample) -> Change:
+def change(calibrator: Calibrator | LocalTemperature, sample: Sample) -> Change:
     """The figures of a sample before and after."""
-    after = calibrate(calibrator, sample.probabilities, regions=sample.truth.ndim > 1)
+    if isinstance(calibrator, LocalTemperature):
+        assert sample.surroundings is not None
+        at_voxels: VoxelCalibrator = calibrator.at_voxels(sample.surroundings)
+    else:
+        at_voxels = calibrator
+    after = calibrate(at_voxels, sample.probabilities, regions=sample.truth.ndim > 1)
     return {"before": figures(sample.probabilities, sample.truth), "after": figures(after, sample.truth)}
 
 
@@ -78,7 +84,7 @@ def held_out_figures(method: str, samples: Mapping[str, Sample], parts: Mapping[
 
 def _change_of_part(method: str, others: Sample, part: Sample) -> dict[str, Any]:
     try:
-        calibrator = fit_method(method, others.probabilities, others.truth)
+        calibrator = fit_method(method, others.probabilities, others.truth, others.surroundings)
     except ValueError as error:
         return {"error": f"without it, {error}"}
     return dict(change(calibrator, part))

@@ -8,56 +8,77 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.posthoc._classwise import ClasswiseTemperature
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
+from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._log_space import round_classes, round_regions
+from nnunet_nacl.posthoc._surroundings import NUM_PLACES
 from nnunet_nacl.posthoc._temperature import Temperature
 from nnunet_nacl.posthoc._vector import VectorScaling
 
 
-class Calibrator(Protocol):
-    """What a method has found; the classes say how it is found.
+class VoxelCalibrator(Protocol):
+    """Calibrates voxels.
 
     Attributes:
-        method: its name.
         keeps_labels: whether the most probable class, or the side of 1/2 that a region is on, stays.
     """
 
-    method: ClassVar[str]
     keeps_labels: ClassVar[bool]
 
     def of_classes(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]: ...
 
     def of_regions(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]: ...
 
+
+class Calibrator(VoxelCalibrator, Protocol):
+    """What a method has found that treats all places alike; the classes say how it is found.
+
+    Attributes:
+        method: its name.
+    """
+
+    method: ClassVar[str]
+
     def parameters(self) -> dict[str, Any]: ...
 
 
-_CLASSES = (Temperature, ClasswiseTemperature, VectorScaling, IsotonicRegression)
+_CLASSES = (Temperature, ClasswiseTemperature, VectorScaling, IsotonicRegression, LocalTemperature)
 METHODS: tuple[str, ...] = tuple(one.method for one in _CLASSES)
 
 
-def fit_method(method: str, probabilities: NDArray[np.floating], truth: NDArray[Any]) -> Calibrator:
+def fit_method(
+    method: str,
+    probabilities: NDArray[np.floating],
+    truth: NDArray[Any],
+    surroundings: NDArray[np.float16] | None = None,
+) -> Calibrator | LocalTemperature:
     """Fit a method to voxels.
 
     Args:
         method: one of ``METHODS``.
         probabilities: (C, n) softmax or (R, n) sigmoid output.
         truth: (n,) classes, or bool (R, n), whether the voxel is in the region.
+        surroundings: for the method ``local``: see :meth:`LocalTemperature.fit_classes`.
 
     Raises:
         ValueError: there is no such method, or the voxels do not determine its parameters.
     """
     kind = _class_of(method)
-    fitted: Calibrator
+    fitted: Calibrator | LocalTemperature
+    if (kind is LocalTemperature) != (surroundings is not None):
+        raise ValueError(f"the method {LocalTemperature.method} needs the surroundings of voxels, others must not.")
+    more = () if surroundings is None else (surroundings,)
     if truth.ndim == 1:
         _check_classes(probabilities, truth)
-        fitted = kind.fit_classes(probabilities, truth)
+        fitted = kind.fit_classes(probabilities, truth, *more)
     else:
         _check_regions(probabilities, truth)
-        fitted = kind.fit_regions(probabilities, truth)
+        fitted = kind.fit_regions(probabilities, truth, *more)
     return fitted
 
 
-def calibrate(calibrator: Calibrator, probabilities: NDArray[np.floating], *, regions: bool) -> NDArray[np.float32]:
+def calibrate(
+    calibrator: VoxelCalibrator, probabilities: NDArray[np.floating], *, regions: bool
+) -> NDArray[np.float32]:
     """Calibrate voxels.
 
     Args:
@@ -77,7 +98,7 @@ def calibrate(calibrator: Calibrator, probabilities: NDArray[np.floating], *, re
     return after.reshape(probabilities.shape)
 
 
-def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) -> Calibrator:
+def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) -> Calibrator | LocalTemperature:
     """The calibrator of a fit's JSON.
 
     Raises:
@@ -88,18 +109,29 @@ def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) ->
     missing = [name for name in names if name not in content]
     if missing:
         raise ValueError(f"the method {kind.method} needs {', '.join(names)}; missing: {', '.join(missing)}")
-    expected = dict.fromkeys(("weights", "biases", "temperatures"), channels)
+    expected = dict.fromkeys(("biases", "temperatures"), channels)
+    expected |= {"weights": channels} if kind is VectorScaling else {}
     expected |= dict.fromkeys(("thresholds", "values"), channels if regions else 1)
     for name in set(names) & set(expected):
         if not isinstance(content[name], list) or len(content[name]) != expected[name]:
             raise ValueError(f"expected {name} to be a list of {expected[name]}; got {content[name]!r:.80}")
-    calibrator: Calibrator = kind(**{name: content[name] for name in names})
+    calibrator: Calibrator | LocalTemperature = kind(**{name: content[name] for name in names})
     try:  # once here, rather than in the middle of a folder
-        result = calibrate(calibrator, np.full((channels, 1), 0.5 if regions else 1 / channels), regions=regions)
+        result = calibrate(
+            _at_any_voxel(calibrator, channels),
+            np.full((channels, 1), 0.5 if regions else 1 / channels),
+            regions=regions,
+        )
     except (TypeError, ValueError, IndexError) as error:
         raise ValueError(f"parameters that cannot be used: {error}") from error
     if not np.isfinite(result).all():
         raise ValueError("parameters that are no numbers")
+    return calibrator
+
+
+def _at_any_voxel(calibrator: Calibrator | LocalTemperature, channels: int) -> VoxelCalibrator:
+    if isinstance(calibrator, LocalTemperature):
+        return calibrator.at_voxels(np.zeros((channels + calibrator.image_channels, 1, NUM_PLACES), np.float16))
     return calibrator
 
 

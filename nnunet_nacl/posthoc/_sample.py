@@ -14,7 +14,9 @@ from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
 from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.evaluation._worker import check_same_grid
+from nnunet_nacl.posthoc._local import scaled_logits
 from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
+from nnunet_nacl.posthoc._surroundings import Images, around
 
 VoxelSet = Literal["foreground", "union", "image"]
 VOXELS: tuple[VoxelSet, ...] = get_args(VoxelSet)
@@ -28,11 +30,13 @@ class Sample:
         probabilities: (C, n) float32.
         truth: (n,) classes, or bool (R, n), whether the voxel is in the region.
         available: how many voxels the set has, of which n are taken.
+        surroundings: (C + I, n, 125), what :class:`LocalTemperature` sees of the voxels; None for other methods.
     """
 
     probabilities: NDArray[np.float32]
     truth: NDArray[Any]
     available: int
+    surroundings: NDArray[np.float16] | None = None
 
     @property
     def size(self) -> int:
@@ -46,14 +50,25 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of all; at least one is needed."""
+        seen = [sample.surroundings for sample in samples if sample.surroundings is not None]
         return cls(
             np.concatenate([sample.probabilities for sample in samples], axis=1),
             np.concatenate([sample.truth for sample in samples], axis=-1),
             sum(sample.available for sample in samples),
+            np.concatenate(seen, axis=1) if seen else None,
         )
 
 
-def sample_case(files: CaseFiles, data_set: DataSet, voxels: VoxelSet, *, most: int, seed: int) -> Sample:
+def sample_case(
+    files: CaseFiles,
+    data_set: DataSet,
+    voxels: VoxelSet,
+    *,
+    most: int,
+    seed: int,
+    surroundings: bool = False,
+    images: Images | None = None,
+) -> Sample:
     """Draw voxels of a case, without replacement, each as likely as the others.
 
     Args:
@@ -62,6 +77,8 @@ def sample_case(files: CaseFiles, data_set: DataSet, voxels: VoxelSet, *, most: 
         voxels: foreground = {y > 0}, union = {y > 0 or the saved segmentation > 0}, image = all; none is ignored.
         most: how many to draw; all, if the set has no more.
         seed: of the draw, together with the case's name.
+        surroundings: whether to keep what is around the voxels, as :class:`LocalTemperature` needs it.
+        images: with the image, then.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -91,14 +108,23 @@ def sample_case(files: CaseFiles, data_set: DataSet, voxels: VoxelSet, *, most: 
     chosen, available = _draw(mask, labels.size, most, _generator(files.name, seed))
     probabilities = np.empty((channels.shape[0], chosen.size), np.float32)
     ends = np.searchsorted(chosen, np.arange(0, labels.size + BLOCK, BLOCK))
-    for channel, part, block in checked_blocks(channels, regions=meaning.regions is not None):
+    regions = meaning.regions is not None
+    volume = np.empty(channels.shape[1:] if surroundings else 0, np.float32)
+    seen = []
+    for channel, part, block in checked_blocks(channels, regions=regions):
         number = part.start // BLOCK
         within = slice(ends[number], ends[number + 1])
         probabilities[channel, within] = block[chosen[within] - part.start]
+        if surroundings:
+            volume.reshape(-1)[part] = block
+            if part.stop == labels.size:
+                seen.append(around(scaled_logits(volume, regions=regions), chosen))
+    if images is not None:
+        seen += [around(channel, chosen) for channel in images.read(files.name, channels.shape)]
     labels, predicted = labels[chosen], predicted[chosen]
     truth = _truth(labels, meaning)
     check_same_grid(_hits(probabilities, truth), labels, predicted, meaning, files)
-    return Sample(probabilities, truth, available)
+    return Sample(probabilities, truth, available, np.stack(seen) if surroundings else None)
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:

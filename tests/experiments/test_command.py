@@ -117,8 +117,10 @@ def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
         text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
+        training = 0
         for line in process.stdout:
-            if "Epoch 0" in line:
+            training += "Epoch 0" in line
+            if training == 2:
                 break
         process.send_signal(number)
         rest = process.stdout.read()

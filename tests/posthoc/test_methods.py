@@ -24,7 +24,9 @@ from nnunet_nacl.posthoc._log_space import SMALLEST, log_odds, log_probabilities
 from nnunet_nacl.posthoc._methods import read_calibrator
 from tests.posthoc.generated import SHARES, known_case, region_case, softmax
 
-KEEPS_LABELS = [method for method in METHODS if method != "vector"]
+ALIKE = [method for method in METHODS if method != "local"]
+"""Those that treat all places alike; see test_local.py."""
+KEEPS_LABELS = [method for method in ALIKE if method != "vector"]
 
 
 def flat(case: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -240,7 +242,7 @@ def test_the_most_probable_class_stays(method: str, seed: int, scale: float) -> 
     assert ((after >= 0) & (after <= 1)).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALIKE)
 @pytest.mark.parametrize("regions", [False, True])
 def test_the_fit_improves_what_it_was_fitted_to(method: str, regions: bool) -> None:
     p, truth = flat_regions(region_case(3.0)) if regions else flat(known_case(3.0))
@@ -253,7 +255,7 @@ def test_the_fit_improves_what_it_was_fitted_to(method: str, regions: bool) -> N
     assert nll(after.astype(float)) < nll(p.astype(float)) - 0.1
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALIKE)
 def test_what_cannot_be_fitted(method: str) -> None:
     p, y = flat(known_case(2.0))
     message = "all 1200 sampled voxels are of class 2, so there is nothing to tell from it; take other voxels"
@@ -268,7 +270,9 @@ def test_what_cannot_be_fitted(method: str) -> None:
         fit_method(method, q, q > 0.5)
     with pytest.raises(ValueError, match=r"no best temperature between 0.01 and 100.0: .* as T rises"):
         fit_method(method, p, p.argmin(0))
-    with pytest.raises(ValueError, match="method must be one of temperature, classwise, vector, irm; got 'none'"):
+    with pytest.raises(
+        ValueError, match="method must be one of temperature, classwise, vector, irm, local; got 'none'"
+    ):
         fit_method("none", p, y)
 
 
@@ -278,7 +282,7 @@ def test_vector_needs_every_class() -> None:
         fit_method("vector", p[:, y != 1], y[y != 1])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ALIKE)
 @pytest.mark.parametrize("regions", [False, True])
 def test_parameters_can_be_read_again(method: str, regions: bool) -> None:
     p, truth = flat_regions(region_case(3.0)) if regions else flat(known_case(3.0))

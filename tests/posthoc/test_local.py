@@ -1,0 +1,237 @@
+"""Local temperature scaling."""
+
+import base64
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK as sitk
+import torch
+from nnunetv2.imageio.nibabel_reader_writer import NibabelIO
+from scipy.special import expit, logit
+
+from nnunet_nacl.cli import main
+from nnunet_nacl.evaluation import Settings, evaluate_folder
+from nnunet_nacl.posthoc import Fit, LocalTemperature, apply_folder, fit_folder, fit_method
+from nnunet_nacl.posthoc import _local as local
+from nnunet_nacl.posthoc._local import scaled_logits
+from nnunet_nacl.posthoc._surroundings import Images, around
+from tests.posthoc.generated import ENDING, description, plans, softmax, write_case
+
+IMAGE = Settings(voxels=("image",))
+
+
+def encode(*parts: np.ndarray) -> str:
+    return base64.b64encode(np.concatenate([part.reshape(-1) for part in parts]).astype("<f4").tobytes()).decode()
+
+
+def random_network(channels: int, image_channels: int, size: float = 0.1) -> LocalTemperature:
+    generator = np.random.default_rng(0)
+    outputs = 7 + (image_channels > 0)
+    parts = [
+        generator.normal(0, size, (outputs, channels, 125)), generator.normal(0, 1, outputs),
+        generator.normal(0, size, (int(image_channels > 0), image_channels, 125)),
+        generator.normal(0, 1, int(image_channels > 0)),
+    ]  # fmt: skip
+    return LocalTemperature(1.5, image_channels, encode(*parts))
+
+
+def random_case(channels: int, shape: tuple[int, ...], regions: bool = False) -> np.ndarray:
+    values = np.random.default_rng(1).normal(0, 4, (channels, *shape))
+    return (expit(values) if regions else softmax(values)).astype(np.float32)
+
+
+def test_by_hand() -> None:
+    """Weights of 0: the leaves and gates are their biases."""
+    biases = np.array([np.log(2), np.log(8), 0.3, 0.7, logit(0.25), logit(0.5), logit(0.8)])
+    fitted = LocalTemperature(3.0, 0, encode(np.zeros((7, 2, 125)), biases))
+    t = 0.8 * (0.25 * np.log(2) + 0.75 * np.log(8)) + 0.2 * (0.5 * 0.3 + 0.5 * 0.7)
+    found = fitted.of_case(random_case(2, (3, 4, 5)), None, regions=False)
+    assert found == pytest.approx(np.full((3, 4, 5), 3 * np.exp(t)), rel=1e-5)
+    p = np.array([[0.9, 0.2], [0.1, 0.8]])
+    calibrated = fitted.at_voxels(np.zeros((2, 2, 125), np.float16)).of_classes(p)
+    assert calibrated[0, 0] == pytest.approx(expit(logit(0.9) / (3 * np.exp(t))), rel=1e-5)
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_against_torch_convolutions(regions: bool) -> None:
+    fitted = random_network(3, 2)
+    p = random_case(3, (9, 11, 6), regions)
+    image = np.random.default_rng(2).normal(0, 1, (2, 9, 11, 6)).astype(np.float32)
+    values = np.frombuffer(base64.b64decode(fitted.weights), "<f4").copy()
+    layers = []
+    for outputs, inputs in ((8, 3), (1, 2)):
+        layer = torch.nn.Conv3d(inputs, outputs, 5, padding=4, dilation=2, padding_mode="replicate")
+        weights, biases, values = np.split(values, [outputs * inputs * 125, outputs * (inputs * 125 + 1)])
+        layer.weight.data = torch.from_numpy(weights.reshape(outputs, inputs, 5, 5, 5))
+        layer.bias.data = torch.from_numpy(biases)
+        layers.append(layer)
+    z = np.log(p) - np.log(1 - p) if regions else np.log(p)
+    with torch.no_grad():
+        a, b, c, d, u, v, w, x = layers[0](torch.from_numpy(z / 10).float()[None])[0].numpy()
+        e = layers[1](torch.from_numpy(image)[None])[0, 0].numpy()
+    u, v, w, x = (expit(gate) for gate in (u, v, w, x))
+    t = w * (u * a + (1 - u) * b) + (1 - w) * (v * c + (1 - v) * d)
+    expected = 1.5 * np.exp(x * t + (1 - x) * e)
+    assert expected.max() > 2 * expected.min()
+    assert fitted.of_case(p, image, regions=regions) == pytest.approx(expected.clip(0.01, 100), rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(7, 9, 8), (1, 12, 13), (1, 1, 5)])
+@pytest.mark.parametrize("image_channels", [0, 2])
+@pytest.mark.parametrize("regions", [False, True])
+def test_the_case_is_the_voxels(
+    shape: tuple[int, ...], image_channels: int, regions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is fitted to, voxels and what is around them, is what a case gives, whatever the slabs."""
+    fitted = random_network(3, image_channels)
+    p = random_case(3, shape, regions)
+    image = np.random.default_rng(2).normal(0, 1, (image_channels, *shape)).astype(np.float32)
+    voxels = np.arange(p[0].size)
+    seen = [around(channel, voxels) for channel in (*scaled_logits(p, regions=regions), *image)]
+    of_voxels = fitted.at_voxels(np.stack(seen)).temperatures.reshape(shape)
+    of_case = fitted.of_case(p, image if image_channels else None, regions=regions)
+    assert of_case == pytest.approx(of_voxels, rel=0.02)  # surroundings are kept in half precision
+    monkeypatch.setattr(local, "_SLAB", 2 * p[:, 0].size)
+    assert fitted.of_case(p, image if image_channels else None, regions=regions) == pytest.approx(of_case, rel=1e-5)
+
+
+def half_case(seed: int, regions: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """p, y and an image: where it is bright, logits are 4 times what they should be, elsewhere they are right."""
+    generator = np.random.default_rng(seed)
+    shape = (8, 20, 20)
+    bright = np.broadcast_to(np.arange(20) < 10, shape)
+    right = generator.normal(0, 2, ((2 if regions else 3), *shape))
+    z = np.where(bright, 4.0, 1.0) * right
+    if regions:
+        right[0] = np.logaddexp(right[0], right[1])  # the whole is likelier than its core
+        z = np.where(bright, 4.0, 1.0) * right
+        draw = generator.random(shape)
+        y = (draw < expit(right[0])).astype(int) + (draw < expit(right[1]))
+        return expit(z).astype(np.float32), y, bright + generator.normal(0, 0.1, shape)
+    y = (right + generator.gumbel(size=right.shape)).argmax(0)
+    return softmax(z).astype(np.float32), y, bright + generator.normal(0, 0.1, shape)
+
+
+def make(folder: Path, names: str, first: int, *, regions: bool = False) -> tuple[Path, Path, Path]:
+    references, predictions, images = folder / "labels", folder / "predictions", folder / "images"
+    for part in (references, predictions, images):
+        part.mkdir(parents=True)
+    (predictions / "dataset.json").write_text(description(regions))
+    (predictions / "plans.json").write_text(plans())
+    for number, name in enumerate(names):
+        p, y, image = half_case(first + number, regions)
+        write_case(references, predictions, name, p, y, regions)
+        written = sitk.GetImageFromArray(image.astype(np.float32))
+        written.CopyInformation(sitk.ReadImage(str(references / f"{name}{ENDING}")))
+        sitk.WriteImage(written, str(images / f"{name}_0000{ENDING}"))
+    return references, predictions, images
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_where_the_image_tells_the_temperature(tmp_path: Path, regions: bool) -> None:
+    references, predictions, images = make(tmp_path / "train", "abcd", 0, regions=regions)
+    fit = fit_folder(references, predictions, method="local", images=images, num_voxels=8000)
+    one = fit_folder(references, predictions)
+    assert fit.improves
+    gain = 0.002 if regions else 0.02
+    assert fit.held_out["after"]["NLL"] < one.held_out["after"]["NLL"] - gain
+    assert "local: temperature" in fit.summary()
+    assert Fit.read(predictions / "posthoc_local.json") == fit
+
+    test = make(tmp_path / "test", "xy", 10, regions=regions)
+    file, output = predictions / "posthoc_local.json", tmp_path / "out"
+    assert main(["calibrate", "apply", str(file), str(test[1]), "-i", str(test[2]), "-o", str(output)]) == 0
+    apply_folder(predictions / "posthoc_temperature.json", test[1], tmp_path / "one")
+    before, scaled, local_scaled = (
+        evaluate_folder(test[0], folder, settings=IMAGE).mean("image", "NLL")
+        for folder in (test[1], tmp_path / "one", output)
+    )
+    assert local_scaled < scaled - gain
+    assert scaled < before - gain
+    for name in "xy":
+        p, q = (np.load(folder / f"{name}.npz")["probabilities"] for folder in (test[1], output))
+        assert np.array_equal(p > 0.5, q > 0.5) if regions else np.array_equal(p.argmax(0), q.argmax(0))
+        ratio = ratio_of_logits(*(np.stack([x[0], 1 - x[0]]) for x in (p, q))) if regions else ratio_of_logits(p, q)
+        left, right = ratio[:, :, 2:8], ratio[:, :, 12:18]
+        assert np.nanmedian(left) == pytest.approx(4, rel=0.25 if regions else 0.15)
+        assert np.nanmedian(right) == pytest.approx(1, rel=0.15)
+
+
+def ratio_of_logits(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    before, after = (np.log(np.maximum(x[0].astype(float), 1e-30) / np.maximum(x[1], 1e-30)) for x in (p, q))
+    return np.where((abs(after) > 0.5) & (abs(before) < 12), before / np.where(after, after, 1), np.nan)
+
+
+def test_without_an_image_the_logits_tell(tmp_path: Path) -> None:
+    """Where neighbours are unsure, they are what they should be: the logits around a voxel tell its temperature."""
+    references, predictions, _ = make(tmp_path, "abcd", 0)
+    fit = fit_folder(references, predictions, method="local", num_voxels=8000)
+    one = fit_folder(references, predictions)
+    assert fit.held_out["after"]["NLL"] < one.held_out["after"]["NLL"] - 0.02
+    again = fit_folder(references, predictions, method="local", num_voxels=8000)
+    assert again.fitted["after"]["NLL"] == pytest.approx(fit.fitted["after"]["NLL"], abs=1e-4)
+
+
+@pytest.fixture
+def fitted(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """A fit's file, and a folder with images to apply it to."""
+    references, predictions, images = make(tmp_path / "train", "abc", 0)
+    fit_folder(references, predictions, method="local", images=images, num_voxels=600)
+    _, others, other_images = make(tmp_path / "test", "xy", 10)
+    return predictions / "posthoc_local.json", others, other_images
+
+
+def test_images_that_do_not_fit(fitted: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    file, predictions, images = fitted
+    with pytest.raises(ValueError, match="was fitted with the images of the cases, so their folder must be given"):
+        apply_folder(file, predictions, tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+        apply_folder(file, predictions, tmp_path / "out", images=tmp_path / "nowhere")
+    content = json.loads((predictions / "dataset.json").read_text())
+    two = tmp_path / "dataset.json"
+    two.write_text(json.dumps(content | {"channel_names": {"0": "T1", "1": "T2"}}))
+    with pytest.raises(ValueError, match=r"was fitted to images of 1 channels; .* has 2"):
+        apply_folder(file, predictions, tmp_path / "out", images=images, dataset_json=two)
+    for number, reason in enumerate(("axis 2 is 20, not 21", "does not exist: no image")):
+        if number:
+            (images / f"x_0000{ENDING}").unlink()
+        else:
+            sitk.WriteImage(sitk.GetImageFromArray(np.zeros((8, 20, 21), np.float32)), str(images / f"x_0000{ENDING}"))
+        done = apply_folder(file, predictions, tmp_path / f"out_{number}", images=images)
+        assert done.cases == ["y"]
+        assert f"x_0000{ENDING}" in done.skipped[0].reason
+        assert reason in done.skipped[0].reason
+
+
+def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
+    image = np.zeros((4, 4, 4), np.float32)
+    image[1, 2, 3] = np.nan
+    nibabel.save(nibabel.Nifti1Image(image, np.eye(4)), tmp_path / f"x_0000{ENDING}")  # SimpleITK reads such as 0
+    with pytest.raises(ValueError, match="has values that are no numbers"):
+        Images(tmp_path, 1, ENDING, NibabelIO()).read("x", (3, 4, 4, 4))
+
+
+def test_images_where_none_are_looked_at(tmp_path: Path) -> None:
+    references, predictions, images = make(tmp_path / "train", "abc", 0)
+    with pytest.raises(ValueError, match="images are looked at by the method local only; got temperature"):
+        fit_folder(references, predictions, images=images)
+    fit_folder(references, predictions)
+    with pytest.raises(ValueError, match="was fitted without images"):
+        apply_folder(predictions / "posthoc_temperature.json", predictions, tmp_path / "out", images=images)
+    (images / f"b_0000{ENDING}").unlink()
+    fit = fit_folder(references, predictions, method="local", images=images, num_voxels=600)
+    assert fit.cases == ["a", "c"]
+    assert "no image" in fit.skipped[0].reason
+    with pytest.raises(ValueError, match="the method local needs the surroundings of voxels"):
+        fit_method("local", np.array([[0.8, 0.3, 0.6], [0.2, 0.7, 0.4]]), np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("change", [{"weights": "AAAA"}, {"weights": "?"}, {"image_channels": 2}, {"temperature": "x"}])
+def test_a_damaged_fit(fitted: tuple[Path, Path, Path], change: dict[str, object]) -> None:
+    file, _, _ = fitted
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ValueError, match=r"posthoc_local\.json is no fit of nnunet_nacl"):
+        Fit.read(file)

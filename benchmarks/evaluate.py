@@ -7,7 +7,6 @@ voxels with p = 1. Needs the extras "fast" and "test" and 8 GB of memory. Run it
 """
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -25,6 +24,7 @@ import numpy as np
 import SimpleITK as sitk
 from isal import isal_zlib
 from numpy.typing import NDArray
+from predictions import generate
 
 from nnunet_nacl.evaluation import _npz, evaluate_folder
 from nnunet_nacl.evaluation._channels import BLOCK
@@ -47,9 +47,9 @@ def main() -> None:
         return
 
     folder: Path = options.o
-    _generate(folder / "many", 4, SHAPE, NUM_CASES)
+    generate(folder / "many", 4, SHAPE, NUM_CASES)
     for classes, shape in MEMORY_CASES.items():
-        _generate(folder / f"{classes}_classes", classes, shape, 1)
+        generate(folder / f"{classes}_classes", classes, shape, 1)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print("\n| what | figure | bound |\n| --- | --- | --- |")
     _time_of_folder(folder / "many", options.rounds)
@@ -60,57 +60,6 @@ def main() -> None:
 
 def _row(what: str, figure: str, bound: str) -> None:
     print(f"| {what} | {figure} | {bound} |", flush=True)
-
-
-# Data
-
-
-def _generate(folder: Path, classes: int, shape: tuple[int, int, int], cases: int, *, quiet: bool = False) -> None:
-    references, predictions = folder / "labels", folder / "predictions"
-    if (predictions / "dataset.json").exists():
-        return
-    references.mkdir(parents=True, exist_ok=True)
-    predictions.mkdir(exist_ok=True)
-    saturated, foreground = [], []
-    for number in range(cases):
-        p, y = _case(classes, shape, number)
-        name = f"case_{number:02}"
-        for labels, file in ((y, references / name), (p.argmax(0), predictions / name)):
-            sitk.WriteImage(sitk.GetImageFromArray(labels.astype(np.uint8)), f"{file}.nii.gz", True)
-        np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
-        saturated.append((p.max(0) == 1).mean())
-        foreground.append((y > 0).mean())
-    size = sum(file.stat().st_size for file in predictions.glob("*.npz"))
-    bytes_a_value = size / (cases * classes * np.prod(shape))
-    if not quiet:
-        assert min(saturated) >= 0.6
-        print(
-            f"{folder.name}: {cases} cases of {classes} classes, {shape}; p = 1 in at least {min(saturated):.0%} of "
-            f"the voxels, foreground {np.mean(foreground):.0%}, {bytes_a_value:.2f} bytes a value on disk"
-        )
-    (predictions / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
-    labels = {"background": 0, **{f"structure {k}": k for k in range(1, classes)}}
-    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
-
-
-def _case(classes: int, shape: tuple[int, int, int], seed: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """Softmax of smooth random fields in half precision, as nnU-Net averages logits, and shifted labels."""
-    from scipy.ndimage import zoom  # here, as what follows: worker processes import this file, too
-
-    generator = np.random.default_rng(seed)
-    coarse = tuple(size // 16 + 2 for size in shape)
-    crop = tuple(map(slice, shape))
-    logits = np.empty((classes, *shape), np.float32)
-    for k in range(classes):
-        field = zoom(generator.standard_normal(coarse, dtype=np.float32), 16, order=1)[crop]
-        logits[k] = 25 * field + 0.3 * generator.standard_normal(shape, dtype=np.float32)
-    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9)  # 10 % foreground
-    y = np.roll(logits, (1, 1), (2, 3)).argmax(0)
-    logits = logits.astype(np.float16).astype(np.float32)
-    logits -= logits.max(0)
-    p = np.exp(logits, out=logits)
-    p /= p.sum(0)
-    return p, y
 
 
 # Measurements
@@ -187,7 +136,7 @@ def _memory(folder: Path) -> None:
 def _own_peak(folder: Path) -> int:
     """Bytes by which the resident memory of this process rises while it evaluates a folder."""
     with tempfile.TemporaryDirectory() as tiny:  # what is imported or set up on first use is the interpreter's own
-        _generate(Path(tiny), 4, (8, 32, 32), 1, quiet=True)
+        generate(Path(tiny), 4, (8, 32, 32), 1, quiet=True)
         evaluate_folder(Path(tiny) / "labels", Path(tiny) / "predictions")
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = _status("VmRSS")

@@ -1,0 +1,50 @@
+"""What several commands share."""
+
+import argparse
+import signal
+from typing import Any, TypeAlias
+
+VOXELS = ("foreground", "union", "image", "boundary")
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What a parser's add_subparsers gives."""
+
+
+def add_predictions(command: argparse.ArgumentParser) -> None:
+    """Predictions with references: folders, or the validation cases of a model."""
+    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    command.add_argument("-d", metavar="DATASET", help="instead, a model: name or number of its data set")
+    command.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
+    command.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
+    command.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
+    command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
+
+
+def chosen_model(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Of :func:`add_predictions`: the model, as arguments of evaluate_model or fit_model; None for folders."""
+    model = {"trainer": options.tr, "plans": options.p, "folds": options.f}
+    if options.d is None or options.c is None:
+        if options.pred_folder is None or any(value is not None for value in (options.d, options.c, *model.values())):
+            options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].")
+        return None
+    if options.gt_folder or options.djfile or options.pfile:
+        options.usage_error("GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go with -d -c: a model has its own.")
+    given = {key: value for key, value in model.items() if value is not None}
+    return {"dataset": options.d, "configuration": options.c, **given}
+
+
+def positive(text: str) -> int:
+    """An option's number, 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def end_as_when_interrupted() -> None:
+    """However we are ended, we must end the commands that are running. Shells start background jobs without SIGINT."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)

@@ -1,0 +1,88 @@
+"""The commands ``calibrate fit`` and ``calibrate apply``."""
+
+import argparse
+from typing import Any
+
+from nnunet_nacl.commands._shared import Commands, add_predictions, chosen_model, positive
+
+
+def add(commands: Commands) -> None:
+    """Add it to the command line."""
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="calibration after training: temperature, class-wise, vector and local scaling, isotonic regression",
+    )
+    actions = calibrate.add_subparsers(dest="action", required=True, metavar="fit|apply")
+    fit = actions.add_parser(
+        "fit",
+        help="fit a method to predictions with references",
+        description="Fit a method to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a "
+        "folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
+    )
+    add_predictions(fit)
+    fit.add_argument(
+        "--method",
+        choices=("temperature", "classwise", "vector", "irm", "local"),
+        default="temperature",
+        help="default: %(default)s",
+    )
+    fit.add_argument(
+        "--voxels", choices=("foreground", "union", "image"), default="image", help="to fit to (default: %(default)s)"
+    )
+    fit.add_argument(
+        "--samples",
+        type=positive,
+        metavar="N",
+        help="voxels drawn at most (default: 2,000,000 / channels; local: 200,000)",
+    )
+    fit.add_argument("-i", metavar="IMAGES", help="for the method local: folder of the images, to look at them, too")
+    fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: %(default)s)")
+    fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
+    fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
+    apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
+    apply.add_argument("fit", metavar="FIT.json", help="what fit has written")
+    apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
+    apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy, which must not exist")
+    apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
+    apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    apply.add_argument("--force", action="store_true", help="even to cases that it was fitted to, and mark the copy")
+    apply.set_defaults(run=_calibrate_apply)
+
+
+def _calibrate_fit(options: argparse.Namespace) -> int:
+    from nnunet_nacl.posthoc import fit_folder, fit_model
+
+    model = chosen_model(options)
+    common: dict[str, Any] = {
+        "method": options.method,
+        "voxels": options.voxels,
+        "images": options.i,
+        "output": options.o,
+        "num_voxels": options.samples,
+        "seed": options.seed,
+    }
+    if model is None:
+        found = fit_folder(
+            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
+        )
+    else:
+        found = fit_model(**model, **common)
+    print(f"{found.summary()}\nWrote {found.file}")
+    return 1 if found.skipped else 0
+
+
+def _calibrate_apply(options: argparse.Namespace) -> int:
+    from nnunet_nacl.posthoc import apply_folder
+
+    done = apply_folder(
+        options.fit,
+        options.pred_folder,
+        options.o,
+        images=options.i,
+        dataset_json=options.djfile,
+        plans=options.pfile,
+        force=options.force,
+    )
+    print(done.summary())
+    return 1 if done.skipped else 0

@@ -1,0 +1,21 @@
+"""The command ``demo``."""
+
+import argparse
+
+from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted
+
+
+def add(commands: Commands) -> None:
+    """Add it to the command line."""
+    demo = commands.add_parser("demo", help="train, predict and evaluate on a built-in data set, in minutes")
+    demo.add_argument("-o", default="nnunet_nacl_demo", metavar="FOLDER", help="working folder (default: %(default)s)")
+    demo.add_argument("-device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
+    demo.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from nnunet_nacl.demo import run_demo
+
+    end_as_when_interrupted()
+    run_demo(options.o, device=options.device)
+    return 0

@@ -1,0 +1,118 @@
+"""The commands ``evaluate`` and ``merge``."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_predictions, chosen_model
+
+if TYPE_CHECKING:
+    from nnunet_nacl.evaluation import FolderResult
+
+
+def add(commands: Commands) -> None:
+    """Add it to the command line."""
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="calibration and segmentation metrics of predictions made with --save_probabilities",
+        description="Calibration and segmentation metrics: of a folder of predictions made with --save_probabilities "
+        "(GT_FOLDER PRED_FOLDER), or of the validation cases of a model trained with --npz (-d -c -tr -p -f). "
+        "Run again, it goes on where it was interrupted.",
+    )
+    add_predictions(evaluate)
+    evaluate.add_argument(
+        "-o", metavar="SUMMARY.json", help="summary; the other files go beside it (default: in PRED_FOLDER)"
+    )
+    evaluate.add_argument(
+        "-np", type=int, metavar="N", help="cases evaluated at a time (default: as nnU-Net, or cores)"
+    )
+    evaluate.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    evaluate.add_argument("--overwrite", action="store_true", help="evaluate every case anew")
+    evaluate.add_argument(
+        "--voxels",
+        nargs="+",
+        default=["foreground", "union"],
+        choices=VOXELS,
+        help="voxel sets (default: foreground union)",
+    )
+    evaluate.add_argument("--bins", type=int, default=15, metavar="M", help="confidence bins (default: %(default)s)")
+    evaluate.add_argument(
+        "--boundary_mm", type=float, default=2.0, metavar="MM", help="width of the set boundary (default: %(default)s)"
+    )
+    evaluate.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
+    evaluate.add_argument(
+        "--tolerance_mm", type=float, default=1.0, metavar="MM", help="of the surface distance (default: %(default)s)"
+    )
+    evaluate.add_argument(
+        "--protocol",
+        choices=("standard", "reference"),
+        default="standard",
+        help="reference: as the code that the paper's figures come from (default: %(default)s)",
+    )
+    evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
+    evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
+    evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
+
+    merge = commands.add_parser("merge", help="put the results of parts or folders together")
+    merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
+    merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
+    merge.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    merge.set_defaults(run=_merge)
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from nnunet_nacl.evaluation import Settings, evaluate_folder, evaluate_model
+
+    model = chosen_model(options)
+    common: dict[str, Any] = {
+        "output": options.o,
+        "settings": Settings(
+            voxels=tuple(options.voxels),
+            num_bins=options.bins,
+            boundary_mm=options.boundary_mm,
+            surface=options.surface,
+            tolerance_mm=options.tolerance_mm,
+            protocol=options.protocol,
+        ),
+        "num_processes": _default_num_processes() if options.np is None else options.np,
+        "num_parts": options.num_parts,
+        "part_id": options.part_id,
+        "overwrite": options.overwrite,
+    }
+    if model is None:
+        name = Path(options.pred_folder).resolve().name
+        result = evaluate_folder(
+            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
+        )
+    else:
+        name = options.tr or "nnUNetTrainer"
+        result = evaluate_model(**model, **common)
+    return _print_result(name, result, result.file, forgive_missing=options.chill)
+
+
+def _merge(options: argparse.Namespace) -> int:
+    from nnunet_nacl.evaluation import FolderResult, merge_results
+
+    result = merge_results([FolderResult.read(summary) for summary in options.summaries])
+    result.write(options.o)
+    return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
+
+
+def _default_num_processes() -> int:
+    cores = os.cpu_count() or 1
+    return min(int(os.environ.get("nnUNet_def_n_proc", "8")), cores)  # noqa: SIM112 - nnU-Net's variable
+
+
+def _print_result(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:
+    """Print the table and what was skipped; returns the exit status."""
+    from nnunet_nacl.evaluation import format_table
+
+    print(format_table({name: result}))
+    total = len(result.cases) + len(result.skipped)
+    print(f"Evaluated {len(result.cases)} of {total} cases; all figures are in {file}")
+    for entry in result.skipped:
+        print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
+    failed = any(not (entry.missing and forgive_missing) for entry in result.skipped)
+    return 1 if failed or not result.cases else 0

@@ -1,0 +1,126 @@
+"""The command ``experiment``."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, positive
+
+
+def add(commands: Commands) -> None:
+    """Add it to the command line."""
+    experiment = commands.add_parser(
+        "experiment",
+        help="train, predict, evaluate and report a comparison of methods on a data set of nnU-Net",
+        description="Carry out a study: train each of its methods on each fold with nnU-Net's own commands, predict "
+        "the test cases if there are any, evaluate, and write the report. Run again, it goes on where it stopped.",
+    )
+    experiment.add_argument(
+        "study",
+        metavar="STUDY",
+        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), or FILE.yaml",
+    )
+    experiment.add_argument("-d", metavar="DATASET", help="name or number")
+    experiment.add_argument("-c", metavar="CONFIGURATION", help="such as 2d or 3d_fullres")
+    experiment.add_argument("-p", metavar="PLANS", default="nnUNetPlans", help="default: %(default)s")
+    experiment.add_argument("-f", nargs="+", type=int, metavar="FOLD", default=[0], help="numbers; default: 0")
+    experiment.add_argument("--methods", nargs="+", metavar="METHOD", help="only these, by name or group")
+    experiment.add_argument("--epochs", type=positive, metavar="N", help="of each training (default: nnU-Net's 1000)")
+    experiment.add_argument("--iterations", type=positive, metavar="N", help="of an epoch (default: nnU-Net's 250)")
+    experiment.add_argument("--paper_schedule", action="store_true", help="the paper's Adam, 100 epochs by default")
+    experiment.add_argument(
+        "-o",
+        metavar="FOLDER",
+        help="where the folder of predictions, logs, reports is made (default: nnunet_nacl_experiments)",
+    )
+    experiment.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
+    experiment.add_argument("-np", type=positive, default=2, metavar="N", help="processes of predicting, evaluating")
+    experiment.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
+    experiment.add_argument("--disable_tta", action="store_true", help="predict test cases without mirroring")
+    experiment.add_argument(
+        "--keep",
+        choices=("probabilities", "summaries"),
+        default="probabilities",
+        help="summaries: delete each run's probabilities once they are evaluated (default: %(default)s)",
+    )
+    experiment.add_argument("--status", action="store_true", help="only show what is done, running and left")
+    experiment.add_argument("--show", action="store_true", help="only print the study's table, to read or to copy")
+    experiment.add_argument(
+        "--executor",
+        choices=("local", "commands", "slurm"),
+        default="local",
+        help="run here, print shell commands, or submit to Slurm (default: %(default)s)",
+    )
+    experiment.add_argument("--jobs", type=positive, default=1, metavar="N", help="local: runs at a time, one a GPU")
+    slurm = experiment.add_argument_group("of each run's job, with --executor slurm")
+    slurm.add_argument("--partition", metavar="NAME", help="default: the cluster's")
+    slurm.add_argument("--gpus", type=int, default=1, metavar="N", help="default: %(default)s")
+    slurm.add_argument("--hours", type=float, default=24, metavar="H", help="default: %(default)s")
+    slurm.add_argument("--memory_gb", type=float, default=32, metavar="GB", help="default: %(default)s")
+    slurm.add_argument("--cpus", type=positive, default=8, metavar="N", help="default: %(default)s")
+    experiment.set_defaults(run=_experiment, usage_error=experiment.error)
+
+
+def _experiment(options: argparse.Namespace) -> int:
+    from nnunet_nacl import experiments
+
+    if options.show:
+        file = options.study if options.study.endswith(".yaml") else experiments.study_file(options.study)
+        print(Path(file).read_text(encoding="utf-8"), end="")
+        return 0
+    if options.d is None or options.c is None:
+        options.usage_error("the following arguments are required: -d, -c")
+    if options.study == "all" and options.methods:
+        options.usage_error("--methods does not go with all: methods differ between studies.")
+    names = experiments.STUDIES if options.study == "all" else [options.study]
+    files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
+    if options.executor == "local":
+        device = experiments.find_device(options.device)
+    else:  # not this machine's
+        device = options.device if options.device != "auto" else "cuda" if options.gpus else "cpu"
+    planned = [
+        experiments.plan_experiment(
+            experiments.read_study(file).chosen(options.methods),
+            options.d,
+            options.c,
+            plans=options.p,
+            folds=options.f,
+            budget=experiments.Budget(options.epochs, options.iterations, options.paper_schedule),
+            output=options.o,
+            device=device,
+            keep=options.keep,
+            surface=options.surface,
+            disable_tta=options.disable_tta,
+            num_processes=options.np,
+            command=shlex.join(["nnunet_nacl", *options.arguments]),
+        )
+        for file in files
+    ]
+    if options.status:
+        print(experiments.format_status(planned, at_once=options.jobs))
+        return 0
+    if options.executor == "commands":
+        experiments.print_commands(planned, ["nnunet_nacl", *_without(options.arguments, "--executor")])
+        return 0
+    if options.executor == "slurm":
+        slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
+        experiments.submit_experiments(planned, slurm)
+        return 0
+    end_as_when_interrupted()
+    outcome = experiments.run_experiments(planned, at_once=options.jobs)
+    for job, failure in outcome.failures.items():
+        print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
+    return 1 if outcome.failures else 0
+
+
+def _without(arguments: list[str], option: str) -> list[str]:
+    """The arguments without an option, which may be abbreviated, and its value."""
+    kept, skip = [], False
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        is_option = len(name) > 3 and option.startswith(name)
+        if not skip and not is_option:
+            kept.append(argument)
+        skip = is_option and not equals
+    return kept

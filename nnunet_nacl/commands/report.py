@@ -1,0 +1,102 @@
+"""The commands ``report``, ``table`` and ``plot``."""
+
+import argparse
+import shlex
+
+from nnunet_nacl.commands._shared import VOXELS, Commands
+
+
+def add(commands: Commands) -> None:
+    """Add it to the command line."""
+    report = commands.add_parser(
+        "report",
+        help="one page that compares methods: verdict, tables, reliability diagrams, rankings, cases",
+        description="Make one self-contained HTML page from what evaluate has written for methods, folds or data sets.",
+    )
+    _add_summaries(report)
+    report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
+    report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
+    report.set_defaults(run=_report)
+
+    table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
+    _add_summaries(table)
+    table.add_argument(
+        "--table",
+        default="methods",
+        choices=("methods", "differences", "structures", "scores", "sum-rank", "mean-case-rank", "cases"),
+        help="default: %(default)s",
+    )
+    table.add_argument(
+        "--format", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s"
+    )
+    table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: the first)")
+    table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
+    table.set_defaults(run=_table)
+
+    plot = commands.add_parser("plot", help="a figure of the report as SVG, PDF or PNG")
+    plot.add_argument(
+        "kind",
+        metavar="KIND",
+        choices=("reliability", "classes", "tradeoff", "radar", "ranks", "case"),
+        help="reliability, classes (reliability of each class), tradeoff, radar, ranks or case",
+    )
+    _add_summaries(plot)
+    plot.add_argument("-o", metavar="FILE", help="ends with .svg, .pdf or .png (default: KIND.svg)")
+    plot.add_argument("--voxels", choices=VOXELS, help="voxel set (default: the first)")
+    plot.add_argument("--classes", nargs="+", metavar="NAME", help="of classes (default: the worst calibrated)")
+    plot.add_argument("--case", metavar="NAME", help="of case (default: the one of median ECE)")
+    plot.add_argument("--images", metavar="FOLDER", help="of case: the images (default: as report)")
+    plot.set_defaults(run=_plot)
+
+
+def _add_summaries(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "summaries", nargs="+", metavar="SUMMARY", help="calibration_summary.json, or the folder that holds it"
+    )
+    command.add_argument(
+        "--names", nargs="+", metavar="NAME", help="of the methods, one a summary (default: trainer, or folder)"
+    )
+    command.add_argument(
+        "--datasets", nargs="+", metavar="NAME", help="of the data sets, one a summary (default: nnU-Net's names)"
+    )
+    command.add_argument("--baseline", metavar="NAME", help="method to hold the others against (default: the first)")
+
+
+def _report(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import read_results, write_report
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    command = shlex.join(["nnunet_nacl", *options.arguments])
+    write_report(results, options.o, baseline=options.baseline, images=options.images, command=command)
+    print(f"Wrote {options.o}")
+    return 0
+
+
+def _table(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import read_results, write_table
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    text = write_table(
+        results, options.table, output=options.o, form=options.format, baseline=options.baseline, voxels=options.voxels
+    )
+    print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
+    return 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from nnunet_nacl.report import plot, read_results
+
+    results = read_results(options.summaries, names=options.names, datasets=options.datasets)
+    file = options.o or f"{options.kind}.svg"
+    plot(
+        results,
+        options.kind,
+        file,
+        baseline=options.baseline,
+        voxels=options.voxels,
+        classes=options.classes,
+        case=options.case,
+        images=options.images,
+    )
+    print(f"Wrote {file}")
+    return 0

@@ -16,6 +16,7 @@ def add(commands: Commands) -> None:
     _add_summaries(report)
     report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
+    report.add_argument("--logits", metavar="FOLDER", help="what the command logits has written, to be shown, too")
     report.set_defaults(run=_report)
 
     table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
@@ -67,7 +68,9 @@ def _report(options: argparse.Namespace) -> int:
 
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     command = shlex.join(["nnunet_nacl", *options.arguments])
-    write_report(results, options.o, baseline=options.baseline, images=options.images, command=command)
+    write_report(
+        results, options.o, baseline=options.baseline, images=options.images, logits=options.logits, command=command
+    )
     print(f"Wrote {options.o}")
     return 0
 

@@ -16,6 +16,7 @@ from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import Comparison, compare_all
 from nnunet_nacl.report._describe import study_caption
+from nnunet_nacl.report._logits import read_logit_figures
 from nnunet_nacl.report._metrics import undefined_notes
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
@@ -59,6 +60,7 @@ def write_report(
     *,
     baseline: str | None = None,
     images: str | Path | None = None,
+    logits: str | Path | None = None,
     command: str = "",
     study: Study | None = None,
 ) -> None:
@@ -69,14 +71,17 @@ def write_report(
         file: the page.
         baseline: the method that the others are held against; by default each data set's first.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+        logits: folder that ``nnunet_nacl logits`` has written; its figures become a section.
         command: the one that asked for this page, to be shown in it.
         study: variants along a setting, whose figure each data set's section begins with.
 
     Raises:
+        FileNotFoundError: ``logits`` is no such folder.
         OSError: the page cannot be written.
         ValueError: nothing to compare, with the reason.
     """
     file = check_file(file)
+    logit_figures = [] if logits is None else read_logit_figures(logits)
     comparisons = compare_all(results, baseline=baseline)
     page = _Page()
     sections = [page.section(comparison, images, study) for comparison in comparisons]
@@ -89,6 +94,7 @@ def write_report(
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
+        logit_figures=logit_figures,
         command=command,
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

@@ -1,5 +1,6 @@
 """The page as a file: complete, self-contained, escaped."""
 
+import base64
 import re
 from collections import Counter
 from dataclasses import replace
@@ -276,3 +277,29 @@ def test_the_commands_that_evaluated() -> None:
     assert command(pred_folder=folds) == expected.replace("-f 0", "-f 0 1")
     merged = command(pred_folder=["p", "q"], dataset_json=["p/dataset.json", "q/dataset.json"])
     assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"
+
+
+def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    folder = tmp_path / "logits"
+    folder.mkdir()
+    (folder / "logits.json").write_text('{"fold": 3, "methods": {"<CE>": {}, "NACL": {}}}')
+    drawing = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+    (folder / "logits_by_class.svg").write_bytes(drawing)
+    page = write(tmp_path, results, logits=folder)
+    (image,) = [value for tag, name, value in page.attributes if (tag, name) == ("img", "src")]
+    assert base64.b64decode(str(image).removeprefix("data:image/svg+xml;base64,")) == drawing
+    assert ("img", "alt", "Mean absolute logits by true class: <CE>, NACL, fold 3") in page.attributes
+    assert "The largest logit" not in page.text
+
+    (folder / "max_logits.svg").write_bytes(drawing)
+    page = write(tmp_path, results, logits=folder)
+    assert page.tags["img"] == 2
+    assert "The largest logit of a voxel over the epochs" in page.text
+    assert write(tmp_path, results).tags["img"] == 0
+
+    (folder / "logits.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"logits\.json is not what nnunet_nacl logits has written"):
+        write(tmp_path, results, logits=folder)
+    (folder / "logits_by_class.svg").unlink()
+    with pytest.raises(FileNotFoundError, match=r"logits_by_class\.svg does not exist: expected a folder that"):
+        write(tmp_path, results, logits=folder)

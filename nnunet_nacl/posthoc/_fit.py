@@ -14,16 +14,24 @@ from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_d
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
 from nnunet_nacl.posthoc._held_out import change, held_out_figures, split_cases
 from nnunet_nacl.posthoc._local import LocalTemperature
-from nnunet_nacl.posthoc._methods import METHODS, fit_method, keeps_labels
+from nnunet_nacl.posthoc._methods import METHODS, fit_method
 from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
 from nnunet_nacl.posthoc._sample import VOXELS, Sample, VoxelSet, sample_case
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES, Images
+from nnunet_nacl.posthoc._vector import VectorScaling
 
 NUM_VALUES = 2_000_000
 """Voxels times channels that are drawn at most, if nothing else is asked for: 16 MB in float64."""
 
 NUM_VALUES_AROUND = 25_000_000
 """Voxels times channels times places around them, for the method local: 50 MB in float16."""
+
+_NEED_THE_IMAGE = {
+    VectorScaling.method: "changes segmentations, so it must see the background that was predicted rightly, too, which "
+    "is not in the set {}",
+    LocalTemperature.method: "gives arbitrary temperatures to places unlike those that it has seen, and the set {} "
+    "leaves most of an image out",
+}
 
 
 def fit_folder(
@@ -48,7 +56,7 @@ def fit_folder(
         gt_folder: reference segmentations, ``CASE<file_ending>``.
         pred_folder: predicted segmentations of the same names and the probabilities, ``CASE.npz``.
         method: one of ``METHODS``.
-        voxels: foreground = {y > 0}, union = {y > 0 or predicted > 0}, image = all.
+        voxels: foreground = {y > 0}, union = {y > 0 or predicted > 0}, image = all, as vector and local need.
         images: folder with the images, ``CASE_0000<file_ending>``: the method local then looks at them, too.
         output: the file; by default ``posthoc_METHOD.json`` in ``pred_folder``.
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
@@ -254,18 +262,8 @@ def _fit(
     num_voxels: int | None,
     seed: int,
 ) -> Fit:
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
-    if voxels not in VOXELS:
-        raise ValueError(f"voxels must be one of {', '.join(VOXELS)}; got {voxels!r}.")
-    if voxels != "image" and not keeps_labels(method):
-        raise ValueError(
-            f"{method} scaling changes segmentations, so it must see the background that was predicted rightly, too, "
-            f"which is not in the set {voxels}; voxels must be image."
-        )
+    _check_options(method, voxels, images)
     local = method == LocalTemperature.method
-    if images is not None and not local:
-        raise ValueError(f"images are looked at by the method {LocalTemperature.method} only; got {method}.")
     check_file(output)
     cases = [case for group in groups.values() for case in group]
     if not cases:
@@ -322,6 +320,17 @@ def _fit(
     )
     fit.write(output)
     return replace(fit, file=output)
+
+
+def _check_options(method: str, voxels: VoxelSet, images: str | Path | None) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
+    if voxels not in VOXELS:
+        raise ValueError(f"voxels must be one of {', '.join(VOXELS)}; got {voxels!r}.")
+    if voxels != "image" and method in _NEED_THE_IMAGE:
+        raise ValueError(f"{method} scaling {_NEED_THE_IMAGE[method].format(voxels)}; voxels must be image.")
+    if images is not None and method != LocalTemperature.method:
+        raise ValueError(f"images are looked at by the method {LocalTemperature.method} only; got {method}.")
 
 
 def _samples(

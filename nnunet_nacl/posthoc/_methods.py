@@ -135,12 +135,6 @@ def _at_any_voxel(calibrator: Calibrator | LocalTemperature, channels: int) -> V
     return calibrator
 
 
-def keeps_labels(method: str) -> bool:
-    """Whether a method leaves segmentations as they are."""
-    result: bool = _class_of(method).keeps_labels
-    return result
-
-
 def _class_of(method: str) -> Any:
     for kind in _CLASSES:
         if kind.method == method:

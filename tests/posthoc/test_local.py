@@ -214,6 +214,13 @@ def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
         Images(tmp_path, 1, ENDING, NibabelIO()).read("x", (3, 4, 4, 4))
 
 
+@pytest.mark.parametrize("voxels", ["foreground", "union"])
+def test_it_must_see_the_whole_image(tmp_path: Path, voxels: str) -> None:
+    references, predictions, _ = make(tmp_path, "ab", 0)
+    with pytest.raises(ValueError, match=f"the set {voxels} leaves most of an image out; voxels must be"):
+        fit_folder(references, predictions, method="local", voxels=voxels)
+
+
 def test_images_where_none_are_looked_at(tmp_path: Path) -> None:
     references, predictions, images = make(tmp_path / "train", "abc", 0)
     with pytest.raises(ValueError, match="images are looked at by the method local only; got temperature"):

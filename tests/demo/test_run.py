@@ -23,7 +23,7 @@ def start(folder: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left-over processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None

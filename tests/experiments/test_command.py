@@ -108,7 +108,8 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
     options = ["--epochs", "1000", "--iterations", "2", "--jobs", "2"]
     environment = {**os.environ, **nnunet.environment}

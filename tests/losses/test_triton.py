@@ -40,11 +40,11 @@ def assert_same(loss: NACLLoss, logits: Tensor, labels: Tensor, tolerance: float
     torch.testing.assert_close(gradient / scale, slope / scale, rtol=0, atol=tolerance)
 
 
-def test_interpreted() -> None:
+@pytest.mark.parametrize("marked", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_interpreted(marked: str) -> None:
     """Runs this file again, the kernels interpreted."""
-    if INTERPRETED:
-        pytest.skip("this is that run")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "not compiles"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-m", marked]
+    command += ["-k", "not compiles and not test_interpreted"]
     run = subprocess.run(
         command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False
     )
@@ -82,7 +82,13 @@ def test_compiles(gradient: bool, classes: int, logits: str, labels: str) -> Non
 
 
 @runs_the_kernel
-@pytest.mark.parametrize("settings", PRIORS.values(), ids=PRIORS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(settings, id=name, marks=[pytest.mark.slow] if name.endswith("5") and "valid" not in name else [])
+        for name, settings in PRIORS.items()
+    ],
+)
 def test_every_prior(generator: torch.Generator, settings: dict[str, Any]) -> None:
     volume = (1, 4, 3, 5) if settings["kernel_size"] == 3 else (1, 2, 3, 2)  # the interpreter takes its time
     for shape, ignore, penalty in (((1, 7, 11), False, "l1"), (volume, True, "l2"), ((1, 1, 1), False, "l1")):

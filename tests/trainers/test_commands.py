@@ -40,8 +40,8 @@ def log(fold: Path) -> str:
         pytest.param("regions", "2d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
         ("regions", "3d_small", "nnUNetTrainerNACL"),
         pytest.param("ignore", "2d_small", "nnUNetTrainerNACL", marks=pytest.mark.slow),
-        ("ignore", "3d_small", "nnUNetTrainerDiceNACL"),
-        ("regions_ignore", "2d_small", "nnUNetTrainerNACL"),
+        pytest.param("ignore", "3d_small", "nnUNetTrainerDiceNACL", marks=pytest.mark.slow),
+        pytest.param("regions_ignore", "2d_small", "nnUNetTrainerNACL", marks=pytest.mark.slow),
     ],
 )
 def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, configuration: str, trainer: str) -> None:

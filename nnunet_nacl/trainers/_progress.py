@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from torch import Tensor
 
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PICTURE_NAME = "calibration_progress.png"
 SWITCH = "nnUNet_nacl_progress"
@@ -139,24 +142,34 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
         logged: list by name of :data:`FIGURES`, an entry an epoch.
         folder: of the fold.
     """
+    import matplotlib.style
+
+    with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
+        figure = _draw_progress(logged)
+        with whole_file(Path(folder) / PICTURE_NAME) as partial:
+            figure.savefig(partial, format="png", dpi=110)
+
+
+def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 7), layout="constrained")
+    figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
     errors, logits = figure.subplots(2, 1, sharex=True)
     epochs = np.arange(len(logged[FIGURES[0]]))
+    marker = "." if len(epochs) < 30 else ""
     for name, label, color in ((FIGURES[0], "ECE", "#0072b2"), (FIGURES[1], "CECE", "#d55e00")):
-        errors.plot(epochs, logged[name], color=color, marker="." if len(epochs) < 30 else "", label=label)
+        errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
     errors.set(ylabel="over the foreground", title="Calibration of the validation patches")
     errors.set_ylim(bottom=0)
     low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in QUANTILES)
     logits.fill_between(epochs, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="5 to 95 %")
     logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")
-    logits.plot(epochs, middle, color="#0072b2", marker="." if len(epochs) < 30 else "", label="median")
+    logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
     logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
     for axes in (errors, logits):
-        axes.legend(frameon=False, loc="upper right")
+        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
         axes.spines[["top", "right"]].set_visible(False)
-    with whole_file(Path(folder) / PICTURE_NAME) as partial:
-        figure.savefig(partial, format="png", dpi=110)
+        axes.grid(alpha=0.3)
+    return figure

@@ -3,9 +3,11 @@
 import math
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
+from nnunetv2.training.logging.nnunet_logger import LocalLogger
 from torch import Tensor
 
 from nnunet_nacl.evaluation import Settings, evaluate_case
@@ -112,3 +114,18 @@ def test_regions_that_do_not_occur() -> None:
 def test_the_picture(tmp_path: Path) -> None:
     plot_progress({name: [math.nan, 0.5, 0.4] for name in FIGURES}, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [PICTURE_NAME]
+
+
+def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
+    """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
+    logged = {name: [0.3, 0.5, 0.4] for name in FIGURES}
+    plot_progress(logged, tmp_path)
+    before = (tmp_path / PICTURE_NAME).read_bytes()
+    logger = LocalLogger()
+    for values in logger.my_fantastic_logging.values():
+        values[:] = [0.5]
+    with matplotlib.rc_context():
+        logger.plot_progress_png(str(tmp_path))
+        assert matplotlib.rcParams["font.size"] > 20
+        plot_progress(logged, tmp_path)
+    assert (tmp_path / PICTURE_NAME).read_bytes() == before

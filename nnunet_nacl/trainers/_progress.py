@@ -153,6 +153,7 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
 def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
@@ -168,6 +169,7 @@ def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")
     logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
     logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
+    logits.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (errors, logits):
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
         axes.spines[["top", "right"]].set_visible(False)

@@ -54,7 +54,7 @@ def _run(*arguments: str) -> tuple[float, int]:
         program,
         [program, "calibrate", *arguments],
         os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)],
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
     )
     _, status, usage = os.wait4(child, 0)
     if status:

@@ -7,6 +7,7 @@ import pytest
 
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.posthoc import METHODS, VOXELS
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -91,3 +92,10 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr("nnunet_nacl.linking.link", interrupt)
     assert cli.main(["link"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_choices_are_those_of_the_package() -> None:
+    """They stand in the command line too, so that its help need not import what takes seconds."""
+    text = run("calibrate", "fit", "--help").stdout
+    assert f"{{{','.join(METHODS)}}}" in text
+    assert f"{{{','.join(VOXELS)}}}" in text

@@ -33,7 +33,7 @@ def add(commands: Commands) -> None:
         "--samples",
         type=positive,
         metavar="N",
-        help="voxels drawn at most (default: 2,000,000 / channels; local: 200,000)",
+        help="voxels drawn at most (default: 2,000,000 / channels; local: 200,000 / channels, images included)",
     )
     fit.add_argument("-i", metavar="IMAGES", help="for the method local: folder of the images, to look at them, too")
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: %(default)s)")

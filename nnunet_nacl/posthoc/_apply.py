@@ -17,7 +17,7 @@ from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_d
 from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.metrics import top_label
-from nnunet_nacl.posthoc._fit import data_set_files, find_images
+from nnunet_nacl.posthoc._fit import data_set_files
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
 from nnunet_nacl.posthoc._local import LocalTemperature, VoxelTemperatures
 from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate
@@ -101,14 +101,14 @@ def apply_folder(
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
     model = Model.of_folder(predictions, dataset_file, plans_file, data_set)
-    look = _look(fit, fit_file, images, data_set, dataset_file)
+    found = _images(fit, fit_file, images, data_set, dataset_file)
     seen = _check_fit(fit, fit_file, predictions, model, [case.name for case in cases], force=force)
 
     done: list[str] = []
     skipped: list[Skipped] = []
     with whole_folder(output) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, look, partial)
+            reason = _attempt(case, fit, data_set, found, partial)
             if reason is None:
                 done.append(case.name)
             else:
@@ -126,15 +126,17 @@ def apply_folder(
     return result
 
 
-def _look(fit: Fit, fit_file: Path, images: str | Path | None, data_set: DataSet, dataset_file: Path) -> Images | None:
+def _images(
+    fit: Fit, fit_file: Path, images: str | Path | None, data_set: DataSet, dataset_file: Path
+) -> Images | None:
     wanted = fit.calibrator.image_channels if isinstance(fit.calibrator, LocalTemperature) else 0
     if not wanted:
         if images is not None:
             raise ValueError(f"{fit_file} was fitted without images, so none are to be given; got {images}.")
         return None
     if images is None:
-        raise ValueError(f"{fit_file} was fitted with the images of the cases, so their folder must be given, too.")
-    found = find_images(Path(images), data_set, dataset_file)
+        raise ValueError(f"{fit_file} was fitted with the images of the cases, so it needs their folder, too (-i).")
+    found = Images.find(Path(images), data_set, dataset_file)
     if found.channels != wanted:
         raise ValueError(f"{fit_file} was fitted to images of {wanted} channels; {dataset_file} has {found.channels}.")
     return found

@@ -229,17 +229,6 @@ def data_set_files(
     return dataset_file, plans_file if plans or plans_file.is_file() else None
 
 
-def find_images(folder: Path, data_set: DataSet, dataset_file: Path) -> Images:
-    """Where images are, and how many channels the data set says they have."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder.")
-    content = read_dataset_json(dataset_file)
-    channels = content.get("channel_names", content.get("modality"))
-    if not channels:
-        raise ValueError(f"{dataset_file} has no 'channel_names', so the images' channels are not known.")
-    return Images(folder, len(channels), data_set.file_ending, data_set.reader)
-
-
 def _check_folders(*folders: Path) -> None:
     for folder in folders:
         if not folder.is_dir():
@@ -272,10 +261,10 @@ def _fit(
     data_set = DataSet.read(dataset_file, plans_file, sorted(references, key=lambda file: file.stat().st_size))
     if data_set.meaning.regions is None and data_set.meaning.num_channels < 2:
         raise ValueError(f"{dataset_file}: expected 2 labels or more, the background being one; got 1.")
-    look = find_images(Path(images), data_set, dataset_file) if images is not None else None
+    found = None if images is None else Images.find(Path(images), data_set, dataset_file)
     if num_voxels is None:
-        seen = data_set.meaning.num_channels + (look.channels if look else 0)
-        num_voxels = NUM_VALUES_AROUND // (NUM_PLACES * seen) if local else NUM_VALUES // seen
+        channels = data_set.meaning.num_channels + (found.channels if found else 0)
+        num_voxels = NUM_VALUES_AROUND // (NUM_PLACES * channels) if local else NUM_VALUES // channels
     if num_voxels < len(cases):
         raise ValueError(f"num_voxels must be at least the number of cases, {len(cases)}; got {num_voxels}.")
 
@@ -288,7 +277,7 @@ def _fit(
             most=num_voxels // len(cases),
             seed=seed,
             surroundings=local,
-            images=look,
+            images=found,
         ),
     )
     if not samples:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
 from nnunet_nacl.posthoc._local import LocalTemperature
-from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate, fit_method
+from nnunet_nacl.posthoc._methods import Calibrator, at_voxels, calibrate, fit_method
 from nnunet_nacl.posthoc._sample import Sample
 
 NUM_PARTS = 5
@@ -36,12 +36,7 @@ def figures(probabilities: NDArray[np.floating], truth: NDArray[Any]) -> dict[st
 
 def change(calibrator: Calibrator | LocalTemperature, sample: Sample) -> Change:
     """The figures of a sample before and after."""
-    if isinstance(calibrator, LocalTemperature):
-        assert sample.surroundings is not None
-        at_voxels: VoxelCalibrator = calibrator.at_voxels(sample.surroundings)
-    else:
-        at_voxels = calibrator
-    after = calibrate(at_voxels, sample.probabilities, regions=sample.truth.ndim > 1)
+    after = calibrate(at_voxels(calibrator, sample.surroundings), sample.probabilities, regions=sample.truth.ndim > 1)
     return {"before": figures(sample.probabilities, sample.truth), "after": figures(after, sample.truth)}
 
 

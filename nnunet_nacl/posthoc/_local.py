@@ -1,6 +1,7 @@
 """Local temperature scaling: a temperature for each voxel, which a small convolutional network predicts."""
 
 import base64
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -13,12 +14,16 @@ from torch import Tensor
 
 from nnunet_nacl.posthoc._log_space import log_odds, log_probabilities
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES, REACH, STEP, WIDTH
-from nnunet_nacl.posthoc._temperature import HIGHEST, LOWEST, Temperature, sigmoid, softmax
+from nnunet_nacl.posthoc._temperature import Temperature, sigmoid, softmax
 
 _LEAVES, _GATES = 4, 3
-_EPOCHS, _BATCH, _RATE, _DECAY = 30, 1024, 3e-3, 1e-2
+_LIMIT = math.log(10)
+"""Of |ln(T / T_0)|."""
+_PASSES, _BATCH, _DECAY = 30, 1024, 1e-2
+_RATE = 0.3
+"""Divided by the values around a voxel: a step moves each weight by about the rate, and t by the sum of all."""
 _SLAB = 1 << 21
-"""Values of all channels of the part of a volume that goes through the network at a time: 8 MB."""
+"""Values, in all channels, of the part of a volume that goes through the network at a time: 8 MB, and its margins."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,13 @@ class VoxelTemperatures:
 class LocalTemperature:
     r"""Local temperature scaling (LTS), :math:`softmax(z(x) / T(x))` or, for regions, :math:`σ(z(x) / T(x))`.
 
-    .. math:: T(x) = T_0 \exp t(x), \quad t = \bigl((a_1, a_2)_{s_1}, (a_3, a_4)_{s_2}\bigr)_{s_3}, \quad
-        (u, v)_s = σ(s) u + (1 - σ(s)) v
+    .. math:: T = T_0 \exp(L \tanh(t / L)), \quad t = \bigl((a_1, a_2)_{s_1}, (a_3, a_4)_{s_2}\bigr)_{s_3}, \quad
+        (u, v)_s = σ(s) u + (1 - σ(s)) v, \quad L = \ln 10
 
     The four leaves a and the three gates s are convolutions of the logits, 5×5×5 with dilation 2. With the image there
     is one leaf more, a convolution of it, mixed with t by a gate of the logits. :math:`T_0` is that of temperature
-    scaling, from which the network starts. All of a voxel's classes are scaled alike, so it is exact from
-    probabilities alone, and the most probable class stays.
+    scaling, from which the network starts; no T is more than ten times as large or small. All of a voxel's classes are
+    scaled alike, so it is exact from probabilities alone, and the most probable class stays.
 
     Attributes:
         temperature: T_0.
@@ -74,7 +79,9 @@ class LocalTemperature:
     def fit_classes(
         cls, probabilities: NDArray[np.floating], truth: NDArray[np.integer], surroundings: NDArray[np.float16]
     ) -> "LocalTemperature":
-        """Find the network of the smallest NLL.
+        """Look for the network of the smallest NLL, in 30 passes over the voxels (AdamW).
+
+        The weights are those after the best pass; T_0 everywhere if no pass is better than that.
 
         Args:
             probabilities: (C, n) softmax output.
@@ -119,32 +126,34 @@ class LocalTemperature:
     @classmethod
     def _fit(cls, start: float, channels: int, surroundings: NDArray[np.float16], nll: Any) -> "LocalTemperature":
         network = _Network.new(channels, len(surroundings) - channels)
-        seen = torch.from_numpy(surroundings)
-        parameters = network.parameters()
-        for parameter in parameters:
-            parameter.requires_grad_()
-        optimizer = torch.optim.AdamW(parameters, _RATE, weight_decay=_DECAY)
+        around = torch.from_numpy(surroundings)
         generator = torch.Generator().manual_seed(0)
-        size = seen.shape[1]
-        steps = _EPOCHS * -(-size // _BATCH)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-        for _ in range(_EPOCHS):
-            for chosen in torch.split(torch.randperm(size, generator=generator), _BATCH):
+        parameters = network.parameters()
+        optimizer = torch.optim.AdamW(parameters, _RATE / around[:, 0].numel(), weight_decay=_DECAY)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _PASSES)
+        everywhere = torch.arange(around.shape[1])
+
+        def judge() -> float:
+            with torch.no_grad():
+                return float(nll(everywhere, _around_start(start, network.in_parts(around))))
+
+        best, weights = judge(), network.encode()
+        for _ in range(_PASSES):
+            for chosen in torch.split(torch.randperm(len(everywhere), generator=generator), _BATCH):
                 optimizer.zero_grad()
-                batch = seen[:, chosen].float()
-                nll(chosen, _bounded(start, network.at_voxels(batch))).backward()
+                nll(chosen, _around_start(start, network.at_voxels(around[:, chosen].float()))).backward()
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
                 optimizer.step()
-                schedule.step()
-        return cls(start, network.image_channels, network.encode())
+            schedule.step()
+            figure = judge()
+            if figure < best:
+                best, weights = figure, network.encode()
+        return cls(start, network.image_channels, weights)
 
     def at_voxels(self, surroundings: NDArray[np.float16]) -> VoxelTemperatures:
         """The temperatures of voxels with these surroundings, (C + I, n, 125)."""
         network = self._network(len(surroundings) - self.image_channels)
-        parts = [
-            network.at_voxels(torch.from_numpy(surroundings[:, start : start + _BATCH]).float())
-            for start in range(0, surroundings.shape[1], _BATCH)
-        ]
-        return self._temperatures(torch.cat(parts) if parts else torch.zeros(0))
+        return self._temperatures(network.in_parts(torch.from_numpy(surroundings)))
 
     def of_case(
         self, probabilities: NDArray[np.floating], image: NDArray[np.float32] | None, *, regions: bool
@@ -161,12 +170,12 @@ class LocalTemperature:
         """
         network = self._network(len(probabilities))
         result = np.empty(probabilities.shape[1:], np.float32)
-        for inner, outer, cut in _slabs(probabilities.shape):
+        for inner, outer, missing in _slabs(probabilities.shape):
             p = probabilities[:, outer]
             features = [torch.from_numpy(scaled_logits(p, regions=regions))]
             if image is not None:
                 features.append(torch.from_numpy(image[:, outer]))
-            result[inner] = self._temperatures(network.of_volume(features)[cut]).temperatures
+            result[inner] = self._temperatures(network.of_volume(features, missing)).temperatures
         return result
 
     def parameters(self) -> dict[str, Any]:
@@ -177,7 +186,7 @@ class LocalTemperature:
         return _Network.decode(self.weights, channels, self.image_channels)
 
     def _temperatures(self, exponents: Tensor) -> VoxelTemperatures:
-        return VoxelTemperatures(_bounded(self.temperature, exponents).numpy())
+        return VoxelTemperatures(_around_start(self.temperature, exponents).numpy())
 
 
 def scaled_logits(probabilities: NDArray[np.floating], *, regions: bool) -> NDArray[np.float32]:
@@ -186,18 +195,18 @@ def scaled_logits(probabilities: NDArray[np.floating], *, regions: bool) -> NDAr
     return (logits / 10).astype(np.float32)
 
 
-def _bounded(start: float, exponents: Tensor) -> Tensor:
-    return (start * torch.exp(exponents)).clamp(LOWEST, HIGHEST)
+def _around_start(start: float, exponents: Tensor) -> Tensor:
+    return start * torch.exp(_LIMIT * torch.tanh(exponents / _LIMIT))
 
 
-def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, slice]]:
-    """Parts along the first axis: the part, the part with what the network sees around it, the one in the other."""
+def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
+    """Parts along the first axis: the part, what the network sees of it, and how much of that the border cuts off."""
     length = shape[1]
     thickness = max(1, _SLAB * length // int(np.prod(shape)))
     for start in range(0, length, thickness):
         stop = min(start + thickness, length)
         first, last = max(0, start - REACH), min(length, stop + REACH)
-        yield slice(start, stop), slice(first, last), slice(start - first, stop - first)
+        yield slice(start, stop), slice(first, last), (first - start + REACH, stop - last + REACH)
 
 
 @dataclass(frozen=True)
@@ -216,9 +225,13 @@ class _Network:
     @classmethod
     def new(cls, channels: int, image_channels: int) -> "_Network":
         generator = torch.Generator().manual_seed(0)
-        shapes = _shapes(channels, image_channels)
-        drawn = [torch.randn(shape, generator=generator) / (channels * NUM_PLACES) for shape in shapes]
-        return cls(*drawn)
+        network = cls(*(torch.zeros(shape) for shape in _shapes(channels, image_channels)))
+        # Leaves of 0 are T_0 everywhere; gates that differ let the leaves become different.
+        network.logit_weights[_LEAVES:].normal_(0, 0.1 / channels, generator=generator)
+        network.logit_biases[_LEAVES:].normal_(generator=generator)
+        for parameter in network.parameters():
+            parameter.requires_grad_()
+        return network
 
     @classmethod
     def decode(cls, text: str, channels: int, image_channels: int) -> "_Network":
@@ -236,26 +249,32 @@ class _Network:
     def parameters(self) -> list[Tensor]:
         return [self.logit_weights, self.logit_biases, self.image_weights, self.image_biases]
 
-    def at_voxels(self, seen: Tensor) -> Tensor:
-        """(C + I, n, 125) -> t (n,)."""
-        channels = seen.shape[0] - self.image_channels
-        of_logits = torch.einsum("kcp,cnp->kn", self.logit_weights, seen[:channels]) + self.logit_biases[:, None]
-        of_image = torch.einsum("kcp,cnp->kn", self.image_weights, seen[channels:]) + self.image_biases[:, None]
-        return _mix(of_logits, of_image)
+    def in_parts(self, around: Tensor) -> Tensor:
+        """As :meth:`at_voxels`, without gradients and with little memory."""
+        with torch.no_grad():
+            parts = [self.at_voxels(part.float()) for part in torch.split(around, _BATCH, dim=1)]
+        return torch.cat(parts)
 
-    def of_volume(self, features: list[Tensor]) -> Tensor:
-        """(C, X, Y, Z) and, with an image, (I, X, Y, Z) -> t (X, Y, Z)."""
-        layers = [(self.logit_weights, self.logit_biases), (self.image_weights, self.image_biases)]
-        found = [
-            F.conv3d(
-                F.pad(part[None], (REACH,) * 6, mode="replicate"),
-                weights.reshape(*weights.shape[:2], WIDTH, WIDTH, WIDTH),
-                biases,
-                dilation=STEP,
-            )[0]
-            for part, (weights, biases) in zip(features, layers, strict=False)
-        ]
-        return _mix(found[0], found[1] if len(found) > 1 else found[0][:0])
+    def at_voxels(self, around: Tensor) -> Tensor:
+        """(C + I, n, 125) -> t (n,)."""
+        channels = len(around) - self.image_channels
+        of_logits = torch.einsum("kcp,cnp->kn", self.logit_weights, around[:channels]) + self.logit_biases[:, None]
+        if not self.image_channels:
+            return _mix(of_logits, None)
+        of_image = torch.einsum("kcp,cnp->kn", self.image_weights, around[channels:]) + self.image_biases[:, None]
+        return _mix(of_logits, of_image[0])
+
+    def of_volume(self, features: list[Tensor], missing: tuple[int, int]) -> Tensor:
+        """(C, X, Y, Z) and, with an image, (I, X, Y, Z) -> t (X, Y, Z), X being less by what was not missing."""
+        of_logits = _convolved(features[0], self.logit_weights, self.logit_biases, missing)
+        if not self.image_channels:
+            return _mix(of_logits, None)
+        return _mix(of_logits, _convolved(features[1], self.image_weights, self.image_biases, missing)[0])
+
+
+def _convolved(volume: Tensor, weights: Tensor, biases: Tensor, missing: tuple[int, int]) -> Tensor:
+    padded = F.pad(volume[None], (REACH, REACH, REACH, REACH, *missing), mode="replicate")
+    return F.conv3d(padded, weights.reshape(*weights.shape[:2], WIDTH, WIDTH, WIDTH), biases, dilation=STEP)[0]
 
 
 def _shapes(channels: int, image_channels: int) -> list[tuple[int, ...]]:
@@ -264,8 +283,8 @@ def _shapes(channels: int, image_channels: int) -> list[tuple[int, ...]]:
     return [(outputs, channels, NUM_PLACES), (outputs,), (leaves, image_channels, NUM_PLACES), (leaves,)]
 
 
-def _mix(of_logits: Tensor, of_image: Tensor) -> Tensor:
-    a1, a2, a3, a4, *gates = of_logits
-    s1, s2, s3, *s4 = (gate.sigmoid() for gate in gates)
-    t = torch.lerp(torch.lerp(a4, a3, s2), torch.lerp(a2, a1, s1), s3)
-    return torch.lerp(of_image[0], t, s4[0]) if s4 else t
+def _mix(of_logits: Tensor, of_image: Tensor | None) -> Tensor:
+    a1, a2, a3, a4 = of_logits[:_LEAVES]
+    gates = of_logits[_LEAVES:].sigmoid()
+    t = torch.lerp(torch.lerp(a4, a3, gates[1]), torch.lerp(a2, a1, gates[0]), gates[2])
+    return t if of_image is None else torch.lerp(of_image, t, gates[3])

@@ -11,7 +11,7 @@ from nnunet_nacl.posthoc._isotonic import IsotonicRegression
 from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._log_space import round_classes, round_regions
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES
-from nnunet_nacl.posthoc._temperature import Temperature
+from nnunet_nacl.posthoc._temperature import HIGHEST, LOWEST, Temperature
 from nnunet_nacl.posthoc._vector import VectorScaling
 
 
@@ -65,7 +65,8 @@ def fit_method(
     kind = _class_of(method)
     fitted: Calibrator | LocalTemperature
     if (kind is LocalTemperature) != (surroundings is not None):
-        raise ValueError(f"the method {LocalTemperature.method} needs the surroundings of voxels, others must not.")
+        needs = "needs" if surroundings is None else "must not be given"
+        raise ValueError(f"the method {method} {needs} the surroundings of voxels.")
     more = () if surroundings is None else (surroundings,)
     if truth.ndim == 1:
         _check_classes(probabilities, truth)
@@ -115,24 +116,33 @@ def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) ->
     for name in set(names) & set(expected):
         if not isinstance(content[name], list) or len(content[name]) != expected[name]:
             raise ValueError(f"expected {name} to be a list of {expected[name]}; got {content[name]!r:.80}")
+    if not LOWEST <= content.get("temperature", 1.0) <= HIGHEST:
+        raise ValueError(f"expected temperature to be from {LOWEST} to {HIGHEST}; got {content['temperature']!r}")
     calibrator: Calibrator | LocalTemperature = kind(**{name: content[name] for name in names})
     try:  # once here, rather than in the middle of a folder
         result = calibrate(
-            _at_any_voxel(calibrator, channels),
+            _at_a_voxel(calibrator, channels),
             np.full((channels, 1), 0.5 if regions else 1 / channels),
             regions=regions,
         )
-    except (TypeError, ValueError, IndexError) as error:
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise ValueError(f"parameters that cannot be used: {error}") from error
     if not np.isfinite(result).all():
         raise ValueError("parameters that are no numbers")
     return calibrator
 
 
-def _at_any_voxel(calibrator: Calibrator | LocalTemperature, channels: int) -> VoxelCalibrator:
-    if isinstance(calibrator, LocalTemperature):
-        return calibrator.at_voxels(np.zeros((channels + calibrator.image_channels, 1, NUM_PLACES), np.float16))
-    return calibrator
+def at_voxels(calibrator: Calibrator | LocalTemperature, surroundings: NDArray[np.float16] | None) -> VoxelCalibrator:
+    """What calibrates certain voxels: the calibrator itself, unless it needs to know what is around them."""
+    if not isinstance(calibrator, LocalTemperature):
+        return calibrator
+    assert surroundings is not None
+    return calibrator.at_voxels(surroundings)
+
+
+def _at_a_voxel(calibrator: Calibrator | LocalTemperature, channels: int) -> VoxelCalibrator:
+    seen = channels + (calibrator.image_channels if isinstance(calibrator, LocalTemperature) else 0)
+    return at_voxels(calibrator, np.zeros((seen, 1, NUM_PLACES), np.float16))
 
 
 def _class_of(method: str) -> Any:

@@ -50,12 +50,12 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of all; at least one is needed."""
-        seen = [sample.surroundings for sample in samples if sample.surroundings is not None]
+        surroundings = [sample.surroundings for sample in samples if sample.surroundings is not None]
         return cls(
             np.concatenate([sample.probabilities for sample in samples], axis=1),
             np.concatenate([sample.truth for sample in samples], axis=-1),
             sum(sample.available for sample in samples),
-            np.concatenate(seen, axis=1) if seen else None,
+            np.concatenate(surroundings, axis=1) if surroundings else None,
         )
 
 
@@ -110,7 +110,7 @@ def sample_case(
     ends = np.searchsorted(chosen, np.arange(0, labels.size + BLOCK, BLOCK))
     regions = meaning.regions is not None
     volume = np.empty(channels.shape[1:] if surroundings else 0, np.float32)
-    seen = []
+    surrounding: list[NDArray[np.float32]] = []
     for channel, part, block in checked_blocks(channels, regions=regions):
         number = part.start // BLOCK
         within = slice(ends[number], ends[number + 1])
@@ -118,13 +118,13 @@ def sample_case(
         if surroundings:
             volume.reshape(-1)[part] = block
             if part.stop == labels.size:
-                seen.append(around(scaled_logits(volume, regions=regions), chosen))
+                surrounding.append(scaled_logits(around(volume, chosen), regions=regions))
     if images is not None:
-        seen += [around(channel, chosen) for channel in images.read(files.name, channels.shape)]
+        surrounding += [around(channel, chosen) for channel in images.read(files.name, channels.shape)]
     labels, predicted = labels[chosen], predicted[chosen]
     truth = _truth(labels, meaning)
     check_same_grid(_hits(probabilities, truth), labels, predicted, meaning, files)
-    return Sample(probabilities, truth, available, np.stack(seen) if surroundings else None)
+    return Sample(probabilities, truth, available, np.stack(surrounding).astype(np.float16) if surroundings else None)
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:

@@ -1,5 +1,7 @@
 """What local temperature scaling sees of a voxel: the channels and the image at 5×5×5 places around it, two apart."""
 
+import glob
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl.evaluation._cases import DataSet, read_dataset_json
 
 WIDTH, STEP = 5, 2
 REACH = STEP * (WIDTH // 2)
 NUM_PLACES = WIDTH**3
 
 
-def around(volume: NDArray[np.float32], voxels: NDArray[np.int64]) -> NDArray[np.float16]:
+def around(volume: NDArray[np.float32], voxels: NDArray[np.int64]) -> NDArray[np.float32]:
     """The values around voxels; beyond the border lie those at the border.
 
     Args:
@@ -31,7 +33,7 @@ def around(volume: NDArray[np.float32], voxels: NDArray[np.int64]) -> NDArray[np
     ]
     x, y, z = places
     found: NDArray[np.float32] = volume[x[:, :, None, None], y[:, None, :, None], z[:, None, None, :]]
-    return found.astype(np.float16).reshape(len(voxels), NUM_PLACES)
+    return found.reshape(len(voxels), NUM_PLACES)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Images:
 
     Attributes:
         folder: with ``CASE_0000<ending>``, ``CASE_0001<ending>``, …
-        channels: how many of these a case has.
+        channels: how many an image has.
         ending: of the files.
         reader: one of nnU-Net's.
     """
@@ -49,6 +51,22 @@ class Images:
     channels: int
     ending: str
     reader: Any
+
+    @classmethod
+    def find(cls, folder: Path, data_set: DataSet, dataset_json: Path) -> "Images":
+        """A folder of images, with as many channels as the data set says.
+
+        Raises:
+            FileNotFoundError: it is no folder.
+            ValueError: ``dataset.json`` does not say how many.
+        """
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is not a folder.")
+        content = read_dataset_json(dataset_json)
+        names = content.get("channel_names", content.get("modality"))
+        if not names:
+            raise ValueError(f"{dataset_json} has no 'channel_names', so the images' channels are not known.")
+        return cls(folder, len(names), data_set.file_ending, data_set.reader)
 
     def read(self, case: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """A case's image, each channel with mean 0 and standard deviation 1, cut off at 5 of these.
@@ -62,21 +80,25 @@ class Images:
 
         Raises:
             FileNotFoundError: there is none.
-            ValueError: it cannot be read, has another shape, or values that are no numbers.
+            ValueError: it cannot be read, has another shape or number of channels, or values that are no numbers.
         """
-        files = [self.folder / f"{case}_{channel:04}{self.ending}" for channel in range(self.channels)]
-        for file in files:
-            if not file.is_file():
-                raise FileNotFoundError(f"{file} does not exist: no image.")
+        name = re.compile(re.escape(case) + r"_\d{4}" + re.escape(self.ending))
+        files = sorted(str(file) for file in self.folder.glob(f"{glob.escape(case)}_*") if name.fullmatch(file.name))
+        if not files:
+            raise FileNotFoundError(f"{self.folder / f'{case}_0000{self.ending}'} does not exist: no image.")
+        shown = ", ".join(files)
         try:
-            image: NDArray[np.float32] = np.asarray(self.reader.read_images(list(map(str, files)))[0], np.float32)
+            image: NDArray[np.float32] = np.array(self.reader.read_images(files)[0], np.float32)
         except Exception as error:
-            raise ValueError(f"{files[0]} cannot be read: {error}") from error
-        check_shape(shape, image.shape[1:], f"{files[0]}: the probabilities")
-        space = tuple(range(1, image.ndim))
-        mean, deviation = image.mean(space, keepdims=True), image.std(space, keepdims=True)
-        if not np.isfinite(deviation).all():
-            raise ValueError(f"{files[0]} has values that are no numbers.")
-        image -= mean
-        image /= np.maximum(deviation, 1e-8)
+            raise ValueError(f"{shown} cannot be read: {error}") from error
+        if len(image) != self.channels:
+            raise ValueError(f"{shown}: expected {self.channels} channels, as dataset.json names; got {len(image)}.")
+        if image.shape[1:] != shape[1:]:
+            raise ValueError(f"{shown}: the shape {image.shape[1:]} is not that of the probabilities, {shape[1:]}.")
+        for number, channel in enumerate(image):
+            mean, deviation = channel.mean(dtype=np.float64), channel.std(dtype=np.float64)
+            if not np.isfinite(deviation):
+                raise ValueError(f"{shown}: channel {number} has values that are no numbers.")
+            # The deviation of a channel that is the same everywhere is but rounding.
+            image[number] = (channel - mean) / deviation if deviation > 1e-6 * abs(mean) else 0
         return image.clip(-5, 5)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import nibabel
@@ -9,12 +10,23 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import torch
+from nnunetv2.imageio.natural_image_reader_writer import NaturalImage2DIO
 from nnunetv2.imageio.nibabel_reader_writer import NibabelIO
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.special import expit, logit
+from skimage import io
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import Settings, evaluate_folder
-from nnunet_nacl.posthoc import Fit, LocalTemperature, apply_folder, fit_folder, fit_method
+from nnunet_nacl.posthoc import (
+    Fit,
+    LocalTemperature,
+    apply_folder,
+    calibrate,
+    fit_folder,
+    fit_method,
+    fit_validation,
+)
 from nnunet_nacl.posthoc import _local as local
 from nnunet_nacl.posthoc._local import scaled_logits
 from nnunet_nacl.posthoc._surroundings import Images, around
@@ -48,11 +60,12 @@ def test_by_hand() -> None:
     biases = np.array([np.log(2), np.log(8), 0.3, 0.7, logit(0.25), logit(0.5), logit(0.8)])
     fitted = LocalTemperature(3.0, 0, encode(np.zeros((7, 2, 125)), biases))
     t = 0.8 * (0.25 * np.log(2) + 0.75 * np.log(8)) + 0.2 * (0.5 * 0.3 + 0.5 * 0.7)
+    temperature = 3 * 10 ** np.tanh(t / np.log(10))
     found = fitted.of_case(random_case(2, (3, 4, 5)), None, regions=False)
-    assert found == pytest.approx(np.full((3, 4, 5), 3 * np.exp(t)), rel=1e-5)
+    assert found == pytest.approx(np.full((3, 4, 5), temperature), rel=1e-5)
     p = np.array([[0.9, 0.2], [0.1, 0.8]])
     calibrated = fitted.at_voxels(np.zeros((2, 2, 125), np.float16)).of_classes(p)
-    assert calibrated[0, 0] == pytest.approx(expit(logit(0.9) / (3 * np.exp(t))), rel=1e-5)
+    assert calibrated[0, 0] == pytest.approx(expit(logit(0.9) / temperature), rel=1e-5)
 
 
 @pytest.mark.parametrize("regions", [False, True])
@@ -74,9 +87,9 @@ def test_against_torch_convolutions(regions: bool) -> None:
         e = layers[1](torch.from_numpy(image)[None])[0, 0].numpy()
     u, v, w, x = (expit(gate) for gate in (u, v, w, x))
     t = w * (u * a + (1 - u) * b) + (1 - w) * (v * c + (1 - v) * d)
-    expected = 1.5 * np.exp(x * t + (1 - x) * e)
+    expected = 1.5 * 10 ** np.tanh((x * t + (1 - x) * e) / np.log(10))
     assert expected.max() > 2 * expected.min()
-    assert fitted.of_case(p, image, regions=regions) == pytest.approx(expected.clip(0.01, 100), rel=1e-4)
+    assert fitted.of_case(p, image, regions=regions) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(7, 9, 8), (1, 12, 13), (1, 1, 5)])
@@ -90,8 +103,9 @@ def test_the_case_is_the_voxels(
     p = random_case(3, shape, regions)
     image = np.random.default_rng(2).normal(0, 1, (image_channels, *shape)).astype(np.float32)
     voxels = np.arange(p[0].size)
-    seen = [around(channel, voxels) for channel in (*scaled_logits(p, regions=regions), *image)]
-    of_voxels = fitted.at_voxels(np.stack(seen)).temperatures.reshape(shape)
+    seen = [scaled_logits(around(channel, voxels), regions=regions) for channel in p]
+    seen += [around(channel, voxels) for channel in image]
+    of_voxels = fitted.at_voxels(np.stack(seen).astype(np.float16)).temperatures.reshape(shape)
     of_case = fitted.of_case(p, image if image_channels else None, regions=regions)
     assert of_case == pytest.approx(of_voxels, rel=0.02)  # surroundings are kept in half precision
     monkeypatch.setattr(local, "_SLAB", 2 * p[:, 0].size)
@@ -184,9 +198,68 @@ def fitted(tmp_path: Path) -> tuple[Path, Path, Path]:
     return predictions / "posthoc_local.json", others, other_images
 
 
+def test_channels_in_several_files_or_in_one(tmp_path: Path) -> None:
+    """Each with mean 0 and standard deviation 1; one that is the same everywhere is 0."""
+    generator = np.random.default_rng(0)
+    for case in ("a", "a[1]"):
+        for number, image in enumerate((generator.normal(100, 7, (3, 9, 9)), np.full((3, 9, 9), 1000.1))):
+            sitk.WriteImage(
+                sitk.GetImageFromArray(image.astype(np.float32)), str(tmp_path / f"{case}_000{number}.nii.gz")
+            )
+        read = Images(tmp_path, 2, ".nii.gz", SimpleITKIO()).read(case, (5, 3, 9, 9))
+        assert read.mean((1, 2, 3)) == pytest.approx([0, 0], abs=1e-5)
+        assert read.std((1, 2, 3)) == pytest.approx([1, 0], abs=1e-2)
+        with pytest.raises(ValueError, match=r"_0001\.nii\.gz: expected 1 channels, as dataset\.json names; got 2"):
+            Images(tmp_path, 1, ".nii.gz", SimpleITKIO()).read(case, (5, 3, 9, 9))
+    io.imsave(tmp_path / "photo_0000.png", generator.integers(0, 255, (8, 9, 3), np.uint8))
+    assert Images(tmp_path, 3, ".png", NaturalImage2DIO()).read("photo", (5, 1, 8, 9)).shape == (3, 1, 8, 9)
+
+
+def test_many_confident_classes() -> None:
+    """Whatever comes of so little, it is not worse than one temperature where that was fitted, and never NaN."""
+    generator = np.random.default_rng(0)
+    z = generator.normal(0, 2, (30, 600)) - 10
+    truth = np.where(generator.random(600) < 0.9, 0, generator.integers(0, 30, 600))
+    z[np.where(generator.random(600) < 0.8, truth, 0), np.arange(600)] += generator.choice([3, 90], 600)
+    p = softmax(z).astype(np.float32)
+    around_each = np.repeat(scaled_logits(p, regions=False)[:, :, None], 125, 2).astype(np.float16)
+    fitted = fit_method("local", p, truth, around_each)
+    after = calibrate(fitted.at_voxels(around_each), p, regions=False)
+    one = calibrate(fit_method("temperature", p, truth), p, regions=False)
+    nll = [-np.log(q[truth, np.arange(600)].astype(float) + 1e-30).mean() for q in (after, one)]
+    assert nll[0] < nll[1] + 0.01
+
+
+def test_ignored_voxels_and_images_of_folds(tmp_path: Path) -> None:
+    made = [make(tmp_path / str(fold), names, 2 * fold) for fold, names in enumerate(("ab", "cd"))]
+    model = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
+    for fold, (references, predictions, images) in enumerate(made):
+        for case in "abcd"[2 * fold : 2 * fold + 2]:
+            image = sitk.ReadImage(str(references / f"{case}{ENDING}"))
+            labels = sitk.GetArrayFromImage(image)
+            labels[0] = 3
+            written = sitk.GetImageFromArray(labels)
+            written.CopyInformation(image)
+            sitk.WriteImage(written, str(references / f"{case}{ENDING}"))
+        shutil.copytree(references, tmp_path / "data" / "gt_segmentations", dirs_exist_ok=True)
+        shutil.copytree(images, tmp_path / "imagesTr", dirs_exist_ok=True)
+        shutil.copytree(predictions, model / f"fold_{fold}" / "validation")
+    content = json.loads((made[0][1] / "dataset.json").read_text())
+    content["labels"]["ignore"] = 3
+    (model / "dataset.json").write_text(json.dumps(content))
+    (model / "plans.json").write_text(plans())
+    found = fit_validation(
+        model, tmp_path / "data", [0, 1], method="local", images=tmp_path / "imagesTr", num_voxels=4000
+    )
+    assert found.cases == list("abcd")
+    assert found.sample["available"] == 4 * 7 * 400
+    assert [entry["part"] for entry in found.held_out["parts"]] == ["fold 0", "fold 1"]
+    assert found.settings["images"] == str(tmp_path / "imagesTr")
+
+
 def test_images_that_do_not_fit(fitted: tuple[Path, Path, Path], tmp_path: Path) -> None:
     file, predictions, images = fitted
-    with pytest.raises(ValueError, match="was fitted with the images of the cases, so their folder must be given"):
+    with pytest.raises(ValueError, match="was fitted with the images of the cases, so it needs their folder, too"):
         apply_folder(file, predictions, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         apply_folder(file, predictions, tmp_path / "out", images=tmp_path / "nowhere")
@@ -195,14 +268,16 @@ def test_images_that_do_not_fit(fitted: tuple[Path, Path, Path], tmp_path: Path)
     two.write_text(json.dumps(content | {"channel_names": {"0": "T1", "1": "T2"}}))
     with pytest.raises(ValueError, match=r"was fitted to images of 1 channels; .* has 2"):
         apply_folder(file, predictions, tmp_path / "out", images=images, dataset_json=two)
-    for number, reason in enumerate(("axis 2 is 20, not 21", "does not exist: no image")):
+    for number, reason in enumerate(
+        ("the shape (8, 20, 21) is not that of the probabilities, (8, 20, 20)", "does not exist: no image")
+    ):
         if number:
             (images / f"x_0000{ENDING}").unlink()
         else:
             sitk.WriteImage(sitk.GetImageFromArray(np.zeros((8, 20, 21), np.float32)), str(images / f"x_0000{ENDING}"))
         done = apply_folder(file, predictions, tmp_path / f"out_{number}", images=images)
         assert done.cases == ["y"]
-        assert f"x_0000{ENDING}" in done.skipped[0].reason
+        assert str(images / "x_0000") in done.skipped[0].reason
         assert reason in done.skipped[0].reason
 
 
@@ -210,7 +285,7 @@ def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
     image = np.zeros((4, 4, 4), np.float32)
     image[1, 2, 3] = np.nan
     nibabel.save(nibabel.Nifti1Image(image, np.eye(4)), tmp_path / f"x_0000{ENDING}")  # SimpleITK reads such as 0
-    with pytest.raises(ValueError, match="has values that are no numbers"):
+    with pytest.raises(ValueError, match="channel 0 has values that are no numbers"):
         Images(tmp_path, 1, ENDING, NibabelIO()).read("x", (3, 4, 4, 4))
 
 
@@ -236,7 +311,17 @@ def test_images_where_none_are_looked_at(tmp_path: Path) -> None:
         fit_method("local", np.array([[0.8, 0.3, 0.6], [0.2, 0.7, 0.4]]), np.array([0, 1, 1]))
 
 
-@pytest.mark.parametrize("change", [{"weights": "AAAA"}, {"weights": "?"}, {"image_channels": 2}, {"temperature": "x"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weights": "AAAA"},
+        {"weights": "?"},
+        {"image_channels": 2},
+        {"image_channels": -1},
+        {"temperature": "x"},
+        {"temperature": -3},
+    ],
+)
 def test_a_damaged_fit(fitted: tuple[Path, Path, Path], change: dict[str, object]) -> None:
     file, _, _ = fitted
     file.write_text(json.dumps(json.loads(file.read_text()) | change))

@@ -1,6 +1,7 @@
 """The page as a file: complete, self-contained, escaped."""
 
 import base64
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -282,7 +283,8 @@ def test_the_commands_that_evaluated() -> None:
 def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -> None:
     folder = tmp_path / "logits"
     folder.mkdir()
-    (folder / "logits.json").write_text('{"fold": 3, "methods": {"<CE>": {}, "NACL": {}}}')
+    methods = {"<CE>": {"mean_logits": {}, "max_logits": None}, "NACL": {"mean_logits": {}, "max_logits": {}}}
+    (folder / "logits.json").write_text(json.dumps({"fold": 3, "methods": methods}))
     drawing = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
     (folder / "logits_by_class.svg").write_bytes(drawing)
     page = write(tmp_path, results, logits=folder)
@@ -294,7 +296,8 @@ def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -
     (folder / "max_logits.svg").write_bytes(drawing)
     page = write(tmp_path, results, logits=folder)
     assert page.tags["img"] == 2
-    assert "The largest logit of a voxel over the epochs" in page.text
+    alt = "The largest logit of a voxel over the epochs of the training: NACL, fold 3"
+    assert ("img", "alt", alt) in page.attributes
     assert write(tmp_path, results).tags["img"] == 0
 
     (folder / "logits.json").write_text("[]")

@@ -16,8 +16,8 @@ _FIGURES = {
     "max_logits": (
         "max_logits",
         (
-            "The largest logit of a voxel over the epochs of the training: in nnU-Net's validation patches; the darker, "
-            "the more voxels. The line is the median."
+            "The largest logit of a voxel over the epochs of the training: in nnU-Net's validation patches; the "
+            "darker, the more voxels. The line is the median."
         ),
     ),
 }

@@ -116,8 +116,6 @@ def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) ->
     for name in set(names) & set(expected):
         if not isinstance(content[name], list) or len(content[name]) != expected[name]:
             raise ValueError(f"expected {name} to be a list of {expected[name]}; got {content[name]!r:.80}")
-    if not LOWEST <= content.get("temperature", 1.0) <= HIGHEST:
-        raise ValueError(f"expected temperature to be from {LOWEST} to {HIGHEST}; got {content['temperature']!r}")
     calibrator: Calibrator | LocalTemperature = kind(**{name: content[name] for name in names})
     try:  # once here, rather than in the middle of a folder
         result = calibrate(
@@ -129,6 +127,8 @@ def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) ->
         raise ValueError(f"parameters that cannot be used: {error}") from error
     if not np.isfinite(result).all():
         raise ValueError("parameters that are no numbers")
+    if not LOWEST <= content.get("temperature", LOWEST) <= HIGHEST:
+        raise ValueError(f"expected temperature to be from {LOWEST} to {HIGHEST}; got {content['temperature']!r}")
     return calibrator
 
 

@@ -4,7 +4,7 @@ import argparse
 import signal
 from typing import Any, TypeAlias
 
-VOXELS = ("foreground", "union", "image", "boundary")
+VOXELS = ("foreground", "union", "near", "image", "boundary")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What a parser's add_subparsers gives."""

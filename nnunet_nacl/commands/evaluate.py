@@ -33,11 +33,18 @@ def add(commands: Commands) -> None:
     evaluate.add_argument(
         "--voxels",
         nargs="+",
-        default=["foreground", "union"],
+        default=["foreground", "union", "near", "image"],
         choices=VOXELS,
-        help="voxel sets (default: foreground union)",
+        help="voxel sets (default: foreground union near image)",
     )
     evaluate.add_argument("--bins", type=int, default=15, metavar="M", help="confidence bins (default: %(default)s)")
+    evaluate.add_argument(
+        "--margin_mm",
+        type=float,
+        default=5.0,
+        metavar="MM",
+        help="how far the set near reaches beyond what the model may take for a structure (default: %(default)s)",
+    )
     evaluate.add_argument(
         "--boundary_mm", type=float, default=2.0, metavar="MM", help="width of the set boundary (default: %(default)s)"
     )
@@ -71,6 +78,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         "settings": Settings(
             voxels=tuple(options.voxels),
             num_bins=options.bins,
+            margin_mm=options.margin_mm,
             boundary_mm=options.boundary_mm,
             surface=options.surface,
             tolerance_mm=options.tolerance_mm,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation._boundary import near_boundary
 from nnunet_nacl.evaluation._channels import ArrayChannels, Channels
 from nnunet_nacl.evaluation._checks import check_labels, check_shape
-from nnunet_nacl.evaluation._class_tables import BlockMask, class_tables
+from nnunet_nacl.evaluation._class_tables import class_tables
 from nnunet_nacl.evaluation._region_tables import region_tables
 from nnunet_nacl.evaluation._segmentation import Region, segmentation_metrics
 from nnunet_nacl.evaluation._settings import Settings, Voxels
@@ -77,9 +77,9 @@ def evaluate_case(
 ) -> CaseResult:
     """Calibration and segmentation metrics of one case.
 
-    Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, image = all, boundary = near a
-    boundary of the reference. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}. Ignored voxels are in
-    no set.
+    Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
+    voxel where 1 − p_0 > 0.05, image = all, boundary = near a boundary of the reference. For region r: foreground =
+    {y in r}, union = {y in r or p_r > 1/2}, near = around p_r > 0.05. Ignored voxels are in no set.
 
     Args:
         probabilities: float16, float32 or float64 (K, *spatial) softmax output, the background as class 0, or
@@ -120,7 +120,7 @@ def evaluate_case(
     labels = canonical_labels(reference, meaning, ignore_label, "the reference")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
     return CaseResult(
-        calibration_tables(channels, labels, meaning, spacing, settings),
+        calibration_tables(channels, labels, predicted, meaning, spacing=spacing, settings=settings),
         segmentation_metrics(
             labels, predicted, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
         ),
@@ -146,29 +146,30 @@ def canonical_labels(
 def calibration_tables(
     channels: Channels,
     labels: NDArray[np.unsignedinteger],
+    prediction: NDArray[np.unsignedinteger],
     meaning: LabelMeaning,
+    *,
     spacing: Sequence[float],
     settings: Settings,
 ) -> dict[Voxels, CalibrationTables]:
-    """The tables of each voxel set, in one pass over the channels; ``labels`` are canonical."""
-    flat = labels.reshape(-1)
+    """The tables of each voxel set, in one pass over the channels; ``labels`` and ``prediction`` are canonical."""
     if meaning.regions is not None:
 
-        def boundary(region: Region) -> NDArray[np.bool_]:
+        def region_boundary(region: Region) -> NDArray[np.bool_]:
             mask = np.isin(labels, region).astype(np.uint8)
             mask[labels == meaning.ignored] = 2
             return near_boundary(mask, spacing, settings.boundary_mm, 2).reshape(-1)
 
         return region_tables(
-            channels, flat, meaning.regions, boundary=boundary, ignored=meaning.ignored, settings=settings
+            channels,
+            labels,
+            meaning.regions,
+            spacing,
+            boundary=region_boundary,
+            ignored=meaning.ignored,
+            settings=settings,
         )
-
-    masks: dict[Voxels, BlockMask] = {}
-    if {"foreground", "union"} & set(settings.voxels):
-        masks["foreground"] = lambda part: (flat[part] > 0) & (flat[part] < meaning.ignored)
-    if "image" in settings.voxels:
-        masks["image"] = lambda part: flat[part] < meaning.ignored
+    boundary = None
     if "boundary" in settings.voxels:
-        near = near_boundary(labels, spacing, settings.boundary_mm, meaning.ignored).reshape(-1)
-        masks["boundary"] = lambda part: near[part]
-    return class_tables(channels, flat, masks, settings)
+        boundary = near_boundary(labels, spacing, settings.boundary_mm, meaning.ignored)
+    return class_tables(channels, labels, spacing, settings, predicted=prediction > 0, boundary=boundary)

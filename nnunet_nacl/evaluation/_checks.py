@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation._channels import BLOCK, Channels
 
 SUM_TOLERANCE = 1e-3
-_FEW_CLASSES = 16
+_FEW_CLASSES = 48
+_ONE = 32_500
+"""What a probability of 1 is in 16 bits: two of them and a little more still fit."""
 _MANY_LABELS = 1000  # up to here counting is faster than sorting
 
 
@@ -66,14 +68,15 @@ class SumCheck:
     """Adds up the probabilities of each voxel, which must give 1.
 
     For few classes in 16 bits: a float32 a voxel would be a quarter of a case of four classes. Rounding to steps of
-    2^-14 can be off by 5e-4 in the sum of 16 classes; where that leaves a doubt, all is read and added again exactly.
+    1 / 32,500 can be off by 7e-4 in the sum of 48 classes; where that leaves a doubt, all is read and added again
+    exactly.
     An array a block, not one: such small ones fit into what reading the label maps has left free.
     """
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         coarse = channels.shape[0] <= _FEW_CLASSES
-        self._one = 1 << 14 if coarse else 1
+        self._one = _ONE if coarse else 1
         self._sums = _zeros(channels, np.uint16 if coarse else np.float32)
         self._scratch = np.empty(BLOCK, np.float32)
         self._too_large = False
@@ -87,7 +90,7 @@ class SumCheck:
         scratch = np.multiply(block, np.float32(self._one), out=self._scratch[: block.size], casting="same_kind")
         scratch += np.float32(0.5)
         sums += scratch.astype(np.uint16)
-        if sums.max() > 1.5 * self._one:  # stop before they pass 16 bits and look right again
+        if sums.max() > 1.01 * self._one:  # stop before they pass 16 bits and look right again
             self._too_large = True
             sums[:] = self._one
 

@@ -1,218 +1,356 @@
 """The bin tables of a case with classes (softmax), in one pass over the channels.
 
-Nothing of the size of the image is kept but the labels and two bytes a voxel for the check that probabilities sum to 1.
-What the tables need is gathered for the voxels of each set as the channels pass.
+Kept in the size of the image are, beside the labels: the background's probability, the largest probability so far, two
+bytes for the check that probabilities sum to 1, and one byte of flags.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._channels import BLOCK, Channels
-from nnunet_nacl.evaluation._checks import SUM_TOLERANCE, SumCheck, check_block
-from nnunet_nacl.evaluation._settings import Settings, Voxels
+from nnunet_nacl.evaluation._checks import SumCheck, check_block
+from nnunet_nacl.evaluation._counting import PIECE, count_channel, count_top, expect, gather, gather_at, raise_top
+from nnunet_nacl.evaluation._near import near_core
+from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, brier_sum, fine_histogram, nll_sum, raise_top_label
+from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCounts, bin_edges, nll_sum
 
-_PIECE = 1 << 14
 _FEW = 1 / 16  # of the voxels
-BlockMask = Callable[[slice], NDArray[np.bool_]]
+_SPARSE = 1 / 8  # of a block's voxels: up to here their positions are kept
+
+# Flags of a voxel. Sets that it belongs to; the union is the foreground and _ADDED:
+_IMAGE, _FOREGROUND, _ADDED, _NEAR, _BOUNDARY = 1, 2, 4, 8, 16
+# a structure is assumed to be predicted; a structure's probability is the largest; the largest is right:
+_ASSUMED, _PREDICTED, _RIGHT = 32, 64, 128
+_FLAGS: dict[Voxels, int] = {"foreground": _FOREGROUND, "near": _NEAR, "image": _IMAGE, "boundary": _BOUNDARY}
 
 
 def class_tables(
-    channels: Channels, labels: NDArray[np.integer], masks: dict[Voxels, BlockMask], settings: Settings
+    channels: Channels,
+    labels: NDArray[np.unsignedinteger],
+    spacing: Sequence[float],
+    settings: Settings,
+    *,
+    predicted: NDArray[np.bool_],
+    boundary: NDArray[np.bool_] | None = None,
 ) -> dict[Voxels, CalibrationTables]:
     """Tables of each voxel set.
 
+    Where a structure is predicted must be known from the start, but shows only when all channels have passed. So it is
+    taken from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
+
     Args:
         channels: softmax probabilities (K, *spatial).
-        labels: (n,) reference labels; those of ignored voxels are ``K`` or more.
-        masks: voxel sets that the reference alone decides on, as functions from a block's voxels to bool; with
-            ``foreground`` in it, the union of reference and prediction can be made too.
+        labels: (*spatial) ground truth; the label of ignored voxels is ``K``.
+        spacing: distance between voxel centers along each axis, in mm.
         settings: which tables, with which bins.
+        predicted: (*spatial) where the segmentation has a structure.
+        boundary: (*spatial) the voxel set boundary, if it is asked for.
 
     Raises:
         ValueError: values that are no probabilities, or do not sum to 1.
     """
-    num_classes = channels.shape[0]
-    if settings.protocol == "reference":
-        present = labels[labels < num_classes]
-        num_classes = int(present.max()) + 1 if present.size else 1
-    parts = [slice(start, start + BLOCK) for start in range(0, labels.size, BLOCK)]
-    groups = {
-        voxels: _Group(labels, parts, [np.flatnonzero(mask(part)) for part in parts], channels, settings)
-        for voxels, mask in masks.items()
-    }
-    doubtful = _Doubtful(labels) if "union" in settings.voxels else None
-    sums = SumCheck(channels)
+    one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
+    if "union" in settings.voxels and not one.assumed_rightly():
+        predicted = one.predicted().reshape(labels.shape)
+        one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
+    return one.tables()
 
-    blocks = channels.blocks()
-    for k in range(channels.shape[0]):
-        for number, part in enumerate(parts):
-            block = next(blocks)
-            check_block(block, k, channels.name)
-            sums.add(number, block)
-            for group in groups.values():
-                group.gather(k, number, block)
-            if doubtful is not None:
-                doubtful.gather(k, number, part, block)
-        for group in groups.values():
-            group.end_of_channel(k)
-        if doubtful is not None:
-            doubtful.end_of_channel(k)
-    next(blocks, None)  # reading to the end checks the file
-    sums.check()
 
-    tables = {voxels: group.tally.tables(num_classes) for voxels, group in groups.items()}
-    if doubtful is not None:
-        tables["union"] = tables["foreground"] + doubtful.tally(channels, parts, settings).tables(num_classes)
-    return {voxels: tables[voxels] for voxels in settings.voxels}
+class _Pass:
+    """One pass over the channels."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        labels: NDArray[np.unsignedinteger],
+        spacing: Sequence[float],
+        settings: Settings,
+        *,
+        predicted: NDArray[np.bool_],
+        boundary: NDArray[np.bool_] | None,
+    ) -> None:
+        self._channels, self._settings = channels, settings
+        self._labels = labels.reshape(-1)
+        self._dtype = np.result_type(channels.dtype, np.float32)
+        self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
+        self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
+        self._flags = np.zeros(labels.size, np.uint8)
+        self._flag(predicted.reshape(-1), None if boundary is None else boundary.reshape(-1))
+        self._has_expected = settings.protocol == "standard" and bool({"foreground", "union"} & set(settings.voxels))
+        self._expected = np.zeros((channels.shape[0], settings.num_bins, 5))
+        sums = SumCheck(channels)
+        blocks = self._blocks(sums)
+        self._background = np.empty(labels.size, self._dtype)
+        for part in self._parts:
+            self._background[part] = next(blocks)
+        if "near" in settings.voxels:
+            self._flag_near(labels.shape, spacing)
+        self._groups = self._start_groups()
+        self._top = np.empty(labels.size, self._dtype)
+        for k in range(channels.shape[0]):
+            for number, part in enumerate(self._parts):
+                self._take(k, number, part, self._background[part] if k == 0 else next(blocks))
+            for group in self._groups:
+                group.end_of_channel(k)
+        next(blocks, None)  # reading to the end checks the file
+        sums.check()
+
+    def predicted(self) -> NDArray[np.bool_]:
+        """(n,) where a structure's probability is the largest."""
+        found: NDArray[np.bool_] = (self._flags & _PREDICTED) != 0
+        return found
+
+    def assumed_rightly(self) -> bool:
+        """Whether that is where it was assumed, but for ignored voxels."""
+        return not any(
+            (((flags & _PREDICTED != 0) != (flags & _ASSUMED != 0)) & (flags & _IMAGE != 0)).any()
+            for flags in (self._flags[part] for part in self._parts)
+        )
+
+    def _flag(self, predicted: NDArray[np.bool_], boundary: NDArray[np.bool_] | None) -> None:
+        for part in self._parts:
+            labels, assumed = self._labels[part], predicted[part]
+            counted = labels < self._channels.shape[0]
+            self._raise(part, _IMAGE, counted)
+            self._raise(part, _FOREGROUND, counted & (labels > 0))
+            self._raise(part, _ADDED, assumed & (labels == 0))
+            self._raise(part, _ASSUMED, assumed)
+            if boundary is not None:
+                self._raise(part, _BOUNDARY, counted & boundary[part])
+
+    def _flag_near(self, shape: tuple[int, ...], spacing: Sequence[float]) -> None:
+        core = np.empty(self._labels.size, bool)
+        for part in self._parts:
+            core[part] = 1 - self._background[part].astype(np.float64) > CORE_PROBABILITY
+        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).reshape(-1)
+        for part in self._parts:
+            self._raise(part, _NEAR, near[part] & (self._flags[part] & _IMAGE != 0))
+
+    def _raise(self, part: slice, flag: int, where: NDArray[np.bool_]) -> None:
+        self._flags[part] |= where.view(np.uint8) * np.uint8(flag)  # a tenth of the time of assigning through a mask
+
+    def _blocks(self, sums: SumCheck) -> Iterator[NDArray[np.floating]]:
+        """Blocks of all channels, checked, in one array that is filled anew for each."""
+        blocks = self._channels.blocks()
+        scratch = np.empty(min(BLOCK, self._labels.size), self._dtype)
+        for k in range(self._channels.shape[0]):
+            for number in range(len(self._parts)):
+                block = next(blocks)
+                check_block(block, k, self._channels.name)
+                sums.add(number, block)
+                scratch[: block.size] = block
+                yield scratch[: block.size]
+        yield from blocks
+
+    def _start_groups(self) -> list["_Group"]:
+        self._of_set = {
+            voxels: self._group(flag, BLOCK)
+            for voxels, flag in _FLAGS.items()
+            if voxels in self._settings.voxels or (voxels == "foreground" and "union" in self._settings.voxels)
+        }
+        groups = list(self._of_set.values())
+        if "union" in self._settings.voxels:
+            size = sum(int(np.count_nonzero(self._flags[part] & _ADDED)) for part in self._parts)
+            self._added = self._group(_ADDED, max(1, size) if size <= self._labels.size * _FEW else BLOCK)
+            groups.append(self._added)
+        return groups
+
+    def _group(self, flag: int, capacity: int) -> "_Group":
+        return _Group(
+            flag,
+            [self._flags[part] for part in self._parts],
+            capacity,
+            label_dtype=self._labels.dtype,
+            edges=self._edges,
+            num_channels=self._channels.shape[0],
+            drop_zeros=self._settings.protocol == "reference",
+        )
+
+    def _take(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
+        labels, flags = self._labels[part], self._flags[part]
+        for group in self._groups:
+            group.add(k, number, block, labels, flags)
+        raise_top(block, labels, k, self._top[part], flags, _RIGHT, _PREDICTED)
+        if self._has_expected:
+            self._expect(block, part, self._expected[k], is_structure=k > 0)
+
+    def _expect(
+        self, values: NDArray[np.floating], part: slice, sums: NDArray[np.float64], *, is_structure: bool
+    ) -> None:
+        flags, background = self._flags[part], self._background[part]
+        expect(values, background, flags, _IMAGE, _ASSUMED, is_structure, self._edges, sums)
+
+    def tables(self) -> dict[Voxels, CalibrationTables]:
+        """The tables of all sets."""
+        num_classes = self._channels.shape[0]
+        if self._settings.protocol == "reference":
+            present = self._labels[self._labels < num_classes]
+            num_classes = int(present.max()) + 1 if present.size else 1
+        image_voxels = np.array([sum(np.count_nonzero(self._flags[part] & _IMAGE) for part in self._parts)], np.int64)
+        found = {voxels: self._finish(group, num_classes, image_voxels) for voxels, group in self._of_set.items()}
+        if "union" in self._settings.voxels:
+            found["union"] = found["foreground"] + self._finish(self._added, num_classes, image_voxels * 0)
+        if self._has_expected:
+            self._add_expected(found)
+        return {voxels: found[voxels] for voxels in self._settings.voxels}
+
+    def _finish(self, group: "_Group", num_classes: int, image_voxels: NDArray[np.int64]) -> CalibrationTables:
+        return group.tables(self._parts, self._top, self._flags, num_classes, image_voxels)
+
+    def _add_expected(self, found: dict[Voxels, CalibrationTables]) -> None:
+        top = np.zeros((1, self._settings.num_bins, 5))
+        for part in self._parts:
+            self._expect(self._top[part], part, top[0], is_structure=False)
+        for voxels in found.keys() & {"foreground", "union"}:
+            classwise = _expected_tables(self._expected, voxels)
+            if voxels == "foreground":
+                classwise.hits[0] = 0  # no voxel of the foreground is background
+            found[voxels] = replace(
+                found[voxels], expected_top=_expected_tables(top, voxels), expected_classwise=classwise
+            )
+
+
+def _expected_tables(sums: NDArray[np.float64], voxels: str) -> BinCounts:
+    """Tables (C, M) of a voxel set from the sums (C, M, 5) of :func:`expect`."""
+    count, confidence, added_count, added_confidence, hits = np.moveaxis(sums, 2, 0).copy()
+    if voxels == "union":
+        count, confidence = count + added_count, confidence + added_confidence
+    return BinCounts(count, hits, confidence, np.zeros(len(count), np.int64))
 
 
 class _Group:
-    """The voxels of a set: where they are, and their tally.
+    """The voxels of a set and their tables.
 
     Values are gathered over many blocks of the image before they are counted, since few of a block may be in the set.
     """
 
     def __init__(
         self,
-        labels: NDArray[np.integer],
-        parts: list[slice],
-        positions: Sequence[NDArray[np.integer]],
-        channels: Channels,
-        settings: Settings,
+        flag: int,
+        flags: Sequence[NDArray[np.uint8]],
+        capacity: int,
+        *,
+        label_dtype: "np.dtype[np.unsignedinteger]",
+        edges: NDArray[np.floating],
+        num_channels: int,
+        drop_zeros: bool,
     ) -> None:
-        self._positions = [within.astype(np.uint16) for within in positions]
-        chosen = np.empty(sum(map(len, self._positions)), labels.dtype)
-        done = 0
-        for part, within in zip(parts, self._positions, strict=True):
-            chosen[done : done + len(within)] = labels[part].take(within)
-            done += len(within)
-        self.tally = _Tally(chosen, channels, settings)
-        self._waiting = np.empty(BLOCK, channels.dtype)
-        self._num_waiting = 0
-        self._num_counted = 0
+        self._flag, self._capacity = flag, capacity
+        self._sizes = [int(np.count_nonzero(block & flag)) for block in flags]
+        self._positions = [
+            np.flatnonzero(block & flag).astype(np.uint16) if size <= block.size * _SPARSE else None
+            for block, size in zip(flags, self._sizes, strict=True)
+        ]
+        self._edges = edges
+        self._drop_zeros = drop_zeros
+        size = min(capacity, sum(self._sizes))
+        self._values, self._labels = np.empty(size, edges.dtype), np.empty(size, label_dtype)
+        self._waiting = 0
+        shape = (num_channels, edges.size - 1)
+        self._count, self._hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._confidence = np.zeros(shape)
+        self._dropped = np.zeros(num_channels, np.int64)
+        self._squares, self._hit_values = np.empty(size), np.empty(size + 1)
+        self._ends = np.empty(-(-size // PIECE), np.int64)
+        self._nll = self._brier = 0.0
 
-    def gather(self, k: int, number: int, block: NDArray[np.floating]) -> None:
+    def add(
+        self,
+        k: int,
+        number: int,
+        block: NDArray[np.floating],
+        labels: NDArray[np.unsignedinteger],
+        flags: NDArray[np.uint8],
+    ) -> None:
         """Take the set's voxels from block ``number`` of channel ``k``."""
-        positions = self._positions[number]
-        if self._num_waiting + len(positions) > BLOCK:
-            self._count(k)
-        self._waiting[self._num_waiting : self._num_waiting + len(positions)] = block.take(positions)
-        self._num_waiting += len(positions)
-
-    def end_of_channel(self, k: int) -> None:
-        self._count(k)
-        self._num_counted = 0
-
-    def _count(self, k: int) -> None:
-        self.tally.add(k, self._num_counted, self._waiting[: self._num_waiting])
-        self._num_counted += self._num_waiting
-        self._num_waiting = 0
-
-
-class _Doubtful:
-    """Background voxels that may turn out to be predicted as foreground, which is known when all channels have passed.
-
-    With p_0 above 1/2 (and sums that are 1 to within the tolerance) no other class can be the largest, which leaves few
-    voxels: their values are kept. Of a model that is unsure everywhere they are many: then the file is read once more.
-    """
-
-    def __init__(self, labels: NDArray[np.integer]) -> None:
-        self._labels = labels
-        self._positions: list[NDArray[np.uint16]] = []
-        self._passing: list[NDArray[np.floating]] = []
-        self._kept: list[NDArray[np.floating]] | None = []
-        self._background: NDArray[np.floating] = np.empty(0)
-        self._foreground: NDArray[np.bool_] = np.empty(0, bool)
-
-    def gather(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
-        """Take what is needed from block ``number`` of channel ``k``."""
-        if k == 0:
-            chosen = (block <= 0.5 + SUM_TOLERANCE) & (self._labels[part] == 0)
-            self._positions.append(np.flatnonzero(chosen).astype(np.uint16))
-        self._passing.append(block.take(self._positions[number]))
-
-    def end_of_channel(self, k: int) -> None:
-        values = np.concatenate(self._passing) if self._passing else np.empty(0)
-        self._passing = []
-        if k == 0:
-            self._background = values
-            self._foreground = np.zeros(values.shape, bool)
-            if values.size > self._labels.size * _FEW:
-                self._kept = None
-        self._foreground |= values > self._background
-        if self._kept is not None:
-            self._kept.append(values)
-
-    def tally(self, channels: Channels, parts: list[slice], settings: Settings) -> "_Tally":
-        """The tally of those that are predicted as foreground."""
-        if self._kept is not None:
-            tally = _Tally(np.zeros(np.count_nonzero(self._foreground), np.uint8), channels, settings)
-            for k, values in enumerate(self._kept):
-                tally.add(k, 0, values[self._foreground])
-            return tally
-        ends = np.cumsum([len(within) for within in self._positions])
-        chosen = np.split(self._foreground, ends[:-1])
-        positions = [within[mask] for within, mask in zip(self._positions, chosen, strict=True)]
-        group = _Group(self._labels, parts, positions, channels, settings)
-        blocks = channels.blocks()
-        for k in range(channels.shape[0]):
-            for number in range(len(parts)):
-                group.gather(k, number, next(blocks))
-            group.end_of_channel(k)
-        return group.tally
-
-
-class _Tally:
-    """Fills the tables of one set of voxels, given their labels and then their values.
-
-    In pieces: binning needs some 40 bytes a voxel in passing.
-    """
-
-    def __init__(self, labels: NDArray[np.integer], channels: Channels, settings: Settings) -> None:
-        self._labels = labels
-        self._settings = settings
-        self._argmax = np.zeros(labels.shape, np.min_scalar_type(channels.shape[0]))
-        self._top = np.empty(labels.shape, channels.dtype)
-        self._classwise = [BinCounts.empty(settings.num_bins)] * channels.shape[0]
-        self._nll = 0.0
-        self._brier = 0.0
-
-    def add(self, k: int, start: int, values: NDArray[np.floating]) -> None:
-        """Count the values of channel ``k`` for the voxels from number ``start`` on."""
-        for offset in range(0, values.size, _PIECE):
-            piece = values[offset : offset + _PIECE]
-            part = slice(start + offset, start + offset + piece.size)
-            hits = self._labels[part] == k
-            self._classwise[k] += self._bins(piece, hits)
-            self._nll += nll_sum(piece[hits])
-            self._brier += brier_sum(piece, hits)
-            top = self._top[part]
-            if k == 0:
-                top[:] = piece
+        size = self._sizes[number]
+        if self._waiting + size > self._capacity:
+            self.end_of_channel(k)
+        if size == block.size == self._capacity:  # the whole block is in the set, and nothing waits
+            self._count_values(k, block, labels)
+        elif size:
+            values, their_labels = self._values[self._waiting :], self._labels[self._waiting :]
+            positions = self._positions[number]
+            if positions is None:
+                gather(block, labels, flags, self._flag, values, their_labels)
             else:
-                raise_top_label(top, self._argmax[part], k, piece)
+                gather_at(block, labels, positions, values, their_labels)
+            self._waiting += size
 
-    def tables(self, num_classes: int) -> CalibrationTables:
+    def end_of_channel(self, k: int) -> None:
+        """Count what waits to be counted."""
+        if self._waiting:
+            self._count_values(k, self._values[: self._waiting], self._labels[: self._waiting])
+        self._waiting = 0
+
+    def _count_values(self, k: int, values: NDArray[np.floating], labels: NDArray[np.unsignedinteger]) -> None:
+        self._dropped[k] += count_channel(
+            values,
+            labels,
+            k,
+            self._edges,
+            self._drop_zeros,
+            self._count[k],
+            self._hits[k],
+            self._confidence[k],
+            self._squares,
+            self._hit_values,
+            self._ends,
+        )
+        done = 0
+        for number, start in enumerate(range(0, values.size, PIECE)):
+            self._nll += nll_sum(self._hit_values[done : self._ends[number]])
+            self._brier += float(self._squares[start : min(start + PIECE, values.size)].sum())
+            done = self._ends[number]
+
+    def tables(
+        self,
+        parts: Sequence[slice],
+        top: NDArray[np.floating],
+        flags: NDArray[np.uint8],
+        num_classes: int,
+        image_voxels: NDArray[np.int64],
+    ) -> CalibrationTables:
         """The tables, once all channels are counted."""
-        top, fine = BinCounts.empty(self._settings.num_bins), BinCounts.empty(NUM_FINE_BINS)
-        for start in range(0, self._labels.size, _PIECE):
-            part = slice(start, start + _PIECE)
-            hits = self._argmax[part] == self._labels[part]
-            top += self._bins(self._top[part], hits)
-            fine += fine_histogram(self._top[part], hits)
+        top_table, fine = BinCounts.empty(self._edges.size - 1), BinCounts.empty(NUM_FINE_BINS)
+        for confidences, right in self._pieces(parts, top, flags):
+            top_table.unbinned[...] += count_top(
+                confidences,
+                right,
+                self._edges,
+                self._drop_zeros,
+                FINE_SHIFT,
+                FINE_OFFSET,
+                top_table.count,
+                top_table.hits,
+                top_table.confidence,
+                fine.count,
+                fine.hits,
+                fine.confidence,
+            )
         return CalibrationTables(
-            top=BinCounts.stack([top]),
-            classwise=BinCounts.stack(self._classwise),
+            top=BinCounts.stack([top_table]),
+            classwise=BinCounts(self._count, self._hits, self._confidence, self._dropped),
             fine=BinCounts.stack([fine]),
             nll=np.array([self._nll]),
             brier=np.array([self._brier]),
             num_classes=num_classes,
+            image_voxels=image_voxels,
         )
 
-    def _bins(self, confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -> BinCounts:
-        drop_zeros = self._settings.protocol == "reference"
-        return BinCounts.of(confidences, hits, self._settings.num_bins, drop_zeros=drop_zeros)
+    def _pieces(
+        self, parts: Sequence[slice], top: NDArray[np.floating], flags: NDArray[np.uint8]
+    ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.uint8]]]:
+        """Largest probabilities of the set's voxels and whether they are right, whole pieces of them but at the end."""
+        values, marks, waiting = np.empty(BLOCK + PIECE, top.dtype), np.empty(BLOCK + PIECE, np.uint8), 0
+        for part in parts:
+            waiting += gather(top[part], flags[part], flags[part], self._flag, values[waiting:], marks[waiting:])
+            whole = waiting - waiting % PIECE
+            yield values[:whole], marks[:whole] // _RIGHT
+            waiting -= whole
+            values[:waiting], marks[:waiting] = values[whole : whole + waiting], marks[whole : whole + waiting]
+        yield values[:waiting], marks[:waiting] // _RIGHT

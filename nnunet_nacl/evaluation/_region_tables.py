@@ -1,14 +1,17 @@
 """The bin tables of a case with regions (sigmoid), in one pass: each channel stands for itself."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import check_block
+from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._segmentation import Region
-from nnunet_nacl.evaluation._settings import Settings, Voxels
+from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum
 
@@ -17,17 +20,22 @@ def region_tables(
     channels: Channels,
     labels: NDArray[np.integer],
     regions: Sequence[Region],
+    spacing: Sequence[float],
     *,
     boundary: Callable[[Region], NDArray[np.bool_]],
     ignored: int,
     settings: Settings,
 ) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set, which for region r are: y in r; y in r or p_r > 1/2; near r's boundary; all.
+    """Tables of each voxel set.
+
+    For region r they are: foreground, y in r; union, y in r or p_r > 1/2; near, around p_r > 0.05; boundary, near r's
+    boundary; image, all.
 
     Args:
         channels: sigmoid probabilities (R, *spatial).
-        labels: (n,) reference labels.
+        labels: (*spatial) ground truth labels.
         regions: the labels of each region.
+        spacing: distance between voxel centers along each axis, in mm.
         boundary: the voxels (n,) near a region's boundary.
         ignored: label of the voxels that count for nothing.
         settings: which tables, with which bins.
@@ -35,15 +43,25 @@ def region_tables(
     Raises:
         ValueError: values that are no probabilities.
     """
+    flat = labels.reshape(-1)
+    image_voxels = np.array(np.count_nonzero(flat != ignored), np.int64)
     blocks = channels.blocks()
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
     for k, region in enumerate(regions):
-        near = boundary(region) if "boundary" in settings.voxels else None
-        tallies = {voxels: _Tally(settings) for voxels in settings.voxels}
-        for start in range(0, labels.size, BLOCK):
-            block = next(blocks)
-            check_block(block, k, channels.name)
-            part = labels[start : start + BLOCK]
+        masks: dict[Voxels, NDArray[np.bool_]] = {}
+        if "boundary" in settings.voxels:
+            masks["boundary"] = boundary(region)
+        channel: Iterator[NDArray[np.floating]] = (
+            _checked(next(blocks), k, channels.name) for _ in range(0, flat.size, BLOCK)
+        )
+        if "near" in settings.voxels:  # known only when all of the channel has passed
+            kept = [block.copy() for block in channel]
+            core = np.concatenate([block.astype(np.float64) > CORE_PROBABILITY for block in kept])
+            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1)
+            channel = iter(kept)
+        tallies = {voxels: _Tally(voxels, settings, image_voxels) for voxels in settings.voxels}
+        for start, block in zip(range(0, flat.size, BLOCK), channel, strict=True):
+            part = flat[start : start + BLOCK]
             inside = np.isin(part, region)
             counted = part != ignored
             for voxels, tally in tallies.items():
@@ -52,9 +70,10 @@ def region_tables(
                     chosen = counted & inside
                 elif voxels == "union":
                     chosen = counted & (inside | (block > 0.5))
-                elif near is not None and voxels == "boundary":
-                    chosen = counted & near[start : start + BLOCK]
+                elif voxels in masks:
+                    chosen = counted & masks[voxels][start : start + BLOCK]
                 tally.add(block[chosen], inside[chosen])
+                tally.expect(block[counted])
         for voxels, tally in tallies.items():
             by_region[voxels].append(tally.tables())
     next(blocks, None)  # reading to the end checks the file
@@ -64,33 +83,45 @@ def region_tables(
 class _Tally:
     """Fills the tables of one region's voxel set. Few voxels of a block may be in it: several are counted at once."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, voxels: Voxels, settings: Settings, image_voxels: NDArray[np.int64]) -> None:
+        self._voxels, self._settings, self._image_voxels = voxels, settings, image_voxels
         self._waiting: list[tuple[NDArray[np.floating], NDArray[np.bool_]]] = []
         self._num_waiting = 0
         self._tables = _count(np.empty(0, np.float32), np.empty(0, bool), settings)
+        self._expected: tuple[BinCounts, BinCounts] | None = None
+        if settings.protocol == "standard" and voxels in {"foreground", "union"}:
+            self._expected = _expected(np.empty(0, np.float32), voxels, settings.num_bins)
 
     def add(self, p: NDArray[np.floating], truth: NDArray[np.bool_]) -> None:
+        """Count voxels of the set."""
         self._waiting.append((p, truth))
         self._num_waiting += p.size
         if self._num_waiting >= BLOCK // 4:
-            self.tables()
+            self._count_waiting()
+
+    def expect(self, p: NDArray[np.floating]) -> None:
+        """Add what the tables are expected to hold of any voxels of the image if labels were drawn from ``p``."""
+        if self._expected is not None:
+            top, classwise = _expected(p, self._voxels, self._settings.num_bins)
+            self._expected = self._expected[0] + top, self._expected[1] + classwise
 
     def tables(self) -> CalibrationTables:
         """The tables of all that was added."""
+        self._count_waiting()
+        top, classwise = self._expected or (None, None)
+        return replace(self._tables, expected_top=top, expected_classwise=classwise, image_voxels=self._image_voxels)
+
+    def _count_waiting(self) -> None:
         if self._num_waiting:
             p, truth = (np.concatenate(column) for column in zip(*self._waiting, strict=True))
             self._tables += _count(p, truth, self._settings)
         self._waiting, self._num_waiting = [], 0
-        return self._tables
 
 
 def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings) -> CalibrationTables:
     hits = (p > 0.5) == truth
+    confidence, bins = _confidence(p, settings.num_bins)
     exact = p.astype(np.float64)
-    confidence = np.maximum(exact, 1 - exact)
-    # Bins as in the dtype of the file, in which k/M is on an edge; sums in float64, where 1 - p is not rounded.
-    bins = equal_width_bins(confidence.astype(np.result_type(p, np.float32)), settings.num_bins)
     return CalibrationTables(
         top=BinCounts.at(bins, confidence, hits, settings.num_bins),
         classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=settings.protocol == "reference"),
@@ -101,12 +132,50 @@ def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings
     )
 
 
-def _stack(regions: list[CalibrationTables]) -> CalibrationTables:
-    return CalibrationTables(
-        top=BinCounts.stack([tables.top for tables in regions]),
-        classwise=BinCounts.stack([tables.classwise for tables in regions]),
-        fine=BinCounts.stack([tables.fine for tables in regions]),
-        nll=np.stack([tables.nll for tables in regions]),
-        brier=np.stack([tables.brier for tables in regions]),
-        num_classes=len(regions),
+def _confidence(p: NDArray[np.floating], num_bins: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """max(p, 1 − p) and its bins."""
+    exact = p.astype(np.float64)
+    confidence = np.maximum(exact, 1 - exact)
+    # Bins as in the dtype of the file, in which k/M is on an edge; sums in float64, where 1 - p is not rounded.
+    return confidence, equal_width_bins(confidence.astype(np.result_type(p, np.float32)), num_bins)
+
+
+def _expected(p: NDArray[np.floating], voxels: Voxels, num_bins: int) -> tuple[BinCounts, BinCounts]:
+    """Top-label and class-wise tables of a region that are expected if its mask is drawn from ``p``."""
+    confidence, bins = _confidence(p, num_bins)
+    exact = p.astype(np.float64)
+    predicted = exact > 0.5
+    chance = np.where(predicted, 1.0, exact) if voxels == "union" else exact  # of being in the voxel set
+    return (
+        _expected_table(bins, chance, np.where(predicted, exact, 0), confidence, num_bins),
+        _expected_table(equal_width_bins(p, num_bins), chance, exact, exact, num_bins),
     )
+
+
+def _expected_table(
+    bins: NDArray[np.intp],
+    chance: NDArray[np.float64],
+    hits: NDArray[np.float64],
+    confidence: NDArray[np.float64],
+    num_bins: int,
+) -> BinCounts:
+    count, right, sums = (
+        np.bincount(bins, weights, num_bins).astype(np.float64) for weights in (chance, hits, chance * confidence)
+    )
+    return BinCounts(count, right, sums, np.array(0, np.int64))
+
+
+def _stack(regions: list[CalibrationTables]) -> CalibrationTables:
+    def stacked(name: str) -> Any:
+        tables = [getattr(one, name) for one in regions]
+        if tables[0] is None:
+            return None
+        return BinCounts.stack(tables) if isinstance(tables[0], BinCounts) else np.stack(tables)
+
+    names = ("top", "classwise", "fine", "nll", "brier", "expected_top", "expected_classwise", "image_voxels")
+    return CalibrationTables(**{name: stacked(name) for name in names}, num_classes=len(regions))
+
+
+def _checked(block: NDArray[np.floating], channel: int, name: str) -> NDArray[np.floating]:
+    check_block(block, channel, name)
+    return block

@@ -4,10 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Voxels = Literal["foreground", "union", "image", "boundary"]
+Voxels = Literal["foreground", "union", "near", "image", "boundary"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
 Protocol = Literal["standard", "reference"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+CORE_PROBABILITY = 0.05
+"""A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 
 MAX_BINS = 1000
 """More are narrower than the steps of half precision."""
@@ -20,6 +23,7 @@ class Settings:
     Attributes:
         voxels: which voxel sets to look at.
         num_bins: M, the number of confidence bins.
+        margin_mm: how far the voxel set ``near`` reaches beyond its core.
         boundary_mm: half width of the voxel set ``boundary``.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
@@ -30,8 +34,9 @@ class Settings:
         ValueError: a setting has a value that it cannot have.
     """
 
-    voxels: tuple[Voxels, ...] = ("foreground", "union")
+    voxels: tuple[Voxels, ...] = ("foreground", "union", "near", "image")
     num_bins: int = 15
+    margin_mm: float = 5.0
     boundary_mm: float = 2.0
     surface: bool = False
     tolerance_mm: float = 1.0
@@ -42,7 +47,7 @@ class Settings:
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
         if not 1 <= self.num_bins <= MAX_BINS:
             raise ValueError(f"num_bins must be from 1 to {MAX_BINS}; got {self.num_bins}.")
-        for name in ("boundary_mm", "tolerance_mm"):
+        for name in ("margin_mm", "boundary_mm", "tolerance_mm"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
         if self.protocol not in PROTOCOLS:

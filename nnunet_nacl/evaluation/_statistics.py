@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
@@ -39,3 +40,20 @@ def bootstrap_interval(values: Sequence[float]) -> list[float]:
         rng=np.random.default_rng(0),
     ).confidence_interval
     return [float(found.low), float(found.high)]
+
+
+def percentile_interval(resampled: NDArray[np.float64], num_cases: int) -> list[float]:
+    """95 % percentile interval of a resampled figure.
+
+    Args:
+        resampled: (resamples,); NaN ones, which have no voxels, are left out.
+        num_cases: that were resampled.
+
+    Returns:
+        Lower and upper end; NaN for fewer than two cases, or without a figure.
+    """
+    known = resampled[~np.isnan(resampled)]
+    if num_cases < 2 or known.size == 0:
+        return [float("nan"), float("nan")]
+    low, high = np.percentile(known, [50 - 50 * CONFIDENCE, 50 + 50 * CONFIDENCE])
+    return [float(low), float(high)]

@@ -3,9 +3,12 @@
 An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
 
 Arrays ``VOXELS_TABLE_PART`` have the cases as first axis: VOXELS is a voxel set, TABLE is ``top`` (T, M), ``classwise``
-(C, M) or ``fine`` (T, 1538), PART is ``count``, ``hits``, ``confidence`` or ``unbinned``. Beside them are
-``VOXELS_nll`` and ``VOXELS_brier`` (T) and ``VOXELS_num_classes``. ``cases`` has one JSON text a case: name, files,
-their state, the segmentation metrics. ``header`` is a JSON text: settings, versions, skipped cases.
+(C, M) or ``fine`` (T, 1538), PART is ``count``, ``hits``, ``confidence`` or ``unbinned``. For foreground and union the
+tables ``expected_top`` and ``expected_classwise`` hold what ``top`` and ``classwise`` would hold in expectation under
+perfect calibration. Beside them are ``VOXELS_nll`` and ``VOXELS_brier`` (T), ``VOXELS_num_classes`` and
+``VOXELS_image_voxels`` (T). Archives of earlier versions lack ``image_voxels`` and the expected tables. ``cases`` has
+one JSON text a case: name, files, their state, the segmentation metrics. ``header`` is a JSON text: settings, versions,
+skipped cases.
 """
 
 import json
@@ -26,6 +29,7 @@ from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts
 
 _TABLES = ("top", "classwise", "fine")
+_EXPECTED = ("expected_top", "expected_classwise")
 _PARTS = tuple(field.name for field in fields(BinCounts))
 
 
@@ -56,11 +60,13 @@ def save_cases(file: Path, cases: Sequence[Case], header: dict[str, Any]) -> Non
     }
     for voxels in cases[0].result.calibration if cases else ():
         tables = [case.result.calibration[voxels] for case in cases]
-        for name in _TABLES:
-            for part in _PARTS:
-                arrays[f"{voxels}_{name}_{part}"] = np.stack([getattr(getattr(one, name), part) for one in tables])
-        for name in ("nll", "brier", "num_classes"):
-            arrays[f"{voxels}_{name}"] = np.stack([getattr(one, name) for one in tables])
+        for name in (*_TABLES, *_EXPECTED):
+            if getattr(tables[0], name) is not None:
+                for part in _PARTS:
+                    arrays[f"{voxels}_{name}_{part}"] = np.stack([getattr(getattr(one, name), part) for one in tables])
+        for name in ("nll", "brier", "num_classes", "image_voxels"):
+            if getattr(tables[0], name) is not None:
+                arrays[f"{voxels}_{name}"] = np.stack([getattr(one, name) for one in tables])
     with whole_file(file) as partial, partial.open("wb") as stream:
         np.savez_compressed(stream, **cast("dict[str, Any]", arrays))
 
@@ -112,9 +118,11 @@ def _case(record: dict[str, Any], number: int, voxel_sets: list[Voxels], arrays:
     calibration = {
         voxels: CalibrationTables(
             **{name: counts(f"{voxels}_{name}") for name in _TABLES},
+            **{name: counts(f"{voxels}_{name}") for name in _EXPECTED if f"{voxels}_{name}_count" in arrays},
             nll=arrays[f"{voxels}_nll"][number],
             brier=arrays[f"{voxels}_brier"][number],
             num_classes=int(arrays[f"{voxels}_num_classes"][number]),
+            image_voxels=arrays[f"{voxels}_image_voxels"][number] if f"{voxels}_image_voxels" in arrays else None,
         )
         for voxels in voxel_sets
     }

@@ -3,19 +3,22 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nnunet_nacl._whole import whole_file
 from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import Voxels
-from nnunet_nacl.evaluation._statistics import bootstrap_interval, mean
+from nnunet_nacl.evaluation._statistics import bootstrap_interval, mean, percentile_interval
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
-from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, CalibrationTables
-from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, expected_calibration_error, resample_weights
 
 SUMMARY_NAME = "calibration_summary.json"
 
@@ -65,8 +68,8 @@ class FolderResult:
         return list(self.cases[0].result.segmentation) if self.cases else []
 
     def values(self, voxels: Voxels, metric: str) -> list[float]:
-        """A calibration figure of each case; NaN where its voxel set is empty."""
-        return [case.result.calibration[voxels].metrics()[metric] for case in self.cases]
+        """A calibration figure of each case; NaN where its voxel set is empty or the figure was not computed."""
+        return [case.result.calibration[voxels].metrics().get(metric, float("nan")) for case in self.cases]
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's figure)."""
@@ -76,6 +79,46 @@ class FolderResult:
         """The tables of all cases added up, in the order of their names; None without cases."""
         tables = [case.result.calibration[voxels] for case in self.cases]
         return reduce(add, tables) if tables else None
+
+    def pooled(self, voxels: Voxels) -> dict[str, float]:
+        """Figures of all cases' voxels together; over the image, the scores per foreground voxel too."""
+        tables = self.pooled_tables(voxels)
+        if tables is None:
+            return {}
+        return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
+
+    def pooled_interval(self, voxels: Voxels) -> dict[str, list[float]]:
+        """95 % percentile bootstrap intervals of pooled figures over the cases; NaN for fewer than two cases.
+
+        2,000 resamples with a fixed seed. Of ECE, CECE and over-confidence, and over the image of the scores per
+        foreground voxel, as ratios of sums.
+        """
+        if not self.cases:
+            return {}
+        tables = [case.result.calibration[voxels] for case in self.cases]
+        weights = resample_weights(len(tables))
+        top = _resampled([one.top for one in tables], weights)
+        with np.errstate(invalid="ignore"):
+            voxels_left = np.where(top.total > 0, top.total, np.nan)
+            found = {
+                "ECE": _nanmean(expected_calibration_error(top)),
+                "CECE": _nanmean(
+                    expected_calibration_error(_resampled([one.classwise for one in tables], weights))[
+                        :, : max(one.num_classes for one in tables)
+                    ]
+                ),
+                "over_confidence": _nanmean((top.confidence - top.hits).sum(-1) / voxels_left),
+            }
+        if self._has_scores(voxels):
+            foreground = weights @ np.array([one.foreground_voxels for one in tables], np.float64)
+            for name, field in zip(SCORES, ("nll", "brier"), strict=True):
+                total = weights @ np.array([getattr(one, field).sum() for one in tables])
+                found[name] = np.where(foreground > 0, total / np.where(foreground > 0, foreground, 1), np.nan)
+        return {name: percentile_interval(values, len(tables)) for name, values in found.items()}
+
+    def _has_scores(self, voxels: Voxels) -> bool:
+        """With the reference protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
+        return voxels == "image" and self.settings["protocol"] == "standard"
 
     def segmentation(self, name: int | Region, metric: str) -> list[float]:
         """A segmentation figure of a label or region for each case."""
@@ -88,7 +131,10 @@ class FolderResult:
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
         by_case = [{v: tables.metrics() for v, tables in case.result.calibration.items()} for case in self.cases]
-        values = {v: {m: [one[v][m] for one in by_case] for m in METRICS} for v in self.voxels}
+        values = {
+            v: {m: [one[v][m] for one in by_case] for m in METRICS if all(m in one[v] for one in by_case)}
+            for v in self.voxels
+        }
         by_class = {v: self._class_values(v) for v in self.voxels}
         metrics = list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
         segmented = {name: {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
@@ -103,10 +149,11 @@ class FolderResult:
             "mean": {v: _with_classes(mean, values[v], by_class[v]) for v in self.voxels},
             "interval": {v: _with_classes(bootstrap_interval, values[v], by_class[v]) for v in self.voxels},
             "pooled": {
-                v: {**tables.metrics(), "classes": self._by_class(tables)}
+                v: {**self.pooled(v), "classes": self._by_class(tables)}
                 for v, tables in pooled.items()
                 if tables is not None
             },
+            "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
                 "mean": {str(n): {m: mean(found) for m, found in one.items()} for n, one in segmented.items()},
                 "interval": {
@@ -125,9 +172,21 @@ class FolderResult:
             "prediction_file": str(case.files.prediction),
             "probabilities_file": str(case.files.probabilities),
             "calibration": {
-                v: {**figures, "classes": self._by_class(case.result.calibration[v])} for v, figures in metrics.items()
+                v: {**figures, **self._sums(case, v), "classes": self._by_class(case.result.calibration[v])}
+                for v, figures in metrics.items()
             },
             "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
+        }
+
+    def _sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
+        """What the scores per foreground voxel are made of: they add up over cases."""
+        if not self._has_scores(voxels):
+            return {}
+        tables = case.result.calibration[voxels]
+        return {
+            "NLL_sum": float(tables.nll.sum()),
+            "Brier_sum": float(tables.brier.sum()),
+            "foreground_voxels": tables.foreground_voxels,
         }
 
     def _class_values(self, voxels: Voxels) -> dict[str, dict[str, list[float]]]:
@@ -149,7 +208,8 @@ class FolderResult:
         rows: list[tuple[str, str, str, str, float]] = []
         for case in self.cases:
             for voxels, tables in case.result.calibration.items():
-                rows += [(case.name, voxels, "", metric, value) for metric, value in tables.metrics().items()]
+                figures = tables.metrics() | self._sums(case, voxels)
+                rows += [(case.name, voxels, "", metric, value) for metric, value in figures.items()]
                 for label, values in self._by_class(tables).items():
                     rows += [(case.name, voxels, label, metric, value) for metric, value in values.items()]
             for name, values in case.result.segmentation.items():
@@ -208,6 +268,21 @@ def _beside(summary: Path, name: str) -> Path:
     """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
     prefix = summary.stem.removesuffix("_summary")
     return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
+
+
+def _resampled(tables: Sequence[BinCounts], weights: NDArray[np.float64]) -> BinCounts:
+    """Tables (resamples, rows, M) of resampled cases, from one (rows, M) a case."""
+    stacked = BinCounts.stack(list(tables))
+    parts = (np.tensordot(weights, getattr(stacked, part.name), 1) for part in fields(BinCounts))
+    return BinCounts(*parts)
+
+
+def _nanmean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(resamples,) means over the rows (resamples, rows) that are not NaN."""
+    known = ~np.isnan(values)
+    count = known.sum(-1)
+    found: NDArray[np.float64] = np.where(count > 0, np.where(known, values, 0).sum(-1) / np.maximum(count, 1), np.nan)
+    return found
 
 
 def _with_classes(

@@ -2,27 +2,50 @@
 
 from collections.abc import Mapping
 
-from nnunet_nacl.evaluation._settings import Voxels
-from nnunet_nacl.evaluation._summary import FolderResult
+import numpy as np
 
-_METRICS = ("ECE", "CECE")
+from nnunet_nacl.evaluation._summary import FolderResult
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
-    """One line a result: foreground Dice, and ECE and CECE over each voxel set, as means over the cases.
+    """One line a result: Dice, the scores that compare methods, and the paper's figures.
 
     Args:
         results: name -> result; all with the same voxel sets.
     """
-    first = next(iter(results.values()))
-    columns: list[tuple[str, Voxels, str]] = [(f"{metric} {v}", v, metric) for metric in _METRICS for v in first.voxels]
-    surface = [metric for metric in ("HD95", "NSD") if first.settings["surface"]]
-    width = max(map(len, [*results, "mean over cases"]))
-    titles = ["  Dice", *(f"{metric:>6}" for metric in surface), *(title for title, _, _ in columns)]
-    lines = ["  ".join(["mean over cases".ljust(width), *titles])]
-    for name, result in results.items():
-        figures = [f"{result.foreground_mean():6.3f}"]
-        figures += [f"{result.foreground_mean(metric):6.{1 if metric == 'HD95' else 3}f}" for metric in surface]
-        figures += [f"{result.mean(voxels, metric):{len(title)}.3f}" for title, voxels, metric in columns]
-        lines.append("  ".join([name.ljust(width), *figures]))
+    width = max(map(len, [*results, "method"]))
+    rows = [["method".ljust(width)], *([name.ljust(width)] for name in results)]
+    columns: dict[str, list[float]] = {}
+    for result in results.values():
+        for title, value in _figures(result).items():
+            columns.setdefault(title, []).append(value)
+    for title, values in columns.items():
+        digits = 1 if title == "HD95" else 3
+        texts = [f"{value:{'+' if title == _SIGN else ''}.{digits}f}" for value in values]
+        space = max(map(len, [title, *texts]))
+        for row, text in zip(rows, [title, *texts], strict=True):
+            row.append(text.rjust(space))
+    lines = ["  ".join(row) for row in rows]
+    pooled = [title for title in columns if title in _POOLED]
+    if pooled:
+        lines.append(f"{', '.join(pooled)}: all cases pooled; the others are means over cases.")
     return "\n".join(lines)
+
+
+_SIGN = "confidence − accuracy"
+_POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
+
+
+def _figures(result: FolderResult) -> dict[str, float]:
+    surface = ("HD95", "NSD") if result.settings["surface"] else ()
+    found = {metric: result.foreground_mean(metric) for metric in ("Dice", *surface)}
+    if "image" in result.voxels and result.settings["protocol"] == "standard":
+        found["NLL per foreground voxel"] = result.pooled("image").get("NLL_per_foreground", np.nan)
+    if "near" in result.voxels:
+        near = result.pooled("near")
+        found["ECE near"], found[_SIGN] = near.get("ECE", np.nan), near.get("over_confidence", np.nan)
+    for metric in ("ECE", "CECE"):
+        for voxels in result.voxels:
+            if voxels not in {"near", "image"} or result.settings["protocol"] != "standard":
+                found[f"{metric} {voxels}"] = result.mean(voxels, metric)
+    return found

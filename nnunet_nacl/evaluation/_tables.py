@@ -1,6 +1,7 @@
 """The tables that every calibration figure of a voxel set is computed from."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,12 @@ from nnunet_nacl.metrics import (
     maximum_calibration_error,
 )
 
-METRICS = ("ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "AECE", "AECE_error", "NLL", "Brier")
+METRICS = (
+    "ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "AECE", "AECE_error", "NLL", "Brier", "over_confidence",
+    "ECE_expected", "CECE_expected", "share",
+)  # fmt: skip
+"""The last three only where there are the tables or counts that they are made of."""
+SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 CLASS_METRICS = ("ECE", "MCE", "ACE")
 
 
@@ -32,6 +38,10 @@ class CalibrationTables:
         nll: float64 (T,), sum of the negative log-likelihoods.
         brier: float64 (T,), sum of the Brier scores.
         num_classes: how many channels enter CECE: C, or fewer with the reference protocol.
+        expected_top: what ``top`` would hold in expectation if the labels were drawn from the probabilities; None for
+            voxel sets without a closed form, with the reference protocol, and where it was not computed.
+        expected_classwise: the same for ``classwise``.
+        image_voxels: int64 (T,), voxels of the image that are not ignored; None where they were not counted.
     """
 
     top: BinCounts
@@ -40,6 +50,9 @@ class CalibrationTables:
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
     num_classes: int
+    expected_top: BinCounts | None = None
+    expected_classwise: BinCounts | None = None
+    image_voxels: NDArray[np.int64] | None = None
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
         return CalibrationTables(
@@ -49,23 +62,36 @@ class CalibrationTables:
             self.nll + other.nll,
             self.brier + other.brier,
             max(self.num_classes, other.num_classes),
+            _sum(self.expected_top, other.expected_top),
+            _sum(self.expected_classwise, other.expected_classwise),
+            _sum(self.image_voxels, other.image_voxels),
         )
+
+    @property
+    def has_background(self) -> bool:
+        """Whether channel 0 is the background: so for classes, not for regions."""
+        return len(self.top.count) != len(self.classwise.count)
+
+    @property
+    def foreground_voxels(self) -> int:
+        """Ground truth foreground voxels in the set; for regions, those of all regions added up."""
+        hits = self.classwise.hits.sum(-1)
+        return int(hits[1:].sum() if self.has_background else hits.sum())
 
     @property
     def is_empty(self) -> bool:
         return not self.top.total.any()
 
     def metrics(self) -> dict[str, float]:
-        """Every figure of ``METRICS``; NaN for an empty voxel set."""
+        """The figures of ``METRICS`` that there are; NaN for an empty voxel set."""
         voxels = self.top.total.astype(np.float64)
         voxels[voxels == 0] = np.nan
         adaptive = [adaptive_calibration_error(fine, self.top.count.shape[-1]) for fine in self._fine_tables()]
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
-        has_background = len(voxels) != len(self.classwise.count)
-        return {
+        found = {
             "ECE": _mean(expected_calibration_error(self.top)),
             "CECE": _mean(by_class),
-            "CECE_fg": _mean(by_class[1:] if has_background else by_class),
+            "CECE_fg": _mean(by_class[1:] if self.has_background else by_class),
             "CECE_sum": float("nan") if np.isnan(by_class).all() else float(np.nansum(by_class)),
             "MCE": _mean(maximum_calibration_error(self.top)),
             "ACE": _mean(average_calibration_error(self.top)),
@@ -73,7 +99,31 @@ class CalibrationTables:
             "AECE_error": _mean(np.array([bound for _, bound in adaptive])),
             "NLL": _mean(self.nll / voxels),
             "Brier": _mean(self.brier / voxels),
+            "over_confidence": _mean((self.top.confidence - self.top.hits).sum(-1) / voxels),
         }
+        if self.expected_top is not None and self.expected_classwise is not None:
+            expected_by_class = expected_calibration_error(self.expected_classwise)[: self.num_classes]
+            found["ECE_expected"] = _mean(expected_calibration_error(self.expected_top))
+            found["CECE_expected"] = _mean(expected_by_class)
+        if self.image_voxels is not None:
+            found["share"] = _mean(self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan))
+        return found
+
+    def per_foreground(self) -> dict[str, float]:
+        r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
+
+        .. math:: NLL = \frac{\sum_i -\ln p_{i,y_i}}{\sum_i [y_i > 0]}
+
+        Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
+        number, no voxel is chosen by its label, and cases without foreground count.
+
+        Returns:
+            The figures of ``SCORES``; NaN without foreground.
+        """
+        foreground = self.foreground_voxels or float("nan")
+        return dict(
+            zip(SCORES, (float(self.nll.sum()) / foreground, float(self.brier.sum()) / foreground), strict=True)
+        )
 
     def class_metrics(self) -> list[dict[str, float]]:
         """The figures of ``CLASS_METRICS`` for each channel."""
@@ -88,6 +138,13 @@ class CalibrationTables:
         fine = self.fine
         rows = zip(fine.count, fine.hits, fine.confidence, fine.unbinned, strict=True)
         return [BinCounts(*row) for row in rows]
+
+
+_Summable = TypeVar("_Summable", BinCounts, NDArray[np.int64])
+
+
+def _sum(one: _Summable | None, other: _Summable | None) -> _Summable | None:
+    return None if one is None or other is None else one + other
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -37,20 +37,18 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
         )
     labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference))
     del reference
-    try:
-        calibration = calibration_tables(channels, labels, meaning, spacing, settings)
-    except ValueError:
-        for _ in channels.blocks():
-            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
-        raise
-
-    # Only now, so that nothing more of the image's size is in memory while the probabilities pass.
     prediction, _ = read_labels(files.prediction, data_set.reader)
     if prediction.shape != labels.shape:
         raise ValueError(
             f"{files.prediction}: the shape {prediction.shape} does not match the reference's, {labels.shape}."
         )
     prediction = canonical_labels(prediction, meaning, None, str(files.prediction))
+    try:
+        calibration = calibration_tables(channels, labels, prediction, meaning, spacing=spacing, settings=settings)
+    except ValueError:
+        for _ in channels.blocks():
+            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+        raise
     if "foreground" in calibration:
         check_same_grid(calibration["foreground"].top.hits.sum(-1), labels, prediction, meaning, files)
     segmentation = segmentation_metrics(

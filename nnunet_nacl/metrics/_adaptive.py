@@ -7,9 +7,12 @@ from nnunet_nacl.metrics._bins import BinCounts
 
 # Fine bins are bins of 1 - c, 64 to each factor of two: saturated networks put most confidences right below 1.
 _STEPS = 64
-_DROPPED_BITS = 23 - 6
 _SMALLEST = 127 - 24  # exponent of 2^-24, the distance from 1 to the float32 below it
 NUM_FINE_BINS = 24 * _STEPS + 2
+FINE_SHIFT = 23 - 6
+"""Shifts the bits of the float32 1 − c so far that its exponent and the first 6 bits of its fraction are left."""
+FINE_OFFSET = (_SMALLEST << 6) - 1
+"""What is then subtracted to give the fine bin, at least 0."""
 
 
 def fine_histogram(confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -> BinCounts:
@@ -23,8 +26,7 @@ def fine_histogram(confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -
         Table of shape (1538,), from the highest confidence to the lowest.
     """
     distance = np.float32(1) - confidences.astype(np.float32, copy=False)
-    bits = distance.view(np.int32) >> _DROPPED_BITS  # the float's exponent and first 6 bits of its fraction
-    bins = np.where(distance > 0, bits - (_SMALLEST << 6) + 1, 0)
+    bins = np.where(distance > 0, (distance.view(np.int32) >> FINE_SHIFT) - FINE_OFFSET, 0)
     return BinCounts.at(np.maximum(bins, 0).astype(np.intp), confidences, hits, NUM_FINE_BINS)
 
 
@@ -69,6 +71,6 @@ def adaptive_calibration_error(histogram: BinCounts, num_bins: int = 15) -> tupl
 
 def _widths() -> NDArray[np.float64]:
     """Width of each fine bin: 0 for c = 1."""
-    bits = (np.arange(NUM_FINE_BINS - 1, dtype=np.int32) + (_SMALLEST << 6)) << _DROPPED_BITS
+    bits = (np.arange(NUM_FINE_BINS - 1, dtype=np.int32) + (_SMALLEST << 6)) << FINE_SHIFT
     lower = bits.view(np.float32).astype(np.float64)
     return np.concatenate([[0.0], np.diff(lower, append=1.0)])

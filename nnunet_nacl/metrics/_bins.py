@@ -1,16 +1,21 @@
 """Bin tables: the counts and sums from which every binned calibration error follows."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+Counts = NDArray[Any]
+"""int64; float64 where they are expectations."""
 
 
 @dataclass(frozen=True)
 class BinCounts:
     """What each of M confidence bins holds. Tables of parts add up with ``+``.
 
-    The arrays may have leading axes (one table a class, say); what is derived from them has the same ones.
+    The arrays may have leading axes (one table a class, say); what is derived from them has the same ones. Of tables
+    that are expected under perfect calibration, counts are expectations and so float64.
 
     Attributes:
         count: int64 (..., M), voxels per bin.
@@ -19,8 +24,8 @@ class BinCounts:
         unbinned: int64 (...), voxels that count in N but are in no bin (see ``drop_zeros`` in :meth:`of`).
     """
 
-    count: NDArray[np.int64]
-    hits: NDArray[np.int64]
+    count: Counts
+    hits: Counts
     confidence: NDArray[np.float64]
     unbinned: NDArray[np.int64]
 
@@ -102,9 +107,9 @@ class BinCounts:
         )
 
     @property
-    def total(self) -> NDArray[np.int64]:
-        """N, the voxels of each table: int64 (...)."""
-        total: NDArray[np.int64] = self.count.sum(-1) + self.unbinned
+    def total(self) -> Counts:
+        """N, the voxels of each table: int64 (...), or float64 where counts are expectations."""
+        total: Counts = self.count.sum(-1) + self.unbinned
         return total
 
 
@@ -112,8 +117,14 @@ def equal_width_bins(confidences: NDArray[np.floating], num_bins: int) -> NDArra
     """The bin (lo, hi] of each confidence in [0, 1], from 0; 0 belongs to the first."""
     # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
     # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding error.
-    lower_edges = (np.arange(num_bins + 1) / num_bins).astype(confidences.dtype)
-    lower_edges[0] = -1
+    lower_edges = bin_edges(num_bins, confidences.dtype)
     bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
     bins -= confidences <= lower_edges.take(bins)
     return bins
+
+
+def bin_edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.floating]:
+    """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
+    edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    edges[0] = -1
+    return edges

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bins import BinCounts, Counts
 
 
 def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
@@ -65,6 +65,7 @@ def _bin_gaps(bins: BinCounts) -> NDArray[np.float64]:
     return _ratio(np.abs(bins.hits - bins.confidence), bins.count)
 
 
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.int64]) -> NDArray[np.float64]:
-    ratio: NDArray[np.float64] = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+def _ratio(part: NDArray[np.float64], whole: Counts) -> NDArray[np.float64]:
+    # Not max(whole, 1): expected counts can be below 1.
+    ratio: NDArray[np.float64] = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
     return ratio

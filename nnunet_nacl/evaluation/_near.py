@@ -1,0 +1,102 @@
+"""The voxel set near: where a model sees, or nearly sees, a structure. It depends on the prediction alone."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float) -> NDArray[np.bool_]:
+    """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
+
+    The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
+    and memory, since only distances up to the margin are looked at, and a few slices at a time.
+
+    Args:
+        core: (*spatial) bool, of up to three axes.
+        spacing_mm: distance between voxel centers along each axis.
+        margin_mm: between voxel centers. A millionth more is still within: files store spacings in float32, so that
+            5 × 0.2 mm are not quite 1 mm.
+
+    Returns:
+        bool (*spatial).
+
+    Raises:
+        ValueError: more than three axes, or not one spacing an axis.
+
+    >>> near_core(np.array([[False, False, False, True]]), (3.0, 1.0), 2.0)
+    array([[False,  True,  True,  True]])
+    """
+    if core.ndim > 3 or len(spacing_mm) != core.ndim:
+        raise ValueError(
+            f"expected an image of up to three axes and one spacing an axis; got the shape {core.shape} and "
+            f"{len(spacing_mm)} spacings."
+        )
+    missing = 3 - core.ndim
+    volume = core.reshape((1,) * missing + core.shape)
+    steps = [1.0] * missing + [float(step) for step in spacing_mm]
+    near = np.zeros(volume.shape, bool)
+    if volume.size and volume.any():
+        _mark(volume, near, steps, margin_mm * (1 + 1e-6))
+    return near.reshape(core.shape)
+
+
+def _mark(core: NDArray[np.bool_], near: NDArray[np.bool_], steps: list[float], limit: float) -> None:
+    """Slice by slice: squared distances within each slice, then the nearest over the slices in reach."""
+    reach = [min(int(limit / step), size - 1) for step, size in zip(steps, core.shape, strict=True)]
+    window: deque[tuple[int, NDArray[np.float32]]] = deque()  # slices that have core voxels, with their distances
+    following = 0
+    for z in range(len(core)):
+        while following <= min(z + reach[0], len(core) - 1):
+            if core[following].any():
+                window.append((following, _squared_distances(core[following], steps[1], steps[2], reach[1], limit)))
+            following += 1
+        while window and window[0][0] < z - reach[0]:
+            window.popleft()
+        for other, squared in window:
+            across = ((other - z) * steps[0]) ** 2
+            _within(squared, float(np.float32(limit * limit - across)), near[z])
+
+
+@njit(cache=True, nogil=True)
+def _squared_distances(
+    core: NDArray[np.bool_], step_y: float, step_x: float, reach_y: int, limit: float
+) -> NDArray[np.float32]:
+    """Squared distance of each voxel of a slice to the slice's nearest core voxel; infinite if that is out of reach."""
+    height, width = core.shape
+    along_x = np.empty((height, width), np.float32)
+    filled = np.zeros(height, np.bool_)
+    for y in range(height):
+        last = -1
+        for x in range(width):
+            if core[y, x]:
+                last = x
+                filled[y] = True
+            along_x[y, x] = (x - last) * step_x if last >= 0 else np.inf
+        if not filled[y]:
+            continue
+        last = -1
+        for x in range(width - 1, -1, -1):
+            if core[y, x]:
+                last = x
+            distance = along_x[y, x]
+            if last >= 0:
+                distance = min(distance, np.float32((last - x) * step_x))
+            along_x[y, x] = distance * distance if distance <= limit else np.inf
+    squared = np.full((height, width), np.inf, np.float32)
+    for y in range(height):
+        for other in range(max(0, y - reach_y), min(height, y + reach_y + 1)):
+            if filled[other]:
+                across = np.float32(((other - y) * step_y) ** 2)
+                for x in range(width):
+                    squared[y, x] = min(squared[y, x], along_x[other, x] + across)
+    return squared
+
+
+@njit(cache=True, nogil=True)
+def _within(squared: NDArray[np.float32], limit: float, near: NDArray[np.bool_]) -> None:
+    for y in range(squared.shape[0]):
+        for x in range(squared.shape[1]):
+            near[y, x] |= squared[y, x] <= limit

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import SumCheck, check_block
-from nnunet_nacl.evaluation._counting import PIECE, count_channel, count_top, expect, gather, gather_at, raise_top
+from nnunet_nacl.evaluation._counting import PIECE, count_piece, count_top, expect, gather, gather_at, raise_top
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
@@ -87,6 +87,7 @@ class _Pass:
         self._background = np.empty(labels.size, self._dtype)
         for part in self._parts:
             self._background[part] = next(blocks)
+        self._near_adds = False  # whether what is flagged as near is what it has beside the foreground
         if "near" in settings.voxels:
             self._flag_near(labels.shape, spacing)
         self._groups = self._start_groups()
@@ -129,6 +130,20 @@ class _Pass:
         near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).reshape(-1)
         for part in self._parts:
             self._raise(part, _NEAR, near[part] & (self._flags[part] & _IMAGE != 0))
+        foreground_and_near = _FOREGROUND | _NEAR
+        self._near_adds = "foreground" in self._counted_sets() and not any(
+            (self._flags[part] & foreground_and_near == _FOREGROUND).any() for part in self._parts
+        )
+        if self._near_adds:
+            for part in self._parts:
+                self._flags[part][self._flags[part] & foreground_and_near == foreground_and_near] ^= _NEAR
+
+    def _counted_sets(self) -> list[Voxels]:
+        """The voxel sets that are counted each by itself; the union needs the foreground."""
+        sets = set(self._settings.voxels)
+        if "union" in sets:
+            sets.add("foreground")
+        return [voxels for voxels in _FLAGS if voxels in sets]
 
     def _raise(self, part: slice, flag: int, where: NDArray[np.bool_]) -> None:
         self._flags[part] |= where.view(np.uint8) * np.uint8(flag)  # a tenth of the time of assigning through a mask
@@ -147,11 +162,7 @@ class _Pass:
         yield from blocks
 
     def _start_groups(self) -> list["_Group"]:
-        self._of_set = {
-            voxels: self._group(flag, BLOCK)
-            for voxels, flag in _FLAGS.items()
-            if voxels in self._settings.voxels or (voxels == "foreground" and "union" in self._settings.voxels)
-        }
+        self._of_set = {voxels: self._group(_FLAGS[voxels], BLOCK) for voxels in self._counted_sets()}
         groups = list(self._of_set.values())
         if "union" in self._settings.voxels:
             size = sum(int(np.count_nonzero(self._flags[part] & _ADDED)) for part in self._parts)
@@ -192,6 +203,8 @@ class _Pass:
             num_classes = int(present.max()) + 1 if present.size else 1
         image_voxels = np.array([sum(np.count_nonzero(self._flags[part] & _IMAGE) for part in self._parts)], np.int64)
         found = {voxels: self._finish(group, num_classes, image_voxels) for voxels, group in self._of_set.items()}
+        if self._near_adds:
+            found["near"] = found["foreground"] + replace(found["near"], image_voxels=image_voxels * 0)
         if "union" in self._settings.voxels:
             found["union"] = found["foreground"] + self._finish(self._added, num_classes, image_voxels * 0)
         if self._has_expected:
@@ -254,8 +267,7 @@ class _Group:
         self._count, self._hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._confidence = np.zeros(shape)
         self._dropped = np.zeros(num_channels, np.int64)
-        self._squares, self._hit_values = np.empty(size), np.empty(size + 1)
-        self._ends = np.empty(-(-size // PIECE), np.int64)
+        self._squares, self._hit_values = np.empty(min(PIECE, size)), np.empty(min(PIECE, size) + 1)
         self._nll = self._brier = 0.0
 
     def add(
@@ -288,24 +300,23 @@ class _Group:
         self._waiting = 0
 
     def _count_values(self, k: int, values: NDArray[np.floating], labels: NDArray[np.unsignedinteger]) -> None:
-        self._dropped[k] += count_channel(
-            values,
-            labels,
-            k,
-            self._edges,
-            self._drop_zeros,
-            self._count[k],
-            self._hits[k],
-            self._confidence[k],
-            self._squares,
-            self._hit_values,
-            self._ends,
-        )
-        done = 0
-        for number, start in enumerate(range(0, values.size, PIECE)):
-            self._nll += nll_sum(self._hit_values[done : self._ends[number]])
-            self._brier += float(self._squares[start : min(start + PIECE, values.size)].sum())
-            done = self._ends[number]
+        for start in range(0, values.size, PIECE):
+            piece = values[start : start + PIECE]
+            num_hits, dropped = count_piece(
+                piece,
+                labels[start : start + PIECE],
+                k,
+                self._edges,
+                self._drop_zeros,
+                self._count[k],
+                self._hits[k],
+                self._confidence[k],
+                self._squares,
+                self._hit_values,
+            )
+            self._dropped[k] += dropped
+            self._nll += nll_sum(self._hit_values[:num_hits])
+            self._brier += float(self._squares[: piece.size].sum())
 
     def tables(
         self,

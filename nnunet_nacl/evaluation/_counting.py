@@ -20,14 +20,20 @@ Labels = NDArray[np.unsignedinteger]
 Flags = NDArray[np.uint8]
 
 
-def _compiled(function: Any) -> Any:
+def compiled(function: Any, *, fastmath: bool = False) -> Any:
+    """A function compiled by numba; what it compiles to is kept for the next process."""
     try:
-        return njit(cache=True, nogil=True)(function)
+        return njit(cache=True, nogil=True, fastmath=fastmath)(function)
     except RuntimeError:  # no folder to keep compiled code in
-        return njit(nogil=True)(function)
+        return njit(nogil=True, fastmath=fastmath)(function)
 
 
-@_compiled
+def compiled_fast(function: Any) -> Any:
+    """For sums whose terms may be added in any order."""
+    return compiled(function, fastmath=True)
+
+
+@compiled
 def gather(values: Floats, labels: Labels, flags: Flags, flag: int, out_values: Floats, out_labels: Labels) -> int:
     """Copy the values and labels of the voxels that have a flag, and return how many they are."""
     found = 0
@@ -39,7 +45,7 @@ def gather(values: Floats, labels: Labels, flags: Flags, flag: int, out_values: 
     return found
 
 
-@_compiled
+@compiled
 def gather_at(
     values: Floats, labels: Labels, positions: NDArray[np.uint16], out_values: Floats, out_labels: Labels
 ) -> None:
@@ -49,7 +55,7 @@ def gather_at(
         out_labels[number] = labels[positions[number]]
 
 
-@_compiled
+@compiled
 def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
     # The product may be rounded over an edge, either way; the edges decide. Unsigned, as an index that is no negative
     # one takes less time.
@@ -61,8 +67,8 @@ def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
     return number
 
 
-@_compiled
-def count_channel(
+@compiled
+def count_piece(
     values: Floats,
     labels: Labels,
     k: int,
@@ -73,9 +79,8 @@ def count_channel(
     confidence: Sums,
     squares: Sums,
     hit_values: Sums,
-    ends: Counts,
-) -> int:
-    """Count values of channel ``k``.
+) -> tuple[int, int]:
+    """Count values of channel ``k``, at most ``PIECE``.
 
     Args:
         values: (n,) probabilities.
@@ -88,45 +93,48 @@ def count_channel(
         confidence: (M,) to add to.
         squares: (n,) takes the squared errors.
         hit_values: (n + 1,) takes the values of the hits.
-        ends: takes the number of hits up to the end of each piece.
 
     Returns:
-        The number of voxels left out of the bins.
+        How many hits there are, and how many voxels were left out of the bins.
     """
     num_bins = count.size
-    piece_confidence = np.zeros(num_bins)
-    num_hits, dropped = 0, 0
-    for start in range(0, values.size, PIECE):
-        piece_confidence[:] = 0
-        lowest, lowest_hits, lowest_confidence = 0, 0, 0.0  # most are in the lowest bin: in registers
-        for i in range(start, min(start + PIECE, values.size)):
-            p = values[i]
-            exact = np.float64(p)
-            hit = int(labels[i] == k)
-            error = exact - hit
-            squares[i] = error * error
-            hit_values[num_hits] = exact
-            num_hits += hit
-            if drop_zeros and p == 0:
+    label = labels.dtype.type(k)
+    lowest, lowest_hits, dropped = 0, 0, 0
+    for i in range(values.size):  # loops by themselves, as the compiler does several voxels at a time
+        hit = labels[i] == label
+        error = np.float64(values[i]) - hit
+        squares[i] = error * error
+        is_lowest = values[i] <= edges[1]
+        lowest += is_lowest
+        lowest_hits += is_lowest & hit
+    if drop_zeros:
+        for i in range(values.size):
+            if values[i] == 0:
                 dropped += 1
-            elif p <= edges[1]:
-                lowest += 1
-                lowest_hits += hit
-                lowest_confidence += exact
-            else:
-                b = _bin_of(p, edges, num_bins)
-                count[b] += 1
-                hits[b] += hit
-                piece_confidence[b] += exact
-        count[0] += lowest
-        hits[0] += lowest_hits
-        piece_confidence[0] = lowest_confidence
-        confidence += piece_confidence
-        ends[start // PIECE] = num_hits
-    return dropped
+                lowest_hits -= labels[i] == label
+    count[0] += lowest - dropped
+    hits[0] += lowest_hits
+
+    sums = np.zeros(num_bins)
+    lowest_sum = 0.0  # most are in the lowest bin: in a register
+    num_hits = 0
+    for i in range(values.size):
+        p = np.float64(values[i])
+        hit_values[num_hits] = p
+        num_hits += labels[i] == label
+        if values[i] > edges[1]:
+            b = _bin_of(values[i], edges, num_bins)
+            count[b] += 1
+            hits[b] += labels[i] == label
+            sums[b] += p
+        else:
+            lowest_sum += p
+    sums[0] = lowest_sum
+    confidence += sums
+    return num_hits, dropped
 
 
-@_compiled
+@compiled
 def count_top(
     top: Floats,
     right: Flags,
@@ -176,7 +184,7 @@ def count_top(
     return dropped
 
 
-@_compiled
+@compiled
 def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags, right: int, structure: int) -> None:
     """Raise the largest probability of each voxel so far to p_k; flag whether its class is right, and a structure."""
     right_flag, structure_flag, kept = np.uint8(right), np.uint8(structure), np.uint8(255 - right)
@@ -191,7 +199,33 @@ def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags,
             top[i] = max(top[i], p)
 
 
-@_compiled
+@compiled_fast
+def _expect_lowest(
+    values: Floats,
+    background: Floats,
+    flags: Flags,
+    counted: int,
+    predicted: int,
+    always_structure: bool,
+    edge: float,
+) -> Sums:
+    a0, a1, a2, a3, a4 = 0.0, 0.0, 0.0, 0.0, 0.0
+    counted8, predicted8 = np.uint8(counted), np.uint8(predicted)
+    for i in range(values.size):
+        c, p0 = np.float64(values[i]), np.float64(background[i])
+        weight = np.float64(((flags[i] & counted8) != 0) & (values[i] <= edge))
+        surely = weight * np.float64((flags[i] & predicted8) != 0)
+        w = weight * (1.0 - p0)
+        added = surely * p0
+        a0 += w
+        a1 += c * w
+        a2 += added
+        a3 += c * added
+        a4 += c * (weight if always_structure else surely)
+    return np.array([a0, a1, a2, a3, a4])
+
+
+@compiled
 def expect(
     values: Floats,
     background: Floats,
@@ -220,31 +254,15 @@ def expect(
             those whose hits count.
     """
     num_bins = edges.size - 1
-    a0, a1, a2, a3, a4 = 0.0, 0.0, 0.0, 0.0, 0.0  # the lowest bin, in registers
+    sums[0] += _expect_lowest(values, background, flags, counted, predicted, always_structure, edges[1])
     for i in range(values.size):
-        flag = flags[i]
-        c = np.float64(values[i])
-        p0 = np.float64(background[i])
-        is_counted = (flag & counted) != 0
-        w = 1.0 - p0 if is_counted else 0.0
-        surely = is_counted and (flag & predicted) != 0
-        added = p0 if surely else 0.0
-        hit = c if surely or (always_structure and is_counted) else 0.0
-        if values[i] <= edges[1]:
-            a0 += w
-            a1 += c * w
-            a2 += added
-            a3 += c * added
-            a4 += hit
-        else:
+        if values[i] > edges[1] and flags[i] & counted:
+            c, p0 = np.float64(values[i]), np.float64(background[i])
+            surely = (flags[i] & predicted) != 0
+            added = p0 if surely else 0.0
             b = _bin_of(values[i], edges, num_bins)
-            sums[b, 0] += w
-            sums[b, 1] += c * w
+            sums[b, 0] += 1.0 - p0
+            sums[b, 1] += c * (1.0 - p0)
             sums[b, 2] += added
             sums[b, 3] += c * added
-            sums[b, 4] += hit
-    sums[0, 0] += a0
-    sums[0, 1] += a1
-    sums[0, 2] += a2
-    sums[0, 3] += a3
-    sums[0, 4] += a4
+            sums[b, 4] += c if surely or always_structure else 0.0

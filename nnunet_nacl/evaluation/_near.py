@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from nnunet_nacl.evaluation._counting import compiled
 
 
 def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float) -> NDArray[np.bool_]:
@@ -60,7 +61,7 @@ def _mark(core: NDArray[np.bool_], near: NDArray[np.bool_], steps: list[float], 
             _within(squared, float(np.float32(limit * limit - across)), near[z])
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _squared_distances(
     core: NDArray[np.bool_], step_y: float, step_x: float, reach_y: int, limit: float
 ) -> NDArray[np.float32]:
@@ -95,7 +96,7 @@ def _squared_distances(
     return squared
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _within(squared: NDArray[np.float32], limit: float, near: NDArray[np.bool_]) -> None:
     for y in range(squared.shape[0]):
         for x in range(squared.shape[1]):

@@ -2,8 +2,8 @@
 
     python benchmarks/evaluate.py [-o WORKING_FOLDER] [--rounds 5]
 
-Generates its files (7 GB, kept for the next run): predictions with the saturation that nnU-Net's have, at least 60 % of
-voxels with p = 1. Needs the extras "fast" and "test" and 8 GB of memory. Run it on an otherwise idle machine.
+Generates its files (13 GB, kept for the next run): saturated and dense predictions, see predictions.py. Needs the
+extras "fast" and "test" and 8 GB of memory. Run it on an otherwise idle machine.
 """
 
 import argparse
@@ -32,7 +32,13 @@ from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibratio
 
 NUM_CASES = 12
 SHAPE = (128, 320, 320)
-MEMORY_CASES = {4: (128, 256, 256), 32: (128, 256, 256), 100: (128, 256, 256)}  # classes -> shape
+NUM_DENSE_CASES = 4
+MEMORY_CASES = {  # name -> classes, shape, kind, bound
+    "4_classes": (4, (128, 256, 256), "saturated", ""),
+    "32_classes": (32, (128, 256, 256), "saturated", "10 %"),
+    "32_classes_dense": (32, (96, 300, 300), "dense", "10 %"),
+    "100_classes": (100, (128, 256, 256), "saturated", "1.5 GB"),
+}
 
 
 def main() -> None:
@@ -48,11 +54,13 @@ def main() -> None:
 
     folder: Path = options.o
     generate(folder / "many", 4, SHAPE, NUM_CASES)
-    for classes, shape in MEMORY_CASES.items():
-        generate(folder / f"{classes}_classes", classes, shape, 1)
+    generate(folder / "dense", 4, SHAPE, NUM_DENSE_CASES, kind="dense")
+    for name, (classes, shape, kind, _) in MEMORY_CASES.items():
+        generate(folder / name, classes, shape, 1, kind=kind)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print("\n| what | figure | bound |\n| --- | --- | --- |")
-    _time_of_folder(folder / "many", options.rounds)
+    _time_of_folder(folder / "many", "saturated", options.rounds)
+    _time_of_folder(folder / "dense", "dense", options.rounds)
     _memory(folder)
     _masked_voxels(folder / "many" / "case_00", options.rounds)
     _hd95(options.rounds)
@@ -82,7 +90,7 @@ def _medians(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def _time_of_folder(folder: Path, rounds: int) -> None:
+def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
     references, predictions = folder / "labels", folder / "predictions"
     files = sorted(predictions.glob("case_*.npz"))
 
@@ -113,23 +121,24 @@ def _time_of_folder(folder: Path, rounds: int) -> None:
         "two": evaluate(2, isal_zlib),
     }
     seconds = _medians(works, rounds)
-    of_load = f"of {seconds['load']:.1f} s for np.load alone, {NUM_CASES} cases of 4 classes"
-    _row("`-np 1`, without the extra fast", f"{seconds['plain'] / seconds['load']:.2f} times, {of_load}", "1.5")
-    _row("`-np 1`, with the extra fast", f"{seconds['fast'] / seconds['load']:.2f} times", "1.2")
-    _row("of which inflating", f"{seconds['stream'] / seconds['load']:.2f} times", "")
-    _row("`-np 2` over `-np 1`, with fast", f"{seconds['fast'] / seconds['two']:.2f} times as fast", "1.7")
+    of_load = f"of {seconds['load']:.1f} s for np.load alone, {len(files)} cases of 4 classes"
+    _row(
+        f"{kind}: `-np 1`, without the extra fast", f"{seconds['plain'] / seconds['load']:.2f} times, {of_load}", "1.5"
+    )
+    _row(f"{kind}: `-np 1`, with the extra fast", f"{seconds['fast'] / seconds['load']:.2f} times", "1.5")
+    _row(f"{kind}: of which inflating", f"{seconds['stream'] / seconds['load']:.2f} times", "")
+    _row(f"{kind}: `-np 2` over `-np 1`, with fast", f"{seconds['fast'] / seconds['two']:.2f} times as fast", "1.7")
 
 
 def _memory(folder: Path) -> None:
-    bounds = {4: "30 %", 32: "10 %", 100: "1.5 GB"}
-    for classes, shape in MEMORY_CASES.items():
+    for name, (classes, shape, kind, bound) in MEMORY_CASES.items():
         raw = 4 * classes * int(np.prod(shape))
-        command = [sys.executable, __file__, "--peak", str(folder / f"{classes}_classes")]
+        command = [sys.executable, __file__, "--peak", str(folder / name)]
         peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         _row(
-            f"peak memory, {classes} classes, {' × '.join(map(str, shape))}",
+            f"peak memory, {classes} classes, {' × '.join(map(str, shape))}, {kind}",
             f"{peak / raw:.1%} of the raw array: {peak / 1e9:.2f} of {raw / 1e9:.2f} GB",
-            bounds[classes],
+            bound,
         )
 
 

@@ -102,9 +102,11 @@ class CalibrationTables:
             "over_confidence": _mean((self.top.confidence - self.top.hits).sum(-1) / voxels),
         }
         if self.expected_top is not None and self.expected_classwise is not None:
-            expected_by_class = expected_calibration_error(self.expected_classwise)[: self.num_classes]
-            found["ECE_expected"] = _mean(expected_calibration_error(self.expected_top))
-            found["CECE_expected"] = _mean(expected_by_class)
+            # Over the same regions and classes, and so means over the same cases, as the figures beside them.
+            of_top = np.where(self.top.total > 0, expected_calibration_error(self.expected_top), np.nan)
+            of_classes = np.where(self.classwise.total > 0, expected_calibration_error(self.expected_classwise), np.nan)
+            found["ECE_expected"] = _mean(of_top)
+            found["CECE_expected"] = _mean(of_classes[: self.num_classes])
         if self.image_voxels is not None:
             found["share"] = _mean(self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan))
         return found

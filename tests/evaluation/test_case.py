@@ -226,11 +226,13 @@ def test_reference_protocol() -> None:
 def test_no_foreground_is_nan_and_absent_classes_too() -> None:
     p, y = random_case(2)
     p = np.stack([np.full(y.shape, 0.8), np.full(y.shape, 0.1), np.full(y.shape, 0.1)])
-    result = evaluate_case(p, np.zeros_like(y))
+    result = evaluate_case(p, np.zeros_like(y), settings=Settings(voxels=("foreground", "union")))
     for tables in result.calibration.values():
         assert tables.is_empty
-        assert set(tables.metrics()) == set(METRICS)
-        assert all(np.isnan(value) for value in tables.metrics().values())
+        found = tables.metrics()
+        assert set(found) == set(METRICS)
+        assert found.pop("share") == 0
+        assert all(np.isnan(value) for value in found.values())
     for values in result.segmentation.values():
         assert values == pytest.approx({"Dice": np.nan, "Missed": np.nan, "Spurious": 0}, nan_ok=True)
 
@@ -347,7 +349,7 @@ def test_bad_regions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"voxels": ()}, r"^voxels must be some of foreground, union, image, boundary; got \(\)\.$"),
+        ({"voxels": ()}, r"^voxels must be some of foreground, union, near, image, boundary; got \(\)\.$"),
         ({"voxels": ("background",)}, r"^voxels must be some of .*; got \('background',\)\.$"),
         ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
         ({"boundary_mm": -1}, r"^boundary_mm must be at least 0 and finite; got -1\.$"),

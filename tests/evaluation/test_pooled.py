@@ -1,0 +1,229 @@
+"""Figures of all cases together: near, the scores per foreground voxel, expected tables, and their intervals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.evaluation import (
+    CORE_PROBABILITY,
+    FolderResult,
+    Settings,
+    bins_file,
+    evaluate_case,
+    evaluate_folder,
+    merge_results,
+)
+from nnunet_nacl.metrics import BinCounts, brier_sum, nll_sum
+from tests.evaluation.test_case import random_case
+from tests.evaluation.test_folder import SUMMARY, Folders, add_case, evaluate, folders, summary_of, write
+
+__all__ = ["folders"]  # a fixture
+
+
+def test_by_hand() -> None:
+    # Four voxels of 1 mm in a row; only the first may be a structure, with 0.4, and it is one.
+    p = np.array([[0.6, 1.0, 1.0, 1.0], [0.4, 0.0, 0.0, 0.0]])
+    found = evaluate_case(p, np.array([1, 0, 0, 0]), spacing_mm=[1], settings=Settings(margin_mm=2)).calibration
+    near = found["near"].metrics()
+    assert near["share"] == 3 / 4
+    assert near["ECE"] == pytest.approx(0.6 / 3)  # 0.6 sure of background and wrong; two that are sure and right
+    assert near["over_confidence"] == pytest.approx(0.6 / 3)
+    assert "ECE_expected" not in near
+    scores = found["image"].per_foreground()
+    assert scores["NLL_per_foreground"] == pytest.approx(-np.log(0.4))
+    assert scores["Brier_per_foreground"] == pytest.approx(0.6**2 + 0.6**2)
+    # 0.4 of a voxel is expected in the foreground, called background with 0.6, and so never a hit.
+    foreground = found["foreground"].metrics()
+    assert foreground["ECE"] == foreground["ECE_expected"] == pytest.approx(0.6)
+    expected = found["foreground"].expected_classwise
+    assert expected is not None
+    assert expected.count.sum(-1) == pytest.approx([0.4, 0.4])
+    assert expected.hits.sum(-1) == pytest.approx([0, 0.4])
+    assert expected.confidence.sum(-1) == pytest.approx([0.6 * 0.4, 0.4 * 0.4])
+
+
+def test_the_image_of_a_perfect_and_sure_model_scores_zero() -> None:
+    _, y = random_case(0)
+    p = np.stack([(y == k).astype(np.float32) for k in range(3)])
+    found = evaluate_case(p, y).calibration
+    assert found["image"].per_foreground() == {"NLL_per_foreground": 0, "Brier_per_foreground": 0}
+    assert found["near"].metrics()["ECE"] == found["union"].metrics()["ECE_expected"] == 0
+
+
+def test_summary(folders: Folders) -> None:
+    assert evaluate(folders) == 0
+    summary = summary_of(folders)
+    cases = [random_case(number) for number in range(3)]
+    foreground = sum(int((y > 0).sum()) for _, y in cases)
+    nll = sum(nll_sum(np.take_along_axis(p, y[None], 0)) for p, y in cases)
+    brier = sum(brier_sum(p[k], y == k) for p, y in cases for k in range(3))
+    pooled = summary["pooled"]["image"]
+    assert pooled["NLL_per_foreground"] == pytest.approx(nll / foreground, rel=1e-12)
+    assert pooled["Brier_per_foreground"] == pytest.approx(brier / foreground, rel=1e-12)
+    sums = [case["calibration"]["image"] for case in summary["metric_per_case"]]
+    assert sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums) == pytest.approx(
+        pooled["NLL_per_foreground"], rel=1e-12
+    )
+    assert set(summary["pooled_interval"]["near"]) == {"ECE", "CECE", "over_confidence"}
+    for voxels in ("foreground", "union"):
+        assert 0 < summary["mean"][voxels]["ECE_expected"] < 1
+        assert 0 < summary["pooled"][voxels]["CECE_expected"] < 1
+    assert "ECE_expected" not in summary["mean"]["near"]
+    assert 0 < summary["pooled"]["near"]["share"] <= 1
+
+
+def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
+    result = evaluate_folder(*folders)
+    tables = [case.result.calibration for case in result.cases]
+    drawn = np.random.default_rng(0).integers(0, 3, (2000, 3))
+    ece, nll, sign = [], [], []
+    for resample in drawn:
+        near, image = tables[resample[0]]["near"], tables[resample[0]]["image"]
+        for number in resample[1:]:
+            near, image = near + tables[number]["near"], image + tables[number]["image"]
+        ece.append(near.metrics()["ECE"])
+        sign.append(near.metrics()["over_confidence"])
+        nll.append(image.per_foreground()["NLL_per_foreground"])
+    found = result.pooled_interval("near")
+    assert found["ECE"] == pytest.approx(np.percentile(ece, [2.5, 97.5]))
+    assert found["over_confidence"] == pytest.approx(np.percentile(sign, [2.5, 97.5]))
+    assert result.pooled_interval("image")["NLL_per_foreground"] == pytest.approx(np.percentile(nll, [2.5, 97.5]))
+
+
+def test_parts_add_up(folders: Folders) -> None:
+    whole = evaluate_folder(*folders)
+    parts = [evaluate_folder(*folders, num_parts=2, part_id=number) for number in (0, 1)]
+    merged = merge_results(parts)
+    assert json.dumps(merged.to_json()["pooled"]) == json.dumps(whole.to_json()["pooled"])
+    assert json.dumps(merged.to_json()["pooled_interval"]) == json.dumps(whole.to_json()["pooled_interval"])
+
+
+def test_written_and_read_again(folders: Folders) -> None:
+    result = evaluate_folder(*folders)
+    again = FolderResult.read(folders[1] / SUMMARY)
+    assert json.dumps(again.to_json()) == json.dumps(result.to_json())
+
+
+def test_older_tables_are_read(folders: Folders) -> None:
+    """Archives of the first version know neither near nor what is expected."""
+    evaluate_folder(*folders, settings=Settings(voxels=("foreground", "union")))
+    file = bins_file(folders[1] / SUMMARY)
+    with np.load(file) as archive:
+        arrays = {name: archive[name] for name in archive if "expected" not in name and "image_voxels" not in name}
+    header = json.loads(str(arrays["header"]))
+    del header["settings"]["margin_mm"]
+    arrays["header"] = np.array(json.dumps(header))
+    with file.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+    result = FolderResult.read(folders[1] / SUMMARY)
+    assert "ECE_expected" not in result.pooled("union")
+    assert "share" not in result.to_json()["mean"]["union"]
+    assert result.mean("union", "ECE") > 0
+
+
+def test_a_segmentation_that_lost_a_component_changes_nothing_but_dice(folders: Folders) -> None:
+    before = evaluate_folder(*folders)
+    p, _ = random_case(0)
+    segmentation = p.argmax(0)
+    segmentation[:1] = 0  # as postprocessing that removes components
+    write(segmentation, folders[1] / "case_0.nii.gz")
+    after = evaluate_folder(*folders)
+    for voxels in before.voxels:
+        assert before.pooled(voxels) == after.pooled(voxels)
+    assert before.foreground_mean() != after.foreground_mean()
+
+
+def test_reference_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
+    result = evaluate_folder(*folders, settings=Settings(protocol="reference"))
+    assert "ECE_expected" not in result.pooled("union")
+    assert "NLL_per_foreground" not in result.pooled("image")
+    assert "NLL_sum" not in result.to_json()["metric_per_case"][0]["calibration"]["image"]
+
+
+def test_regions() -> None:
+    generator = np.random.default_rng(0)
+    p = generator.random((2, 3, 8, 8)).astype(np.float32) ** 2
+    y = generator.integers(0, 3, (3, 8, 8))
+    found = evaluate_case(p, y, y, regions=((1, 2), (2,)), spacing_mm=(5, 1, 1)).calibration
+    truth = np.stack([y > 0, y == 2])
+    given = np.where(truth, p.astype(np.float64), 1 - p.astype(np.float64))
+    image = found["image"].per_foreground()
+    assert image["NLL_per_foreground"] == pytest.approx(nll_sum(given) / truth.sum())
+    assert image["Brier_per_foreground"] == pytest.approx(((1 - given) ** 2).sum() / truth.sum())
+    assert found["near"].metrics()["share"] == 1  # 0.05 is exceeded nearly everywhere
+    assert (found["near"].top.count == found["image"].top.count).all()
+    # Of the union of region r: surely where p > 1/2, else with p.
+    p64 = p.reshape(2, -1).astype(np.float64)
+    expected = found["union"].expected_top
+    assert expected is not None
+    assert expected.count.sum(-1) == pytest.approx(np.where(p64 > 0.5, 1, p64).sum(1))
+    assert expected.hits.sum(-1) == pytest.approx(np.where(p64 > 0.5, p64, 0).sum(1))
+
+
+def test_ignored_voxels_are_not_near() -> None:
+    p = np.full((2, 4, 6), 0.5)
+    y = np.zeros((4, 6), int)
+    y[:2] = 7
+    near = evaluate_case(p, y, ignore_label=7).calibration["near"]
+    assert near.top.total == 12
+    assert near.metrics()["share"] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("size", [1, 100, 70_000, 150_000])
+def test_counted_as_numpy_counts(dtype: type[np.floating], size: int) -> None:
+    """To the last bit: blocks and pieces, with and without voxels that are left out."""
+    generator = np.random.default_rng(size)
+    p = generator.random((3, size)) ** 4
+    p = (p / p.sum(0)).astype(dtype)
+    y = generator.integers(0, 3, size)
+    tables = evaluate_case(p, y, settings=Settings(voxels=("image",))).calibration["image"]
+    for k in range(3):
+        expected = BinCounts.empty()
+        for start in range(0, size, 1 << 14):
+            part = slice(start, start + (1 << 14))
+            expected += BinCounts.of(p[k, part], y[part] == k)
+        for name in ("count", "hits", "confidence"):
+            assert np.array_equal(getattr(tables.classwise, name)[k], getattr(expected, name))
+    confidence, right = p.max(0), p.argmax(0) == y
+    assert tables.top.count.sum() == size
+    assert tables.top.hits.sum() == right.sum()
+    assert tables.top.confidence.sum() == pytest.approx(confidence.astype(np.float64).sum())
+
+
+def test_core_is_compared_exactly() -> None:
+    _, y = random_case(1)
+    for name, background in (("at", 1 - CORE_PROBABILITY), ("beyond", np.nextafter(1 - CORE_PROBABILITY, 0))):
+        q = np.stack([np.full(y.shape, background), np.full(y.shape, 1 - background), np.zeros(y.shape)])
+        near = evaluate_case(q, y).calibration["near"]
+        assert near.is_empty == (1 - background <= CORE_PROBABILITY), name
+
+
+def test_settings() -> None:
+    assert Settings().voxels == ("foreground", "union", "near", "image")
+    with pytest.raises(ValueError, match=r"^margin_mm must be at least 0 and finite; got -1\.$"):
+        Settings(margin_mm=-1)
+
+
+def test_command_line_margin(folders: Folders) -> None:
+    assert evaluate(folders, "--margin_mm", 0, "--voxels", "near") == 0
+    small = summary_of(folders)["pooled"]["near"]["share"]
+    assert evaluate(folders, "--margin_mm", 3, "--voxels", "near") == 0
+    assert small < summary_of(folders)["pooled"]["near"]["share"]
+    assert summary_of(folders)["settings"]["margin_mm"] == 3
+
+
+def test_a_case_without_foreground_counts_in_the_scores(folders: Folders) -> None:
+    before = evaluate_folder(*folders).pooled("image")
+    p, y = random_case(8)
+    add_case(*folders, "empty", p, np.zeros_like(y))
+    after = evaluate_folder(*folders)
+    assert after.pooled("image")["NLL_per_foreground"] > before["NLL_per_foreground"]
+    assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FolderResult.read(tmp_path / SUMMARY)

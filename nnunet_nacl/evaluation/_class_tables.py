@@ -54,7 +54,7 @@ def class_tables(
         ValueError: values that are no probabilities, or do not sum to 1.
     """
     one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
-    if "union" in settings.voxels and not one.assumed_rightly():
+    if {"foreground", "union"} & set(settings.voxels) and not one.assumed_rightly():
         predicted = one.predicted().reshape(labels.shape)
         one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
     return one.tables()

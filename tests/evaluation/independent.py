@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
+from scipy.ndimage import distance_transform_edt
 
 BINS = 15
 EDGES = (np.arange(BINS + 1) / BINS).astype(np.float32)  # nnU-Net saves float32: k/15 is meant where it is stored
@@ -32,6 +33,54 @@ def gaps(confidence, right):
 def ece(confidence, right):
     share, gap = gaps(confidence, right).T
     return (share * gap).sum()
+
+
+def near(core, spacing):
+    """Voxels within 5 mm of the core."""
+    if not core.any():
+        return core
+    return distance_transform_edt(~core, sampling=spacing) <= 5 * (1 + 1e-6)
+
+
+def expected_ece(confidence, chance, hits):
+    """ECE of the bins that are expected if a voxel is in the set with ``chance`` and there and right with ``hits``."""
+    total = 0.0
+    for m in range(BINS):
+        inside = (confidence > EDGES[m]) & (confidence <= EDGES[m + 1])
+        if m == 0:
+            inside |= confidence == 0
+        total += abs((hits[inside] - confidence[inside].astype(np.float64) * chance[inside]).sum())
+    return total / chance.sum()
+
+
+def expected_of_classes(p, counted):
+    """What foreground and union are expected to show if labels are drawn from p (K, *spatial)."""
+    p = p[:, counted]
+    exact, structure = p.astype(np.float64), p.argmax(0) > 0
+    found = {}
+    for voxels, chance in (
+        ("foreground", 1 - exact[0]),
+        ("union", np.where(structure, 1, 1 - exact[0])),
+    ):
+        by_class = [expected_ece(p[0], chance, exact[0] * structure if voxels == "union" else 0 * exact[0])]
+        by_class += [expected_ece(p[k], chance, exact[k]) for k in range(1, len(p))]
+        found[voxels] = {
+            "ECE_expected": expected_ece(p.max(0), chance, exact.max(0) * structure),
+            "CECE_expected": np.mean(by_class),
+        }
+    return found
+
+
+def expected_of_region(p, counted, voxels):
+    """The same for a region's channel (*spatial)."""
+    p = p[counted]
+    exact = p.astype(np.float64)
+    chance = np.where(exact > 0.5, 1, exact) if voxels == "union" else exact
+    confidence = np.maximum(exact, 1 - exact)
+    return {
+        "ECE_expected": expected_ece(confidence.astype(np.float32), chance, np.where(exact > 0.5, exact, 0)),
+        "CECE_expected": expected_ece(p, chance, exact),
+    }
 
 
 def of_classes(p, y, voxels):
@@ -72,20 +121,37 @@ def of_region(p, inside, voxels):
     }
 
 
-def of_case(p, y, labels):
-    """Foreground and union figures of a case, given ``labels`` of its dataset.json."""
+def of_case(p, y, labels, spacing):
+    """Figures of a case over each voxel set, given ``labels`` of its dataset.json."""
     counted = y != labels.get("ignore", -1)
     if not any(isinstance(value, list) for value in labels.values()):
         foreground, predicted = counted & (y > 0), counted & (p.argmax(0) > 0)
-        return {"foreground": of_classes(p, y, foreground), "union": of_classes(p, y, foreground | predicted)}
+        sets = {
+            "foreground": foreground,
+            "union": foreground | predicted,
+            "near": counted & near(1 - p[0].astype(np.float64) > 0.05, spacing),
+            "image": counted,
+        }
+        found = {name: of_classes(p, y, voxels) for name, voxels in sets.items()}
+        for name, figures in expected_of_classes(p, counted).items():
+            found[name] |= figures if found[name] else {}
+        return found
     regions = [value for name, value in labels.items() if name not in {"background", "ignore"}]
     found = {}
-    for voxels in ("foreground", "union"):
+    for voxels in ("foreground", "union", "near", "image"):
         by_region = []
         for channel, region in zip(p, regions, strict=True):
             inside = np.isin(y, region)
-            chosen = inside if voxels == "foreground" else inside | (channel > 0.5)
-            by_region.append(of_region(channel, inside, counted & chosen))
+            chosen = {
+                "foreground": inside,
+                "union": inside | (channel > 0.5),
+                "near": near(channel.astype(np.float64) > 0.05, spacing),
+                "image": counted,
+            }[voxels]
+            figures = of_region(channel, inside, counted & chosen)
+            if figures and voxels in {"foreground", "union"}:
+                figures |= expected_of_region(channel, counted, voxels)
+            by_region.append(figures)
         by_region = [figures for figures in by_region if figures]
         names = by_region[0] if by_region else ()
         found[voxels] = {name: np.mean([figures[name] for figures in by_region]) for name in names}
@@ -93,7 +159,7 @@ def of_case(p, y, labels):
 
 
 def largest_difference(gt_folder, pred_folder):
-    """Over all cases and figures, and the means; raises where a figure or a case is missing."""
+    """Over all cases and figures, and their means; raises where a figure or a case is missing."""
     gt_folder, pred_folder = Path(gt_folder), Path(pred_folder)
     summary = json.loads((pred_folder / "calibration_summary.json").read_text())
     content = json.loads((pred_folder / "dataset.json").read_text())
@@ -101,8 +167,9 @@ def largest_difference(gt_folder, pred_folder):
     for entry in summary["metric_per_case"]:
         with np.load(pred_folder / f"{entry['case']}.npz") as archive:
             p = archive["probabilities"]
-        y = sitk.GetArrayFromImage(sitk.ReadImage(str(gt_folder / f"{entry['case']}{content['file_ending']}")))
-        for voxels, figures in of_case(p, y.astype(np.int64).reshape(p.shape[1:]), content["labels"]).items():
+        image = sitk.ReadImage(str(gt_folder / f"{entry['case']}{content['file_ending']}"))
+        y = sitk.GetArrayFromImage(image).astype(np.int64).reshape(p.shape[1:])
+        for voxels, figures in of_case(p, y, content["labels"], image.GetSpacing()[::-1]).items():
             for name, value in figures.items():
                 differences.append(abs(value - entry["calibration"][voxels][name]))
                 means.setdefault((voxels, name), []).append(value)

@@ -120,7 +120,9 @@ def evaluate_case(
     labels = canonical_labels(reference, meaning, ignore_label, "the reference")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
     return CaseResult(
-        calibration_tables(channels, labels, predicted, meaning, spacing=spacing, settings=settings),
+        calibration_tables(
+            channels, labels, (predicted > 0).astype(np.uint8), meaning, spacing=spacing, settings=settings
+        ),
         segmentation_metrics(
             labels, predicted, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
         ),
@@ -146,13 +148,22 @@ def canonical_labels(
 def calibration_tables(
     channels: Channels,
     labels: NDArray[np.unsignedinteger],
-    prediction: NDArray[np.unsignedinteger],
+    predicted: NDArray[np.uint8],
     meaning: LabelMeaning,
     *,
     spacing: Sequence[float],
     settings: Settings,
 ) -> dict[Voxels, CalibrationTables]:
-    """The tables of each voxel set, in one pass over the channels; ``labels`` and ``prediction`` are canonical."""
+    """The tables of each voxel set, in one pass over the channels.
+
+    Args:
+        channels: probabilities.
+        labels: (*spatial) canonical ground truth labels.
+        predicted: uint8 (*spatial), 1 where a structure is predicted, else 0. May be overwritten.
+        meaning: of the labels.
+        spacing: distance between voxel centers along each axis, in mm.
+        settings: which tables, with which bins.
+    """
     if meaning.regions is not None:
 
         def region_boundary(region: Region) -> NDArray[np.bool_]:
@@ -172,4 +183,4 @@ def calibration_tables(
     boundary = None
     if "boundary" in settings.voxels:
         boundary = near_boundary(labels, spacing, settings.boundary_mm, meaning.ignored)
-    return class_tables(channels, labels, spacing, settings, predicted=prediction > 0, boundary=boundary)
+    return class_tables(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)

@@ -19,7 +19,7 @@ from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCounts, bin_edges, nll_sum
 
 _FEW = 1 / 16  # of the voxels
-_SPARSE = 1 / 8  # of a block's voxels: up to here their positions are kept
+_SPARSE = 1 / 32  # of a block's voxels: up to here their positions are kept
 
 # Flags of a voxel. Sets that it belongs to; the union is the foreground and _ADDED:
 _IMAGE, _FOREGROUND, _ADDED, _NEAR, _BOUNDARY = 1, 2, 4, 8, 16
@@ -34,7 +34,7 @@ def class_tables(
     spacing: Sequence[float],
     settings: Settings,
     *,
-    predicted: NDArray[np.bool_],
+    predicted: NDArray[np.uint8],
     boundary: NDArray[np.bool_] | None = None,
 ) -> dict[Voxels, CalibrationTables]:
     """Tables of each voxel set.
@@ -47,7 +47,7 @@ def class_tables(
         labels: (*spatial) ground truth; the label of ignored voxels is ``K``.
         spacing: distance between voxel centers along each axis, in mm.
         settings: which tables, with which bins.
-        predicted: (*spatial) where the segmentation has a structure.
+        predicted: uint8 (*spatial), 1 where the segmentation has a structure, else 0. Overwritten, to save memory.
         boundary: (*spatial) the voxel set boundary, if it is asked for.
 
     Raises:
@@ -55,7 +55,8 @@ def class_tables(
     """
     one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
     if {"foreground", "union"} & set(settings.voxels) and not one.assumed_rightly():
-        predicted = one.predicted().reshape(labels.shape)
+        predicted = one.predicted()
+        del one
         one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
     return one.tables()
 
@@ -70,7 +71,7 @@ class _Pass:
         spacing: Sequence[float],
         settings: Settings,
         *,
-        predicted: NDArray[np.bool_],
+        predicted: NDArray[np.uint8],
         boundary: NDArray[np.bool_] | None,
     ) -> None:
         self._channels, self._settings = channels, settings
@@ -78,9 +79,10 @@ class _Pass:
         self._dtype = np.result_type(channels.dtype, np.float32)
         self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
         self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
-        self._flags = np.zeros(labels.size, np.uint8)
-        self._flag(predicted.reshape(-1), None if boundary is None else boundary.reshape(-1))
+        self._flags = predicted.reshape(-1)
+        self._flag(None if boundary is None else boundary.reshape(-1))
         self._has_expected = settings.protocol == "standard" and bool({"foreground", "union"} & set(settings.voxels))
+        self._squares, self._hit_values = np.empty(PIECE), np.empty(PIECE + 1)
         self._expected = np.zeros((channels.shape[0], settings.num_bins, 5))
         sums = SumCheck(channels)
         blocks = self._blocks(sums)
@@ -100,10 +102,9 @@ class _Pass:
         next(blocks, None)  # reading to the end checks the file
         sums.check()
 
-    def predicted(self) -> NDArray[np.bool_]:
-        """(n,) where a structure's probability is the largest."""
-        found: NDArray[np.bool_] = (self._flags & _PREDICTED) != 0
-        return found
+    def predicted(self) -> NDArray[np.uint8]:
+        """(n,) 1 where a structure's probability is the largest, else 0."""
+        return ((self._flags & _PREDICTED) != 0).view(np.uint8)
 
     def assumed_rightly(self) -> bool:
         """Whether that is where it was assumed, but for ignored voxels."""
@@ -112,9 +113,11 @@ class _Pass:
             for flags in (self._flags[part] for part in self._parts)
         )
 
-    def _flag(self, predicted: NDArray[np.bool_], boundary: NDArray[np.bool_] | None) -> None:
+    def _flag(self, boundary: NDArray[np.bool_] | None) -> None:
         for part in self._parts:
-            labels, assumed = self._labels[part], predicted[part]
+            labels = self._labels[part]
+            assumed = self._flags[part] != 0
+            self._flags[part] = 0
             counted = labels < self._channels.shape[0]
             self._raise(part, _IMAGE, counted)
             self._raise(part, _FOREGROUND, counted & (labels > 0))
@@ -162,23 +165,24 @@ class _Pass:
         yield from blocks
 
     def _start_groups(self) -> list["_Group"]:
-        self._of_set = {voxels: self._group(_FLAGS[voxels], BLOCK) for voxels in self._counted_sets()}
+        self._of_set = {voxels: self._group(_FLAGS[voxels]) for voxels in self._counted_sets()}
         groups = list(self._of_set.values())
         if "union" in self._settings.voxels:
             size = sum(int(np.count_nonzero(self._flags[part] & _ADDED)) for part in self._parts)
-            self._added = self._group(_ADDED, max(1, size) if size <= self._labels.size * _FEW else BLOCK)
+            self._added = self._group(_ADDED, whole_pieces=size <= self._labels.size * _FEW)
             groups.append(self._added)
         return groups
 
-    def _group(self, flag: int, capacity: int) -> "_Group":
+    def _group(self, flag: int, *, whole_pieces: bool = False) -> "_Group":
         return _Group(
             flag,
             [self._flags[part] for part in self._parts],
-            capacity,
+            whole_pieces=whole_pieces,
             label_dtype=self._labels.dtype,
             edges=self._edges,
             num_channels=self._channels.shape[0],
             drop_zeros=self._settings.protocol == "reference",
+            scratch=(self._squares, self._hit_values),
         )
 
     def _take(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
@@ -239,20 +243,32 @@ class _Group:
     """The voxels of a set and their tables.
 
     Values are gathered over many blocks of the image before they are counted, since few of a block may be in the set.
+
+    Args:
+        flag: of the set.
+        flags: of all voxels, by block.
+        whole_pieces: whether only whole pieces are counted before the end of a channel.
+        label_dtype: of the labels.
+        edges: of the bins.
+        num_channels: K.
+        drop_zeros: leave p = 0 out of the bins.
+        scratch: two arrays for a piece, and one value more.
     """
 
     def __init__(
         self,
         flag: int,
         flags: Sequence[NDArray[np.uint8]],
-        capacity: int,
         *,
+        whole_pieces: bool,
         label_dtype: "np.dtype[np.unsignedinteger]",
         edges: NDArray[np.floating],
         num_channels: int,
         drop_zeros: bool,
+        scratch: tuple[NDArray[np.float64], NDArray[np.float64]],
     ) -> None:
-        self._flag, self._capacity = flag, capacity
+        self._flag, self._whole_pieces = flag, whole_pieces
+        self._capacity = BLOCK + PIECE if whole_pieces else BLOCK
         self._sizes = [int(np.count_nonzero(block & flag)) for block in flags]
         self._positions = [
             np.flatnonzero(block & flag).astype(np.uint16) if size <= block.size * _SPARSE else None
@@ -260,14 +276,14 @@ class _Group:
         ]
         self._edges = edges
         self._drop_zeros = drop_zeros
-        size = min(capacity, sum(self._sizes))
+        size = min(self._capacity, sum(self._sizes))
         self._values, self._labels = np.empty(size, edges.dtype), np.empty(size, label_dtype)
         self._waiting = 0
         shape = (num_channels, edges.size - 1)
         self._count, self._hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._confidence = np.zeros(shape)
         self._dropped = np.zeros(num_channels, np.int64)
-        self._squares, self._hit_values = np.empty(min(PIECE, size)), np.empty(min(PIECE, size) + 1)
+        self._squares, self._hit_values = scratch
         self._nll = self._brier = 0.0
 
     def add(
@@ -281,7 +297,7 @@ class _Group:
         """Take the set's voxels from block ``number`` of channel ``k``."""
         size = self._sizes[number]
         if self._waiting + size > self._capacity:
-            self.end_of_channel(k)
+            self._count_waiting(k, self._waiting - self._waiting % PIECE if self._whole_pieces else self._waiting)
         if size == block.size == self._capacity:  # the whole block is in the set, and nothing waits
             self._count_values(k, block, labels)
         elif size:
@@ -295,9 +311,13 @@ class _Group:
 
     def end_of_channel(self, k: int) -> None:
         """Count what waits to be counted."""
-        if self._waiting:
-            self._count_values(k, self._values[: self._waiting], self._labels[: self._waiting])
-        self._waiting = 0
+        self._count_waiting(k, self._waiting)
+
+    def _count_waiting(self, k: int, size: int) -> None:
+        self._count_values(k, self._values[:size], self._labels[:size])
+        self._waiting -= size
+        for waiting in (self._values, self._labels):
+            waiting[: self._waiting] = waiting[size : size + self._waiting]
 
     def _count_values(self, k: int, values: NDArray[np.floating], labels: NDArray[np.unsignedinteger]) -> None:
         for start in range(0, values.size, PIECE):

@@ -43,17 +43,19 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
             f"{files.prediction}: the shape {prediction.shape} does not match the reference's, {labels.shape}."
         )
     prediction = canonical_labels(prediction, meaning, None, str(files.prediction))
+    segmentation = segmentation_metrics(
+        labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
+    )
+    right, predicted = _right_in_foreground(labels, prediction, meaning), (prediction > 0).astype(np.uint8)
+    del prediction  # nothing more of the image's size than needed is in memory while the probabilities pass
     try:
-        calibration = calibration_tables(channels, labels, prediction, meaning, spacing=spacing, settings=settings)
+        calibration = calibration_tables(channels, labels, predicted, meaning, spacing=spacing, settings=settings)
     except ValueError:
         for _ in channels.blocks():
             pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
         raise
     if "foreground" in calibration:
-        check_same_grid(calibration["foreground"].top.hits.sum(-1), labels, prediction, meaning, files)
-    segmentation = segmentation_metrics(
-        labels, prediction, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
-    )
+        _compare_hits(calibration["foreground"].top.hits.sum(-1), right, files)
     return CaseResult(calibration, segmentation)
 
 
@@ -69,15 +71,26 @@ def check_same_grid(
     Postprocessing makes a segmentation lose voxels, hardly ever gain any. So much worse are only probabilities of
     another model, or a segmentation that was read with its axes flipped.
     """
-    # Where classes agree with the reference; where a region has written its label and the reference is in it. A
+    _compare_hits(hits, _right_in_foreground(labels, prediction, meaning), files)
+
+
+def _right_in_foreground(
+    labels: NDArray[np.unsignedinteger], prediction: NDArray[np.unsignedinteger], meaning: LabelMeaning
+) -> NDArray[np.int64]:
+    """In how many foreground voxels the saved segmentation is right: of classes (1,), of regions (R,)."""
+    # Where classes agree with the ground truth; where a region has written its label and the ground truth is in it. A
     # region's mask can be larger than what it has written, since later regions write over it, but not smaller.
-    right = np.zeros(len(hits), np.int64)
+    right = np.zeros(1 if meaning.regions is None else len(meaning.regions), np.int64)
     for start in range(0, labels.size, BLOCK):
         truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
         if meaning.regions is None:
             right[0] += np.count_nonzero((saved == truth) & (truth > 0))
         for number, (label, region) in enumerate(zip(meaning.written, meaning.regions or (), strict=True)):
             right[number] += np.count_nonzero((saved == label) & np.isin(truth, region))
+    return right
+
+
+def _compare_hits(hits: NDArray[np.int64], right: NDArray[np.int64], files: CaseFiles) -> None:
     for count, saved_count in zip(hits, right, strict=True):
         if count < 0.8 * saved_count - 10:
             raise ValueError(

@@ -27,7 +27,16 @@ def add(commands: Commands) -> None:
         help="default: %(default)s",
     )
     fit.add_argument(
-        "--voxels", choices=("foreground", "union", "image"), default="image", help="to fit to (default: %(default)s)"
+        "--voxels",
+        choices=("near", "image", "union", "foreground"),
+        help="to fit to (default: near; vector: image). union and foreground are biased: the command says how much",
+    )
+    fit.add_argument(
+        "--margin_mm",
+        type=float,
+        default=5.0,
+        metavar="MM",
+        help="near: distance from where the prediction gives the foreground more than 0.05 (default: %(default)s)",
     )
     fit.add_argument(
         "--samples",
@@ -57,6 +66,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
     common: dict[str, Any] = {
         "method": options.method,
         "voxels": options.voxels,
+        "margin_mm": options.margin_mm,
         "images": options.i,
         "output": options.o,
         "num_voxels": options.samples,

@@ -4,6 +4,7 @@ import copy
 import json
 import shlex
 import shutil
+import textwrap
 from pathlib import Path
 
 from nnunet_nacl._whole import whole_file
@@ -113,14 +114,26 @@ def _add_configuration(plans_file: Path) -> None:
 
 
 def _explanation(found: dict[str, FolderResult]) -> str:
-    (default, nacl), truth = METHODS, found[TRUTH]
-    before, after = (found[name].mean("foreground", "ECE") for name in (default, nacl))
-    return (
-        "ECE and CECE: the gap between confidence and accuracy (0: confidences mean what they say).\n"
-        f"Over the foreground it is {before:.3f} with nnU-Net's default loss and {after:.3f} with NACL, at a Dice of "
-        f"{found[default].foreground_mean():.3f} and {found[nacl].foreground_mean():.3f}.\n"
-        "The labels were drawn from the true posterior, so its confidences are right by construction: its "
-        f"{truth.mean('foreground', 'ECE'):.3f}\nis the chance in a single image's labels "
-        f"({truth.pooled_tables('foreground').metrics()['ECE']:.3f} with all images pooled). Foreground and union "  # type: ignore[union-attr]
-        "differ little here:\nthe organ's outline is sharp, and no model misses it."
+    nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in found.items()}
+    near = {name: result.pooled("near") for name, result in found.items()}
+    ece = {name: figures["ECE"] for name, figures in near.items()}
+    foreground = {name: result.mean("foreground", "ECE") for name, result in found.items()}
+    best, worst = sorted(METHODS, key=lambda name: nll[name])
+    dice = {name: result.foreground_mean() for name, result in found.items()}
+    off = "; ".join(f"{name}: {ece[name]:.3f}, {_direction(near[name]['over_confidence'])}" for name in METHODS)
+    paper = ", ".join(f"{value:.3f} ({name})" for name, value in foreground.items())
+    text = (
+        f"NLL per foreground voxel (lower is better) says whose probabilities are better: those of {best}, "
+        f"{nll[best]:.3f}, against {nll[worst]:.3f}, at a Dice of {dice[best]:.3f} and {dice[worst]:.3f}.\n"
+        f"ECE near says by how much confidences are off where a model sees something ({off}).\n"
+        "The labels were drawn from the true posterior: no model can expect a lower NLL than its "
+        f"{nll[TRUTH]:.3f}, and its confidences are right by construction. Its ECE near, {ece[TRUTH]:.3f}, is what "
+        "chance leaves.\n"
+        f"The paper's ECE, a mean over images of voxels chosen by their label, is {paper} over the foreground. In a "
+        "single image chance leaves more."
     )
+    return "\n".join(textwrap.fill(line, 120, break_on_hyphens=False) for line in text.splitlines())
+
+
+def _direction(over_confidence: float) -> str:
+    return "over-confident" if over_confidence > 0 else "under-confident"

@@ -136,7 +136,7 @@ def evaluated_cases(job: Job, folder: Path) -> set[str]:
         return set()
     summary = json.loads(file.read_text())
     found, asked = summary["settings"], Settings(surface=job.surface)
-    same = all(found[name] == getattr(asked, name) for name in ("num_bins", "protocol"))
+    same = all(found.get(name) == getattr(asked, name) for name in ("num_bins", "protocol", "margin_mm"))
     if not same or not set(asked.voxels) <= set(found["voxels"]) or (asked.surface and not found["surface"]):
         return set()
     return {case["case"] for case in summary["metric_per_case"]}

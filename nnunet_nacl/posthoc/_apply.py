@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl._whole import whole_folder
+from nnunet_nacl.evaluation import read_labels
 from nnunet_nacl.evaluation._case import LabelMeaning
 from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_dataset_json
 from nnunet_nacl.evaluation._channels import BLOCK
@@ -195,7 +196,7 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
     flat = probabilities.reshape(channels.shape[0], -1)
     for channel, part, block in checked_blocks(channels, regions=regions):
         flat[channel, part] = block
-    calibrator_of = _calibrator_by_part(fit.calibrator, probabilities, images, case.name, regions=regions)
+    calibrator_of = _calibrator_by_part(fit.calibrator, probabilities, images, case, data_set)
     for start in range(0, flat.shape[1], BLOCK):
         part = slice(start, start + BLOCK)
         flat[:, part] = calibrate(calibrator_of(part), flat[:, part], regions=regions)
@@ -222,15 +223,17 @@ def _calibrator_by_part(
     calibrator: Calibrator | LocalTemperature,
     probabilities: NDArray[np.float32],
     images: Images | None,
-    case: str,
-    *,
-    regions: bool,
+    case: CaseFiles,
+    data_set: DataSet,
 ) -> Callable[[slice], VoxelCalibrator]:
     """What calibrates a part of the flat voxels; temperatures are found before any probability is changed."""
     if not isinstance(calibrator, LocalTemperature):
         return lambda _: calibrator
-    image = None if images is None else images.read(case, probabilities.shape)
-    temperatures = calibrator.of_case(probabilities, image, regions=regions).reshape(-1)
+    image = None if images is None else images.read(case.name, probabilities.shape)
+    saved, spacing = read_labels(case.prediction, data_set.reader)
+    check_shape(probabilities.shape, saved.shape, str(case.probabilities))
+    regions = data_set.meaning.regions is not None
+    temperatures = calibrator.of_case(probabilities, image, regions=regions, spacing_mm=spacing).reshape(-1)
     return lambda part: VoxelTemperatures(temperatures[part])
 
 

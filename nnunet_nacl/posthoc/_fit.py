@@ -1,5 +1,6 @@
 """Fits a method to a folder of predictions, or to the validation cases of a model."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,11 +13,11 @@ from tqdm import tqdm
 from nnunet_nacl._whole import check_file
 from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_dataset_json
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
-from nnunet_nacl.posthoc._held_out import change, held_out_figures, split_cases
+from nnunet_nacl.posthoc._held_out import bias_of, change, held_out_figures, split_cases
 from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import METHODS, fit_method
 from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
-from nnunet_nacl.posthoc._sample import VOXELS, Sample, VoxelSet, sample_case
+from nnunet_nacl.posthoc._sample import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES, Images
 from nnunet_nacl.posthoc._vector import VectorScaling
 
@@ -26,12 +27,17 @@ NUM_VALUES = 2_000_000
 NUM_VALUES_AROUND = 25_000_000
 """Voxels times channels times places around them, for the method local: 50 MB in float16."""
 
-_NEED_THE_IMAGE = {
-    VectorScaling.method: "changes segmentations, so it must see the background that was predicted rightly, too, which "
-    "is not in the set {}",
-    LocalTemperature.method: "gives arbitrary temperatures to places unlike those that it has seen, and the set {} "
-    "leaves most of an image out",
+_TAKE_ONLY: dict[str, tuple[tuple[VoxelSet, ...], str]] = {
+    VectorScaling.method: (
+        ("image",),
+        "changes segmentations, so it must see all of the background that was predicted rightly",
+    ),
+    LocalTemperature.method: (
+        ("near", "image"),
+        "gives arbitrary temperatures to places unlike those that it has seen, which must not depend on labels",
+    ),
 }
+"""The sets that a method can be fitted to, the default first, and why; others take all sets."""
 
 
 def fit_folder(
@@ -39,7 +45,8 @@ def fit_folder(
     pred_folder: str | Path,
     *,
     method: str = "temperature",
-    voxels: VoxelSet = "image",
+    voxels: VoxelSet | None = None,
+    margin_mm: float = 5.0,
     images: str | Path | None = None,
     output: str | Path | None = None,
     dataset_json: str | Path | None = None,
@@ -56,7 +63,11 @@ def fit_folder(
         gt_folder: reference segmentations, ``CASE<file_ending>``.
         pred_folder: predicted segmentations of the same names and the probabilities, ``CASE.npz``.
         method: one of ``METHODS``.
-        voxels: foreground = {y > 0}, union = {y > 0 or predicted > 0}, image = all, as vector and local need.
+        voxels: near = within ``margin_mm`` of where the prediction gives the foreground more than 0.05, the default;
+            image = all, the default of vector, which takes no other. union = {y > 0 or predicted > 0} and foreground =
+            {y > 0} choose voxels by their label, which favours under-confident models: the fit's ``bias`` says how
+            much. local takes near and image.
+        margin_mm: of near.
         images: folder with the images, ``CASE_0000<file_ending>``: the method local then looks at them, too.
         output: the file; by default ``posthoc_METHOD.json`` in ``pred_folder``.
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
@@ -87,6 +98,7 @@ def fit_folder(
         {"gt_folder": str(references), "pred_folder": str(predictions)},
         method=method,
         voxels=voxels,
+        margin_mm=margin_mm,
         images=images,
         output=Path(output) if output else predictions / f"posthoc_{method}.json",
         num_voxels=num_voxels,
@@ -102,7 +114,8 @@ def fit_model(
     plans: str = "nnUNetPlans",
     folds: Sequence[int | str] = (0, 1, 2, 3, 4),
     method: str = "temperature",
-    voxels: VoxelSet = "image",
+    voxels: VoxelSet | None = None,
+    margin_mm: float = 5.0,
     images: str | Path | None = None,
     output: str | Path | None = None,
     num_voxels: int | None = None,
@@ -120,6 +133,7 @@ def fit_model(
         folds: whose validation folders to take, not ``all``. Of several, each is held out in turn.
         method: see :func:`fit_folder`, as for what follows.
         voxels: which voxels.
+        margin_mm: of near.
         images: folder with the images.
         output: the file; by default ``posthoc_METHOD.json`` in the model's folder.
         num_voxels: how many voxels are drawn at most.
@@ -141,6 +155,7 @@ def fit_model(
         folds,
         method=method,
         voxels=voxels,
+        margin_mm=margin_mm,
         images=images,
         output=output,
         num_voxels=num_voxels,
@@ -154,7 +169,8 @@ def fit_validation(
     folds: Sequence[int | str],
     *,
     method: str = "temperature",
-    voxels: VoxelSet = "image",
+    voxels: VoxelSet | None = None,
+    margin_mm: float = 5.0,
     images: str | Path | None = None,
     output: str | Path | None = None,
     num_voxels: int | None = None,
@@ -168,6 +184,7 @@ def fit_validation(
         folds: see :func:`fit_model`, as for what follows.
         method: one of ``METHODS``.
         voxels: which voxels.
+        margin_mm: of near.
         images: folder with the images.
         output: the file.
         num_voxels: how many voxels are drawn at most.
@@ -208,6 +225,7 @@ def fit_validation(
         {"gt_folder": str(references), "pred_folder": list(map(str, validation.values()))},
         method=method,
         voxels=voxels,
+        margin_mm=margin_mm,
         images=images,
         output=Path(output) if output else model / f"posthoc_{method}.json",
         num_voxels=num_voxels,
@@ -245,13 +263,14 @@ def _fit(
     places: dict[str, Any],
     *,
     method: str,
-    voxels: VoxelSet,
+    voxels: VoxelSet | None,
+    margin_mm: float,
     images: str | Path | None,
     output: Path,
     num_voxels: int | None,
     seed: int,
 ) -> Fit:
-    _check_options(method, voxels, images)
+    voxels = _checked_voxels(method, voxels, margin_mm, images)
     local = method == LocalTemperature.method
     check_file(output)
     cases = [case for group in groups.values() for case in group]
@@ -268,24 +287,28 @@ def _fit(
     if num_voxels < len(cases):
         raise ValueError(f"num_voxels must be at least the number of cases, {len(cases)}; got {num_voxels}.")
 
-    samples, skipped = _samples(
-        cases,
-        partial(
-            sample_case,
-            data_set=data_set,
-            voxels=voxels,
-            most=num_voxels // len(cases),
-            seed=seed,
-            surroundings=local,
-            images=found,
-        ),
+    draw = partial(
+        sample_case,
+        data_set=data_set,
+        margin_mm=margin_mm,
+        most=num_voxels // len(cases),
+        seed=seed,
+        surroundings=local,
+        images=found,
     )
+    samples, skipped = _samples(cases, partial(draw, voxels=voxels))
     if not samples:
         raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
     whole = Sample.join(list(samples.values()))
     if whole.size == 0:
         raise ValueError(f"No voxel in the set {voxels} in any of {len(samples)} cases.")
     calibrator = fit_method(method, whole.probabilities, whole.truth, whole.surroundings)
+    if isinstance(calibrator, LocalTemperature) and voxels == "near":
+        calibrator = replace(calibrator, margin_mm=margin_mm)
+    bias = None
+    if voxels in CHOSEN_BY_LABEL:
+        near, _ = _samples([case for case in cases if case.name in samples], partial(draw, voxels="near"))
+        bias = bias_of(method, calibrator, Sample.join(list(near.values())))
     if len(groups) > 1:
         parts = {name: [case.name for case in group if case.name in samples] for name, group in groups.items()}
     else:
@@ -298,6 +321,7 @@ def _fit(
             **places,
             "images": None if images is None else str(images),
             "voxels": voxels,
+            "margin_mm": margin_mm,
             "num_voxels": num_voxels,
             "seed": seed,
         },
@@ -306,20 +330,26 @@ def _fit(
         held_out_figures(method, samples, parts),
         skipped,
         versions(),
+        bias,
     )
     fit.write(output)
     return replace(fit, file=output)
 
 
-def _check_options(method: str, voxels: VoxelSet, images: str | Path | None) -> None:
+def _checked_voxels(method: str, voxels: VoxelSet | None, margin_mm: float, images: str | Path | None) -> VoxelSet:
+    """The set to fit to; raises a ValueError for options that do not go."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
-    if voxels not in VOXELS:
+    if voxels is not None and voxels not in VOXELS:
         raise ValueError(f"voxels must be one of {', '.join(VOXELS)}; got {voxels!r}.")
-    if voxels != "image" and method in _NEED_THE_IMAGE:
-        raise ValueError(f"{method} scaling {_NEED_THE_IMAGE[method].format(voxels)}; voxels must be image.")
+    if not 0 <= margin_mm < math.inf:
+        raise ValueError(f"margin_mm must be at least 0 and finite; got {margin_mm}.")
+    possible, reason = _TAKE_ONLY.get(method, (VOXELS, ""))
+    if voxels is not None and voxels not in possible:
+        raise ValueError(f"{method} scaling {reason}; voxels must be {' or '.join(possible)}; got {voxels}.")
     if images is not None and method != LocalTemperature.method:
         raise ValueError(f"images are looked at by the method {LocalTemperature.method} only; got {method}.")
+    return voxels or possible[0]
 
 
 def _samples(

@@ -13,6 +13,7 @@ from nnunet_nacl.posthoc._held_out import Change
 from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import Calibrator, read_calibrator
 from nnunet_nacl.posthoc._model import Model
+from nnunet_nacl.posthoc._sample import CHOSEN_BY_LABEL
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Fit:
         held_out: the same of cases that were held out, by part; see docs/posthoc.md.
         skipped: cases that could not be used.
         versions: the package's version that made it.
+        bias: of a fit to voxels chosen by their label, what one to near is: its ``parameters``, and the ``NLL`` over
+            near before, of ``this`` and of the one to ``near``; or the ``error`` for which there is none.
         file: that it was written to, if it was.
     """
 
@@ -49,6 +52,7 @@ class Fit:
     held_out: dict[str, Any]
     skipped: list[Skipped]
     versions: dict[str, str]
+    bias: dict[str, Any] | None = None
     file: Path | None = field(default=None, compare=False)
 
     @property
@@ -67,6 +71,7 @@ class Fit:
             "sample": self.sample,
             "fitted": self.fitted,
             "held_out": self.held_out,
+            "bias": self.bias,
             "skipped": [{"case": entry.case, "reason": entry.reason} for entry in self.skipped],
             "versions": self.versions,
         }
@@ -103,6 +108,7 @@ class Fit:
                 content["held_out"],
                 [Skipped(**entry) for entry in content["skipped"]],
                 content["versions"],
+                content.get("bias"),
             )
         except (ValueError, TypeError) as error:
             raise ValueError(f"{file} is no fit of nnunet_nacl: {error}") from error
@@ -120,6 +126,8 @@ class Fit:
             f"Fitted to {sample['voxels']:,} of {sample['available']:,} voxels ({settings['voxels']}) of "
             f"{len(self.cases)} cases; {sample['zeros']:,} of them have a p of 0, which counts as 1.2e-38."
         )
+        if settings["voxels"] in CHOSEN_BY_LABEL:
+            lines += _describe_bias(self.calibrator, settings["voxels"], self.bias)
         for entry in self.held_out["parts"]:
             if "error" in entry:
                 lines.append(f"  {entry['part']}: {entry['error']}")
@@ -152,13 +160,34 @@ def _describe(calibrator: Calibrator | LocalTemperature) -> str:
             shown.append(f"{name} {value:.4f}")
         elif isinstance(value, int):
             shown.append(f"{name} {value}")
-        elif isinstance(value, str):
+        elif value is None or isinstance(value, str):
             continue  # the weights of a network
         elif value and isinstance(value[0], list):
             shown.append(f"{sum(map(len, value))} {name}")
         else:
             shown.append(f"{name} {', '.join(f'{one:.4g}' for one in value) or 'none'}")
     return f"{calibrator.method}: " + "; ".join(shown)
+
+
+def _describe_bias(calibrator: Calibrator | LocalTemperature, voxels: str, bias: dict[str, Any] | None) -> list[str]:
+    """What is wrong with voxels chosen by their label, and how much it is here."""
+    fitted = f"Fitted to the {voxels}: T = {_temperatures(calibrator.parameters())}."
+    warning = "Voxels chosen by their label favour under-confident models"
+    if bias is None:  # of a version that did not look
+        return [f"{fitted} {warning}."]
+    if "error" in bias:
+        return [f"{fitted} {warning}; near cannot be fitted to: {bias['error']}"]
+    before, this, honest = (bias["NLL"][when] for when in ("before", "this", "near"))
+    return [
+        f"{fitted} {warning}; over near T = {_temperatures(bias['parameters'])}.",
+        f"NLL over near: {before:.4f} before, {this:.4f} with this fit, {honest:.4f} with one fitted to near.",
+    ]
+
+
+def _temperatures(parameters: dict[str, Any]) -> str:
+    """T, or those of the channels, which each method has that can be fitted to such voxels."""
+    found = parameters["temperatures"] if "temperatures" in parameters else [parameters["temperature"]]
+    return ", ".join(f"{temperature:.2f}" for temperature in found)
 
 
 def _change(entry: dict[str, Any]) -> str:

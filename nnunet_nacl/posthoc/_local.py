@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nnunet_nacl.evaluation._channels import ArrayChannels
 from nnunet_nacl.posthoc._log_space import log_odds, log_probabilities
+from nnunet_nacl.posthoc._near import near_prediction
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES, REACH, STEP, WIDTH
 from nnunet_nacl.posthoc._temperature import Temperature, sigmoid, softmax
 
@@ -59,10 +61,17 @@ class LocalTemperature:
     scaling, from which the network starts; no T is more than ten times as large or small. All of a voxel's classes are
     scaled alike, so it is exact from probabilities alone, and the most probable class stays.
 
+    Fitted to the voxels near a prediction, the network has seen no other places and would give those arbitrary
+    temperatures: there T is :math:`T_0`.
+
     Attributes:
         temperature: T_0.
         image_channels: of the image; 0 if it does without.
         weights: of the convolutions: float32 in Base64, logits' weights and biases, then the image's.
+        margin_mm: how far the network's temperatures reach, see :func:`near_prediction`; None for everywhere.
+
+    Raises:
+        ValueError: ``margin_mm`` is negative or not finite.
 
     References:
         Ding et al., Local Temperature Scaling for Probability Calibration, ICCV 2021, section 3.
@@ -71,9 +80,14 @@ class LocalTemperature:
     temperature: float
     image_channels: int
     weights: str
+    margin_mm: float | None = None
 
     method: ClassVar[str] = "local"
     keeps_labels: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.margin_mm is not None and not 0 <= self.margin_mm < math.inf:
+            raise ValueError(f"margin_mm must be at least 0 and finite; got {self.margin_mm}.")
 
     @classmethod
     def fit_classes(
@@ -156,7 +170,12 @@ class LocalTemperature:
         return self._temperatures(network.in_parts(torch.from_numpy(surroundings)))
 
     def of_case(
-        self, probabilities: NDArray[np.floating], image: NDArray[np.float32] | None, *, regions: bool
+        self,
+        probabilities: NDArray[np.floating],
+        image: NDArray[np.float32] | None,
+        *,
+        regions: bool,
+        spacing_mm: Sequence[float] = (1, 1, 1),
     ) -> NDArray[np.float32]:
         """The temperature of each voxel of a case.
 
@@ -164,6 +183,7 @@ class LocalTemperature:
             probabilities: (C, X, Y, Z).
             image: (I, X, Y, Z) as :meth:`Images.read` has it, None if it does without.
             regions: whether probabilities are sigmoid output.
+            spacing_mm: distance between voxel centers along each axis, for ``margin_mm``.
 
         Returns:
             (X, Y, Z).
@@ -176,6 +196,10 @@ class LocalTemperature:
             if image is not None:
                 features.append(torch.from_numpy(image[:, outer]))
             result[inner] = self._temperatures(network.of_volume(features, missing)).temperatures
+        if self.margin_mm is not None:
+            channels = ArrayChannels(probabilities)
+            near = near_prediction(channels, regions=regions, spacing_mm=spacing_mm, margin_mm=self.margin_mm)
+            result[~near] = self.temperature
         return result
 
     def parameters(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The methods by name."""
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -106,7 +106,7 @@ def read_calibrator(content: dict[str, Any], *, channels: int, regions: bool) ->
         ValueError: parameters are missing, or not for so many channels.
     """
     kind = _class_of(content.get("method", ""))
-    names = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind) if field.default is MISSING or field.name in content]
     missing = [name for name in names if name not in content]
     if missing:
         raise ValueError(f"the method {kind.method} needs {', '.join(names)}; missing: {', '.join(missing)}")
@@ -157,7 +157,7 @@ def _check_classes(probabilities: NDArray[np.floating], truth: NDArray[np.intege
     if found.size == 1:
         raise ValueError(
             f"all {truth.size} sampled voxels are of class {found[0]}, so there is nothing to tell from it; take other "
-            "voxels (union, image) or more cases."
+            "voxels (near, image) or more cases."
         )
     if (probabilities.argmax(0) == truth).all():
         raise ValueError(_ALL_RIGHT.format(truth.size))
@@ -168,7 +168,7 @@ def _check_regions(probabilities: NDArray[np.floating], truth: NDArray[np.bool_]
         side = "inside" if truth.any() else "outside"
         raise ValueError(
             f"all {truth.shape[1]} sampled voxels are {side} every region, so there is nothing to tell apart; "
-            "take other voxels (union, image) or more cases."
+            "take other voxels (near, image) or more cases."
         )
     if ((probabilities > 0.5) == truth).all():
         raise ValueError(_ALL_RIGHT.format(truth.shape[1]))

@@ -15,11 +15,14 @@ from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.evaluation._worker import check_same_grid
 from nnunet_nacl.posthoc._local import scaled_logits
+from nnunet_nacl.posthoc._near import near_prediction
 from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
 from nnunet_nacl.posthoc._surroundings import Images, around
 
-VoxelSet = Literal["foreground", "union", "image"]
+VoxelSet = Literal["near", "image", "union", "foreground"]
 VOXELS: tuple[VoxelSet, ...] = get_args(VoxelSet)
+CHOSEN_BY_LABEL: tuple[VoxelSet, ...] = ("union", "foreground")
+"""What is fitted to these is biased: they favour models that are under-confident."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def sample_case(
     data_set: DataSet,
     voxels: VoxelSet,
     *,
+    margin_mm: float,
     most: int,
     seed: int,
     surroundings: bool = False,
@@ -74,7 +78,9 @@ def sample_case(
     Args:
         files: of the case.
         data_set: how to read them.
-        voxels: foreground = {y > 0}, union = {y > 0 or the saved segmentation > 0}, image = all; none is ignored.
+        voxels: near = :func:`near_prediction`, image = all, union = {y > 0 or the saved segmentation > 0},
+            foreground = {y > 0}; none is ignored.
+        margin_mm: of near.
         most: how many to draw; all, if the set has no more.
         seed: of the draw, together with the case's name.
         surroundings: whether to keep what is around the voxels, as :class:`LocalTemperature` needs it.
@@ -86,7 +92,7 @@ def sample_case(
     """
     meaning = data_set.meaning
     channels = open_channels(files.probabilities, meaning)
-    reference, _ = read_labels(files.reference, data_set.reader)
+    reference, spacing = read_labels(files.reference, data_set.reader)
     check_shape(channels.shape, reference.shape, channels.name)
     labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference)).reshape(-1)
     saved, _ = read_labels(files.prediction, data_set.reader)
@@ -96,10 +102,16 @@ def sample_case(
         )
     del reference
     predicted = canonical_labels(saved, meaning, None, str(files.prediction)).reshape(-1)
+    regions = meaning.regions is not None
+    near = np.empty(0, bool)
+    if voxels == "near":  # a pass of its own, over the first channel (classes) or all: no array of floats is held
+        near = near_prediction(channels, regions=regions, spacing_mm=spacing, margin_mm=margin_mm).reshape(-1)
 
     def mask(part: slice) -> NDArray[np.bool_]:
         chosen: NDArray[np.bool_] = labels[part] != meaning.ignored
-        if voxels == "foreground":
+        if voxels == "near":
+            chosen &= near[part]
+        elif voxels == "foreground":
             chosen &= labels[part] > 0
         elif voxels == "union":
             chosen &= (labels[part] > 0) | (predicted[part] > 0)
@@ -108,7 +120,6 @@ def sample_case(
     chosen, available = _draw(mask, labels.size, most, _generator(files.name, seed))
     probabilities = np.empty((channels.shape[0], chosen.size), np.float32)
     ends = np.searchsorted(chosen, np.arange(0, labels.size + BLOCK, BLOCK))
-    regions = meaning.regions is not None
     volume = np.empty(channels.shape[1:] if surroundings else 0, np.float32)
     surrounding: list[NDArray[np.float32]] = []
     for channel, part, block in checked_blocks(channels, regions=regions):

@@ -13,7 +13,7 @@ from torch import nn
 
 from nnunet_nacl import losses
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
-from nnunet_nacl.trainers._progress import FIGURES, HISTOGRAM, SWITCH, EpochCalibration, plot_progress
+from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, SWITCH, EpochCalibration, plot_progress
 from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
 
 if TYPE_CHECKING:
@@ -91,10 +91,9 @@ class CalibratedLossMixin(_Trainer):
     def on_train_start(self) -> None:
         super().on_train_start()
         logged = self.logger.local_logger.my_fantastic_logging
-        for name in (*FIGURES, HISTOGRAM):
-            if not _progress_is_on():
-                logged.pop(name, None)  # of the training that this one goes on with: nnU-Net plots the shortest list
-                continue
+        for name in EARLIER_FIGURES if _progress_is_on() else (*EARLIER_FIGURES, *FIGURES, HISTOGRAM):
+            logged.pop(name, None)  # of the training that this one goes on with: nnU-Net plots the shortest list
+        for name in (*FIGURES, HISTOGRAM) if _progress_is_on() else ():
             found = logged.setdefault(name, [])
             nothing: Any = math.nan if name in FIGURES else []
             found += [nothing] * (self.current_epoch - len(found))
@@ -102,8 +101,12 @@ class CalibratedLossMixin(_Trainer):
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
         if _progress_is_on():
-            ignore_label = self.label_manager.ignore_label
-            self._epoch = EpochCalibration(regions=bool(self.label_manager.has_regions), ignore_label=ignore_label)
+            configuration = self.configuration_manager
+            self._epoch = EpochCalibration(
+                regions=bool(self.label_manager.has_regions),
+                ignore_label=self.label_manager.ignore_label,
+                spacing_mm=configuration.spacing[-len(configuration.patch_size) :],
+            )
 
     def validation_step(self, batch: dict[str, Any]) -> dict[str, Any]:
         loss, epoch = self.loss, self._epoch
@@ -133,8 +136,8 @@ class CalibratedLossMixin(_Trainer):
 
     def on_epoch_end(self) -> None:
         if _progress_is_on():
-            ece, cece, *_ = (self.logger.get_value(name, step=-1) for name in FIGURES)
-            self.print_to_log_file(f"Foreground ECE {ece:.4f}, CECE {cece:.4f}")
+            ece, cece, over, *_ = (self.logger.get_value(name, step=-1) for name in FIGURES)
+            self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
             if self.local_rank == 0:
                 plot_progress(self.logger.local_logger.my_fantastic_logging, self.output_folder)
         super().on_epoch_end()
@@ -157,8 +160,13 @@ class CalibratedLossMixin(_Trainer):
         except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
             self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
             return
-        means = ", ".join(f"{voxels} {result.mean(voxels, 'ECE'):.4f}" for voxels in result.voxels)
-        self.print_to_log_file(f"Mean validation ECE: {means}; all figures are in {result.file}")
+        near, image = result.pooled("near"), result.pooled("image")
+        nll = image.get("NLL_per_foreground", math.nan)  # of no case, there are no figures
+        ece, over = (near.get(name, math.nan) for name in ("ECE", "over_confidence"))
+        self.print_to_log_file(
+            f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {ece:.4f} (confidence - accuracy "
+            f"{over:+.4f}); all figures are in {result.file}"
+        )
 
 
 def _progress_is_on() -> bool:

@@ -1,5 +1,6 @@
 """Calibration while a model trains: from the logits that nnU-Net's validation of each epoch computes anyway."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,27 +24,36 @@ HISTOGRAM_EDGES = tuple(range(-10, 61))
 """Of the histogram of the maximum logit, whose outer bins hold all that is beyond them."""
 _LEVELS = (5, 25, 50, 75, 95)
 QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
-FIGURES = ("ece_foreground", "cece_foreground", *QUANTILES)
+FIGURES = ("ece_near", "cece_near", "over_confidence_near", *QUANTILES)
 """What is logged as a number an epoch."""
-_VOXELS = 20_000
-_VALUES = 200_000
+EARLIER_FIGURES = ("ece_foreground", "cece_foreground")
+"""What earlier versions logged instead."""
+MARGIN_MM = 5.0
+CORE_PROBABILITY = 0.05
+"""As the evaluation has them, which takes seconds to import."""
+_CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
+_VOXELS = 10_000
+_VALUES = 100_000
 
 
 class EpochCalibration:
     """Calibration tables and maximum logits of an epoch's validation patches.
 
-    Of each batch at most 20,000 voxels of the foreground are taken, and fewer if there are more than ten classes
-    (200,000 probabilities), at even distances, and as many of all voxels for the maximum logit: the cost does not grow
-    with the patches. Foreground is what the reference calls so; with regions, for each region its own voxels.
+    Of each batch at most 10,000 voxels of the voxel set near are taken, and fewer if there are more than ten classes
+    (100,000 probabilities), at even distances, and twice as many of all voxels for the maximum logit. Near is the
+    evaluation's: within 5 mm of where the model gives the foreground more than 0.05, as far as the patch shows it; with
+    regions, for each region its own voxels.
 
     Args:
         regions: sigmoid channels instead of classes.
         ignore_label: of label maps; with regions, anything but None if the target's last channel marks ignored voxels.
+        spacing_mm: distance between voxel centers along each axis of a patch.
     """
 
-    def __init__(self, *, regions: bool, ignore_label: int | None) -> None:
+    def __init__(self, *, regions: bool, ignore_label: int | None, spacing_mm: Sequence[float]) -> None:
         self._regions = regions
         self._ignore_label = ignore_label
+        self._spacing_mm = tuple(spacing_mm)
         self._top: list[BinCounts] = []
         self._classwise: list[BinCounts] = []
         self._max_logits: list[NDArray[np.float32]] = []
@@ -63,20 +73,13 @@ class EpochCalibration:
             valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
-        self._max_logits.append(_numpy(rows[_some(valid, channels)].float().amax(1)))
-        tables = self._region_tables(rows, labels, valid) if self._regions else _class_tables(rows, labels, valid)
+        self._max_logits.append(_numpy(rows[_some(valid, channels, 2)].float().amax(1)))
+        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)  # of a training that diverged, NaN as well
+        near = near_core_of_patches(core, self._spacing_mm, MARGIN_MM).movedim(1, -1).reshape(len(rows), -1)
+        chosen = near & valid[:, None]
+        tables = _region_tables(rows, labels, chosen) if self._regions else _class_tables(rows, labels, chosen[:, 0])
         for tally, table in zip((self._top, self._classwise), tables, strict=True):
             tally[:] = [tally[0] + table] if tally else [table]
-
-    @staticmethod
-    def _region_tables(rows: Tensor, labels: Tensor, valid: Tensor) -> tuple[BinCounts, BinCounts]:
-        top, classwise = [], []
-        for region in range(rows.shape[1]):
-            chosen = _some(valid & (labels[:, region] != 0), 1)
-            p = np.nan_to_num(_numpy(rows[chosen, region].float().sigmoid()), nan=0.5)
-            top.append(BinCounts.of(np.maximum(p, 1 - p), p > 0.5))
-            classwise.append(BinCounts.of(p, np.ones(p.shape, bool)))
-        return BinCounts.stack(top), BinCounts.stack(classwise)
 
     def gathered(self) -> "EpochCalibration":
         """That of all processes of a distributed training."""
@@ -84,7 +87,7 @@ class EpochCalibration:
 
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, (self._top, self._classwise, self._max_logits))
-        whole = EpochCalibration(regions=self._regions, ignore_label=self._ignore_label)
+        whole = EpochCalibration(regions=self._regions, ignore_label=self._ignore_label, spacing_mm=self._spacing_mm)
         for top, classwise, max_logits in everyone:
             whole._max_logits += max_logits
             for tally, tables in ((whole._top, top), (whole._classwise, classwise)):
@@ -94,11 +97,13 @@ class EpochCalibration:
 
     def figures(self) -> dict[str, float]:
         """:data:`FIGURES`; NaN for what there are no voxels of."""
-        with np.errstate(invalid="ignore"):
-            errors = [
-                float(np.nanmean(expected_calibration_error(tally[0]))) if tally and tally[0].total.any() else np.nan
-                for tally in (self._top, self._classwise)
-            ]
+        errors = [math.nan] * 3
+        if self._top and self._top[0].total.any():
+            top, classwise = self._top[0], self._classwise[0]
+            with np.errstate(invalid="ignore"):
+                too_much = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
+            each = expected_calibration_error(top), expected_calibration_error(classwise), too_much
+            errors = [float(np.nanmean(error)) for error in each]
         max_logits = self._all_max_logits()
         levels = np.percentile(max_logits, _LEVELS) if max_logits.size else [np.nan] * len(_LEVELS)
         return dict(zip(FIGURES, [*errors, *map(float, levels)], strict=True))
@@ -113,8 +118,54 @@ class EpochCalibration:
         return found[np.isfinite(found)]
 
 
-def _class_tables(rows: Tensor, labels: Tensor, valid: Tensor) -> tuple[BinCounts, BinCounts]:
-    chosen = _some(valid & (labels[:, 0] > 0), rows.shape[1])
+def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
+    """:func:`nnunet_nacl.evaluation.near_core` of each patch, on the device where the patches are.
+
+    Squared distances along one axis after the other, up to the margin:
+    d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
+
+    Args:
+        core: bool (b, c, *spatial).
+        spacing_mm: distance between voxel centers along each spatial axis.
+        margin_mm: between voxel centers; a millionth more is still within.
+
+    Returns:
+        bool (b, c, *spatial).
+    """
+    limit = margin_mm * (1 + 1e-6)
+    squared = torch.full(core.shape, torch.inf, device=core.device).masked_fill_(core, 0)
+    for axis, spacing in enumerate(spacing_mm, start=2):
+        length = core.shape[axis]
+        nearest = squared.clone()
+        for step in range(1, min(int(limit / spacing), length - 1) + 1):
+            across = (step * spacing) ** 2
+            for to, of in ((step, 0), (0, step)):
+                part = nearest.narrow(axis, to, length - step)
+                torch.minimum(part, squared.narrow(axis, of, length - step) + across, out=part)
+        squared = nearest
+    return squared <= limit**2
+
+
+def _core(logits: Tensor) -> Tensor:
+    """Where 1 − p_0 exceeds the core's probability, or is NaN: softmax logits (b, K, *spatial) to (b, 1, *spatial)."""
+    # A patch at a time, so that all logits are never held in single precision. The left side is ln((1 - p_0) / p_0).
+    outside = [patch[1:].float().logsumexp(0) - patch[0].float() <= _CORE_LOGIT for patch in logits]
+    return ~torch.stack(outside)[:, None]
+
+
+def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
+    top, classwise = [], []
+    for region in range(rows.shape[1]):
+        chosen = _some(near[:, region], 1)
+        p = np.nan_to_num(_numpy(rows[chosen, region].float().sigmoid()), nan=0.5)
+        inside = _numpy(labels[chosen, region] != 0)
+        top.append(BinCounts.of(np.maximum(p, 1 - p), (p > 0.5) == inside))
+        classwise.append(BinCounts.of(p, inside))
+    return BinCounts.stack(top), BinCounts.stack(classwise)
+
+
+def _class_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
+    chosen = _some(near, rows.shape[1])
     p = _numpy(rows[chosen].float().softmax(1))
     truth = _numpy(labels[chosen, 0].long())
     p = np.nan_to_num(p, nan=1 / p.shape[1])  # a training that has diverged; it should show, not end
@@ -123,10 +174,10 @@ def _class_tables(rows: Tensor, labels: Tensor, valid: Tensor) -> tuple[BinCount
     return BinCounts.of(p.max(1), hits), BinCounts.stack(classwise)
 
 
-def _some(chosen: Tensor, channels: int) -> Tensor:
+def _some(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
     """Indices of chosen voxels, at even distances if they are many."""
     found = chosen.nonzero()[:, 0]
-    most = max(1000, min(_VOXELS, _VALUES // channels))
+    most = times * max(500, min(_VOXELS, _VALUES // channels))
     return found[:: max(1, -(-len(found) // most))]
 
 
@@ -160,10 +211,11 @@ def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     errors, logits = figure.subplots(2, 1, sharex=True)
     epochs = np.arange(len(logged[FIGURES[0]]))
     marker = "." if len(epochs) < 30 else ""
-    for name, label, color in ((FIGURES[0], "ECE", "#0072b2"), (FIGURES[1], "CECE", "#d55e00")):
+    errors.axhline(0, color="0.5", linewidth=0.8)
+    shown = (("ECE", "#0072b2"), ("CECE", "#d55e00"), ("confidence − accuracy", "#009e73"))
+    for name, (label, color) in zip(FIGURES, shown, strict=False):
         errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
-    errors.set(ylabel="over the foreground", title="Calibration of the validation patches")
-    errors.set_ylim(bottom=0)
+    errors.set(ylabel="over near", title="Calibration of the validation patches")
     low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in QUANTILES)
     logits.fill_between(epochs, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="5 to 95 %")
     logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")

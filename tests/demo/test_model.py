@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from nnunet_nacl.demo._model import LABELS, draw_case
 from nnunet_nacl.evaluation import evaluate_case
@@ -17,18 +18,22 @@ def test_the_outline_is_sharp() -> None:
 
 
 def test_labels_follow_the_posterior() -> None:
-    # The posterior's own calibration error over many images is sampling noise only; a blunted one is off.
+    """ECE of the true posterior, pooled: 0 over near and image; over sets chosen by label what is expected of it."""
     generator = np.random.default_rng(2)
-    tables, blunt = [], []
+    right, blunt = [], []
     for _ in range(60):
         case = draw_case(generator)
         labels = case.labels.astype(int)
-        tables.append(evaluate_case(case.posterior, labels).calibration["foreground"])
-        mixed = 0.8 * case.posterior + 0.05
-        blunt.append(evaluate_case(mixed, labels).calibration["foreground"])
-    assert sum(tables[1:], tables[0]).metrics()["ECE"] < 0.005
-    assert sum(tables[1:], tables[0]).metrics()["CECE"] < 0.005
-    assert sum(blunt[1:], blunt[0]).metrics()["ECE"] > 0.05
+        right.append(evaluate_case(case.posterior, labels).calibration)
+        blunt.append(evaluate_case(0.8 * case.posterior + 0.05, labels).calibration)
+    for voxels in ("near", "image", "foreground", "union"):
+        true, blunted = (sum((one[voxels] for one in found[1:]), found[0][voxels]) for found in (right, blunt))
+        figures = true.metrics()
+        for metric in ("ECE", "CECE"):
+            assert figures[metric] == pytest.approx(figures.get(f"{metric}_expected", 0), abs=0.005)
+        assert abs(figures["over_confidence"]) < 0.005
+        assert blunted.metrics()["ECE"] > 0.05
+        assert blunted.metrics()["NLL"] > figures["NLL"] + 0.01
 
 
 def test_the_same_seed_gives_the_same_case() -> None:

@@ -57,20 +57,21 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     process = start(tmp_path)
     printed, _ = process.communicate()
     assert process.returncode == 0, printed
-    foreground = {}
+    nll, ece = {}, {}
     for method, folder in (
         ("default", tmp_path / "predictions" / "nnUNetTrainerDiceCE"),
         ("NACL", tmp_path / "predictions" / "nnUNetTrainerNACL"),
         ("truth", tmp_path / "nnUNet_raw" / "Dataset996_NestedStructures" / "posteriorTs"),
     ):
-        summary = json.loads((folder / "calibration_summary.json").read_text())
-        foreground[method] = summary["mean"]["foreground"]["ECE"]
-        assert f"{foreground[method]:.3f}" in printed
-    assert foreground["NACL"] < foreground["default"]
-    assert foreground["truth"] < 0.03
+        pooled = json.loads((folder / "calibration_summary.json").read_text())["pooled"]
+        nll[method], ece[method] = pooled["image"]["NLL_per_foreground"], pooled["near"]["ECE"]
+        assert printed.count(f"{nll[method]:.3f}") >= 2  # in the table and in the explanation
+        assert printed.count(f"{ece[method]:.3f}") >= 2
+    assert nll["truth"] < min(nll["default"], nll["NACL"])
+    assert ece["truth"] < 0.01
+    assert "over-confident" in printed
     page = (tmp_path / "report.html").read_text()
-    assert "NACL is calibrated best: ECE" in page
-    assert page.count("<svg") == 2 * (2 + 4) + 4 + 4 + 3
+    assert page.count("<svg") > 10
 
     again = start(tmp_path)
     printed, _ = again.communicate()

@@ -12,7 +12,10 @@ from nnunet_nacl.experiments import Job
 from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, steps_left
 from nnunet_nacl.experiments._work import status_of
 
-SETTINGS = {"num_bins": 15, "protocol": "standard", "voxels": ["foreground", "union"], "surface": False}
+SETTINGS = {
+    "num_bins": 15, "protocol": "standard", "voxels": ["foreground", "union", "near", "image"], "margin_mm": 5.0,
+    "surface": False,
+}  # fmt: skip
 
 
 def touch(*files: Path) -> None:
@@ -106,13 +109,20 @@ def test_without_test_cases_validation_is_all(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"num_bins": 10}, {"protocol": "reference"}, {"voxels": ["foreground"]}, {"voxels": ["image"]}]
+    "other",
+    [
+        {"num_bins": 10},
+        {"protocol": "reference"},
+        {"margin_mm": 3.0},
+        {"voxels": ["image"]},
+        {"voxels": ["foreground", "union"], "margin_mm": None},  # of a version without near
+    ],
 )
 def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> None:
     finish_training(job)
     summary(job.validation, job.validation_cases, **other)
     assert steps(job)[0] == "evaluate_validation"
-    summary(job.validation, job.validation_cases, voxels=["foreground", "union", "image"])
+    summary(job.validation, job.validation_cases, voxels=[*SETTINGS["voxels"], "boundary"])
     assert steps(job)[0] == "predict"
     with_surface = replace(job, surface=True)
     assert steps(with_surface)[0] == "evaluate_validation"

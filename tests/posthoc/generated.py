@@ -41,6 +41,32 @@ def region_case(temperature: float, seed: int = 0, size: int = 2000) -> tuple[np
     return p.reshape(2, size // 100, 10, 10).astype(np.float32), y.reshape(size // 100, 10, 10)
 
 
+SPACING = (2.0, 0.75, 0.5)
+"""Of what :func:`write_labels` writes, in the order of the array's axes."""
+
+
+def structure_case(temperature: float, seed: int = 0, regions: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """A structure in two parts with a blurred outline, far from most of the image's background; p and y.
+
+    Labels are drawn voxel by voxel from what is p for T = 1, so that ``temperature`` is exactly right everywhere.
+    """
+    generator = np.random.default_rng(seed)
+    z, y, x = (
+        step * (np.arange(size) - size / 2 + generator.uniform(-1, 1))
+        for step, size in zip(SPACING, (10, 48, 72), strict=True)
+    )
+    depth = 5 - np.sqrt(z[:, None, None] ** 2 + y[:, None] ** 2 + x**2) + 0 * x  # mm from the outline, positive inside
+    side = np.broadcast_to(x / 1.5, depth.shape)
+    draw = generator.random((2, *depth.shape))
+    if regions:
+        whole, core = 1.5 * depth, 1.5 * (depth - 2)
+        y = (draw[0] < 1 / (1 + np.exp(-whole))).astype(int) + (draw[0] < 1 / (1 + np.exp(-core)))
+        return (1 / (1 + np.exp(-temperature * np.stack([whole, core])))).astype(np.float32), y
+    right = np.stack([np.zeros_like(depth), 1.5 * depth + side, 1.5 * depth - side])
+    y = (softmax(right).cumsum(0) < draw[0]).sum(0).clip(0, 2)
+    return softmax(temperature * right).astype(np.float32), y
+
+
 def segment(p: np.ndarray, regions: bool = False) -> np.ndarray:
     if not regions:
         return p.argmax(0)
@@ -52,7 +78,7 @@ def segment(p: np.ndarray, regions: bool = False) -> np.ndarray:
 
 def write_labels(labels: np.ndarray, file: Path) -> None:
     image = sitk.GetImageFromArray(labels.astype(np.uint8))
-    image.SetSpacing((0.5, 0.75, 2))
+    image.SetSpacing(SPACING[::-1])
     image.SetOrigin((3, -4, 5))
     image.SetDirection((0, 1, 0, 1, 0, 0, 0, 0, -1))
     sitk.WriteImage(image, str(file))

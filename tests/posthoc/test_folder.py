@@ -92,7 +92,9 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
         "plans": "nnUNetPlans", "configuration": None,
     }  # fmt: skip
     assert content["skipped"] == []
-    assert content["settings"]["voxels"] == "image"
+    assert content["settings"]["voxels"] == "near"
+    assert content["settings"]["margin_mm"] == 5.0
+    assert content["bias"] is None
     assert content["settings"]["num_voxels"] == 666666
     assert Fit.read(file) == fit
     assert [entry["part"] for entry in content["held_out"]["parts"]] == [f"part {n} of 5" for n in range(1, 6)]
@@ -100,7 +102,7 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
     assert fit.improves
     before, after = (evaluate_folder(*train, settings=IMAGE).mean("image", metric) for metric in ("NLL", "ECE"))
     assert content["fitted"]["before"] == {"NLL": pytest.approx(before), "ECE": pytest.approx(after)}
-    assert "temperature: temperature 2.5000\nFitted to 7,200 of 7,200 voxels (image) of 6 cases; 0 of" in fit.summary()
+    assert "temperature: temperature 2.5000\nFitted to 7,200 of 7,200 voxels (near) of 6 cases; 0 of" in fit.summary()
     assert re.search(r"On cases held out: NLL 1\.\d+ → 0\.\d+, ECE 0\.\d+ → 0\.\d+$", fit.summary())
 
     output = tmp_path / "calibrated"
@@ -178,7 +180,7 @@ def test_nnunet_can_ensemble_the_folder(train: tuple[Path, Path], test: tuple[Pa
     assert probabilities(merged, "x") == pytest.approx(mean)
 
 
-@pytest.mark.parametrize("voxels", ["foreground", "union", "image"])
+@pytest.mark.parametrize("voxels", ["near", "image", "union", "foreground"])
 @pytest.mark.parametrize("most", [10**6, 3000])
 def test_the_sample(tmp_path: Path, voxels: Any, most: int) -> None:
     """More than one block of voxels; the figures of all of them, or of a part, are the evaluation's."""
@@ -472,11 +474,9 @@ def test_arguments(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: 
         ValueError, match="method must be one of temperature, classwise, vector, irm, local; got 'platt'"
     ):
         fit_folder(*train, method="platt")
-    with pytest.raises(ValueError, match="voxels must be one of foreground, union, image; got 'boundary'"):
+    with pytest.raises(ValueError, match="voxels must be one of near, image, union, foreground; got 'boundary'"):
         fit_folder(*train, voxels="boundary")  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match=r"vector scaling changes segmentations.*not in the set union; voxels must be image"
-    ):
+    with pytest.raises(ValueError, match=r"vector scaling changes segmentations.*; voxels must be image; got union"):
         fit_folder(*train, method="vector", voxels="union")
     with pytest.raises(ValueError, match="num_voxels must be at least the number of cases, 6; got 5"):
         fit_folder(*train, num_voxels=5)

@@ -290,9 +290,9 @@ def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("voxels", ["foreground", "union"])
-def test_it_must_see_the_whole_image(tmp_path: Path, voxels: str) -> None:
+def test_what_it_sees_must_not_depend_on_labels(tmp_path: Path, voxels: str) -> None:
     references, predictions, _ = make(tmp_path, "ab", 0)
-    with pytest.raises(ValueError, match=f"the set {voxels} leaves most of an image out; voxels must be"):
+    with pytest.raises(ValueError, match=f"must not depend on labels; voxels must be near or image; got {voxels}"):
         fit_folder(references, predictions, method="local", voxels=voxels)
 
 

@@ -269,6 +269,30 @@ def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
 
 
+def test_goes_on_with_a_training_of_an_earlier_version(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nnU-Net asserts that no list lags behind, and plots up to the shortest: those of other figures must go."""
+    monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
+    trainer = make(trainers.nnUNetTrainerNACL)  # type: ignore[attr-defined]
+    logged = trainer.logger.local_logger.my_fantastic_logging
+    logged |= {"ece_foreground": [0.1, 0.2], "cece_foreground": [0.1, 0.2], "max_logit_p50": [3.0, 4.0]}
+    trainer.current_epoch = 2
+    trainer.on_train_start()
+    assert not {"ece_foreground", "cece_foreground"} & set(logged)
+    assert logged["max_logit_p50"] == [3.0, 4.0]
+    for name in ("ece_near", "cece_near", "over_confidence_near"):
+        assert np.isnan(logged[name]).tolist() == [True, True]
+        trainer.logger.log(name, 0.5, 2)
+        assert logged[name][2] == 0.5
+
+
+@pytest.mark.parametrize(("kind", "configuration"), [("labels", "2d_small"), ("labels", "3d_small")])
+def test_near_is_measured_with_the_spacing_of_patches(make: Make, kind: str, configuration: str) -> None:
+    trainer = make(trainers.nnUNetTrainerNACL, kind, configuration, spacing=[3.0, 2.0, 1.0])  # type: ignore[attr-defined]
+    trainer.initialize()
+    trainer.on_validation_epoch_start()
+    assert trainer._epoch._spacing_mm == ((2.0, 1.0) if configuration == "2d_small" else (3.0, 2.0, 1.0))
+
+
 def test_defines_no_init() -> None:
     # nnU-Net reads the parameters of the class's own __init__.
     assert "__init__" not in vars(CalibratedLossMixin)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.trainers._progress import FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
+from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
 from tests.conftest import KINDS, NNUNet
 from tests.evaluation.independent import largest_difference
 
@@ -88,13 +88,18 @@ def check_progress(fold: Path, printed: str) -> None:
         assert len(logged[name]) == 2
         assert np.isfinite(logged[name]).all()
     assert all(0 <= error <= 1 for name in FIGURES[:2] for error in logged[name])
+    assert all(abs(over) < ece + 1e-9 for over, ece in zip(logged[FIGURES[2]], logged[FIGURES[0]], strict=True))
     assert [len(histogram) for histogram in logged[HISTOGRAM]] == [70, 70]
     assert (fold / PICTURE_NAME).stat().st_size > 10_000
     assert (fold / "progress.png").is_file()
-    assert printed.count("Foreground ECE") == 2
+    assert printed.count("ECE over near") == 3
     summary = json.loads((fold / "validation" / "calibration_summary.json").read_text())
     assert len(summary["metric_per_case"]) == len(list((fold / "validation").glob("*.npz"))) > 0
-    assert f"Mean validation ECE: foreground {summary['mean']['foreground']['ECE']:.4f}" in printed
+    near, nll = summary["pooled"]["near"], summary["pooled"]["image"]["NLL_per_foreground"]
+    assert (
+        f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {near['ECE']:.4f} "
+        f"(confidence - accuracy {near['over_confidence']:+.4f}); all" in printed
+    )
 
 
 def evaluate_validation(nnunet: NNUNet, number: str, configuration: str, trainer: str) -> None:
@@ -172,6 +177,9 @@ def test_continue(planned: Planned) -> None:
     checkpoint["logging"] = {
         name: values[:3] if isinstance(values, list) else values for name, values in checkpoint["logging"].items()
     }
+    # One of an earlier version has other figures.
+    checkpoint["logging"] = {name: values for name, values in checkpoint["logging"].items() if name not in FIGURES[:3]}
+    checkpoint["logging"] |= {name: [0.5] * 3 for name in EARLIER_FIGURES}
     torch.save(checkpoint, fold / "checkpoint_latest.pth")
     final.unlink()
     before = set(fold.glob("training_log_*.txt"))
@@ -179,7 +187,10 @@ def test_continue(planned: Planned) -> None:
     (new,) = set(fold.glob("training_log_*.txt")) - before
     logged = torch.load(final, weights_only=False)["logging"]
     assert [len(logged[name]) for name in (*FIGURES, HISTOGRAM)] == [4] * (len(FIGURES) + 1)
-    assert logged[FIGURES[0]][:3] == checkpoint["logging"][FIGURES[0]]
+    assert logged[FIGURES[3]][:3] == checkpoint["logging"][FIGURES[3]]
+    assert np.isnan(logged[FIGURES[0]][:3]).all()
+    assert np.isfinite(logged[FIGURES[0]][3])
+    assert not set(EARLIER_FIGURES) & set(logged)
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()

@@ -8,107 +8,162 @@ import numpy as np
 import pytest
 import torch
 from nnunetv2.training.logging.nnunet_logger import LocalLogger
+from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from nnunet_nacl.evaluation import Settings, evaluate_case
+from nnunet_nacl.evaluation import CORE_PROBABILITY, Settings, evaluate_case, near_core
+from nnunet_nacl.trainers import _progress
 from nnunet_nacl.trainers._progress import (
     FIGURES,
     HISTOGRAM_EDGES,
+    MARGIN_MM,
     PICTURE_NAME,
     QUANTILES,
     EpochCalibration,
+    near_core_of_patches,
     plot_progress,
 )
 
+SPACING = (4.0, 2.5, 3.0)
+
 
 def batches(channels: int, *, regions: bool, ignore: bool) -> list[tuple[Tensor, Tensor]]:
+    """Of which about half of the voxels are near."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for _ in range(3):
-        logits = 3 * torch.randn(2, channels, 4, 5, 6, generator=generator)
+        logits = torch.randn(2, channels, 4, 8, 9, generator=generator)
         if regions:
-            target = torch.rand(2, channels + ignore, 4, 5, 6, generator=generator) > 0.6
+            logits = 1.5 * logits - 6
+            target = torch.rand(2, channels + ignore, 4, 8, 9, generator=generator) > 0.9
         else:
-            target = torch.randint(channels + ignore, (2, 1, 4, 5, 6), generator=generator, dtype=torch.int16)
+            logits[:, 0] += 6
+            target = torch.randint(channels + ignore, (2, 1, 4, 8, 9), generator=generator, dtype=torch.int16)
+            target[torch.rand(target.shape, generator=generator) > 0.1] = 0
         found.append((logits, target))
     return found
 
 
+def near_by_scipy(foreground: np.ndarray) -> np.ndarray:
+    """Of one patch."""
+    return distance_transform_edt(~(foreground > 0.05), sampling=SPACING) <= 5
+
+
 @pytest.mark.parametrize("ignore", [False, True])
 def test_classes(ignore: bool) -> None:
-    epoch = EpochCalibration(regions=False, ignore_label=4 if ignore else None)
-    logits, labels = (torch.cat(part) for part in zip(*batches(4, regions=False, ignore=ignore), strict=True))
-    for batch in batches(4, regions=False, ignore=ignore):
-        epoch.add(*batch)
-    expected = evaluate_case(
-        logits.softmax(1).movedim(1, 0).reshape(4, -1, 5, 6).numpy(),
-        labels.reshape(-1, 5, 6).numpy(),
-        ignore_label=4 if ignore else None,
-        settings=Settings(voxels=("foreground",)),
-    )
-    metrics = expected.calibration["foreground"].metrics()
+    epoch = EpochCalibration(regions=False, ignore_label=4 if ignore else None, spacing_mm=SPACING)
+    tables, top, num_near, num_valid = [], [], 0, 0
+    for logits, labels in batches(4, regions=False, ignore=ignore):
+        epoch.add(logits, labels)
+        for patch, truth in zip(logits, labels[:, 0].numpy(), strict=True):
+            found = evaluate_case(
+                patch.softmax(0).numpy(),
+                truth,
+                ignore_label=4 if ignore else None,
+                spacing_mm=SPACING,
+                settings=Settings(voxels=("near",)),
+            )
+            tables.append(found.calibration["near"])
+            valid = truth != (4 if ignore else -1)
+            num_valid += int(valid.sum())
+            num_near += int((near_by_scipy(1 - patch.softmax(0)[0].numpy()) & valid).sum())
+            top.append(patch.amax(0).numpy()[valid])
+    assert 0.2 < num_near / num_valid < 0.9
+    assert int(epoch._top[0].total) == num_near
+    metrics = sum(tables[1:], tables[0]).metrics()
     figures = epoch.figures()
-    assert figures["ece_foreground"] == pytest.approx(metrics["ECE"], abs=1e-6)
-    assert figures["cece_foreground"] == pytest.approx(metrics["CECE"], abs=1e-6)
-    valid = labels[:, 0] != (4 if ignore else -1)
-    top = logits.amax(1)[valid].numpy()
-    assert [figures[name] for name in QUANTILES] == pytest.approx(np.percentile(top, [5, 25, 50, 75, 95]), abs=1e-5)
-    assert epoch.histogram() == np.histogram(top, HISTOGRAM_EDGES)[0].tolist()
-    assert sum(epoch.histogram()) == int(valid.sum())
+    assert figures["ece_near"] == pytest.approx(metrics["ECE"], abs=1e-6)
+    assert figures["cece_near"] == pytest.approx(metrics["CECE"], abs=1e-6)
+    assert figures["over_confidence_near"] == pytest.approx(metrics["over_confidence"], abs=1e-6)
+    maxima = np.concatenate(top)
+    assert [figures[name] for name in QUANTILES] == pytest.approx(np.percentile(maxima, [5, 25, 50, 75, 95]), abs=1e-5)
+    assert epoch.histogram() == np.histogram(maxima, HISTOGRAM_EDGES)[0].tolist()
+    assert sum(epoch.histogram()) == num_valid
 
 
 @pytest.mark.parametrize("ignore", [False, True])
 def test_regions(ignore: bool) -> None:
-    epoch = EpochCalibration(regions=True, ignore_label=3 if ignore else None)
-    for batch in batches(2, regions=True, ignore=ignore):
-        epoch.add(*batch)
-    logits, masks = (torch.cat(part) for part in zip(*batches(2, regions=True, ignore=ignore), strict=True))
-    valid = ~masks[:, -1] if ignore else torch.ones_like(masks[:, 0])
-    errors, classwise = [], []
-    for region in range(2):
-        p = logits[:, region].sigmoid()[valid & masks[:, region]].double().numpy()
-        bins = np.ceil(np.maximum(p, 1 - p) * 15)
-        errors.append(
-            sum(abs(((p > 0.5) - np.maximum(p, 1 - p))[bins == one].sum()) for one in np.unique(bins)) / len(p)
-        )
-        bins = np.ceil(p * 15)
-        classwise.append(sum(abs((1 - p)[bins == one].sum()) for one in np.unique(bins)) / len(p))
-    assert epoch.figures()["ece_foreground"] == pytest.approx(np.mean(errors), abs=1e-6)
-    assert epoch.figures()["cece_foreground"] == pytest.approx(np.mean(classwise), abs=1e-6)
+    epoch = EpochCalibration(regions=True, ignore_label=3 if ignore else None, spacing_mm=SPACING)
+    p, inside = [[], []], [[], []]
+    for logits, masks in batches(2, regions=True, ignore=ignore):
+        epoch.add(logits, masks)
+        for patch, mask in zip(logits.sigmoid().double().numpy(), masks.numpy(), strict=True):
+            for region in range(2):
+                chosen = near_by_scipy(patch[region])
+                assert 0 < chosen.sum() < chosen.size
+                chosen &= ~mask[-1] if ignore else True
+                p[region].append(patch[region][chosen])
+                inside[region].append(mask[region][chosen])
+    errors, classwise, over = [], [], []
+    for values, truths in zip(p, inside, strict=True):
+        value, truth = np.concatenate(values), np.concatenate(truths)
+        confidence, hits = np.maximum(value, 1 - value), (value > 0.5) == truth
+        over.append((confidence - hits).mean())
+        errors.append(by_hand(confidence, hits))
+        classwise.append(by_hand(value, truth))
+    assert epoch.figures()["ece_near"] == pytest.approx(np.mean(errors), abs=1e-6)
+    assert epoch.figures()["cece_near"] == pytest.approx(np.mean(classwise), abs=1e-6)
+    assert epoch.figures()["over_confidence_near"] == pytest.approx(np.mean(over), abs=1e-6)
+
+
+def by_hand(confidence: np.ndarray, hits: np.ndarray) -> float:
+    bins = np.ceil(confidence * 15)
+    return sum(abs((hits - confidence)[bins == one].sum()) for one in np.unique(bins)) / len(confidence)
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.2, 2.5), (6.0, 0.7, 1.0), (5.0, 5.0, 5.0)])
+def test_near_of_patches_is_the_evaluations(spacing: tuple[float, ...]) -> None:
+    generator = np.random.default_rng(0)
+    shape = (40, 50) if len(spacing) == 2 else (7, 20, 23)
+    core = generator.random((3, 2, *shape)) < 0.003
+    core[0, 0] = False
+    core[1, 1, ..., 0] = True  # at the border
+    found = near_core_of_patches(torch.from_numpy(core), spacing, MARGIN_MM).numpy()
+    assert 0 < found[0, 1].sum() < found[0, 1].size
+    for patch, near in zip(core.reshape(-1, *shape), found.reshape(-1, *shape), strict=True):
+        assert np.array_equal(near, near_core(patch, spacing, MARGIN_MM))
+
+
+def test_the_set_is_the_evaluations() -> None:
+    assert (Settings().margin_mm, CORE_PROBABILITY) == (_progress.MARGIN_MM, _progress.CORE_PROBABILITY)
 
 
 def test_few_of_many_voxels_are_as_good() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (1, 1, 400, 500), generator=generator)
     logits = torch.randn(1, 3, 400, 500, generator=generator) + torch.nn.functional.one_hot(labels[:, 0]).movedim(-1, 1)
-    epoch = EpochCalibration(regions=False, ignore_label=None)
+    epoch = EpochCalibration(regions=False, ignore_label=None, spacing_mm=(1, 1))
     epoch.add(2 * logits, labels)
-    assert 10_000 < int(epoch._top[0].total) <= 20_000
+    assert 5_000 < int(epoch._top[0].total) <= 10_000
     assert 10_000 < sum(epoch.histogram()) <= 20_000
-    expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["foreground"]
-    assert epoch.figures()["ece_foreground"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
+    expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["near"]
+    assert epoch.figures()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
 
 
 def test_nothing_to_count() -> None:
-    epoch = EpochCalibration(regions=False, ignore_label=2)
+    epoch = EpochCalibration(regions=False, ignore_label=2, spacing_mm=(1, 1))
     assert all(math.isnan(value) for value in epoch.figures().values())
-    epoch.add(torch.randn(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))
-    assert math.isnan(epoch.figures()["ece_foreground"])
+    background = torch.zeros(1, 2, 4, 4)
+    background[:, 0] = 9
+    epoch.add(background, torch.ones(1, 1, 4, 4))  # a structure that the model does not see
+    assert math.isnan(epoch.figures()["ece_near"])
     assert math.isfinite(epoch.figures()["max_logit_p50"])
     epoch.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 1, 4, 4))  # diverged: no reason to end the training
+    assert epoch.figures()["ece_near"] == pytest.approx(0.5)
     assert math.isfinite(epoch.figures()["max_logit_p50"])
-    diverged = EpochCalibration(regions=True, ignore_label=None)
+    diverged = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
     diverged.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert diverged.figures()["ece_foreground"] == pytest.approx(0.5)
-    assert EpochCalibration(regions=True, ignore_label=None).histogram() == [0] * 70
+    assert diverged.figures()["ece_near"] == pytest.approx(0.5)
+    assert EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1)).histogram() == [0] * 70
 
 
-def test_regions_that_do_not_occur() -> None:
-    epoch = EpochCalibration(regions=True, ignore_label=None)
-    masks = torch.zeros(1, 2, 4, 4, dtype=torch.bool)
-    masks[0, 0, 0] = True
-    epoch.add(torch.zeros(1, 2, 4, 4), masks)
-    assert epoch.figures()["ece_foreground"] == pytest.approx(0.5)  # of the one that does: confidence 1/2, never right
+def test_regions_that_the_model_does_not_see() -> None:
+    epoch = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
+    logits = torch.zeros(1, 2, 4, 4)
+    logits[:, 1] = -9
+    epoch.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
+    assert epoch.figures()["ece_near"] == pytest.approx(0.5)  # of the one that it does: confidence 1/2, never right
+    assert epoch.figures()["over_confidence_near"] == pytest.approx(0.5)
 
 
 def test_the_picture(tmp_path: Path) -> None:

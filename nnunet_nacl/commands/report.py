@@ -5,6 +5,10 @@ import shlex
 
 from nnunet_nacl.commands._shared import VOXELS, Commands
 
+_TABLES = (
+    "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
+)  # fmt: skip
+
 
 def add(commands: Commands) -> None:
     """Add it to the command line."""
@@ -24,13 +28,13 @@ def add(commands: Commands) -> None:
     table.add_argument(
         "--table",
         default="methods",
-        choices=("methods", "differences", "structures", "scores", "sum-rank", "mean-case-rank", "cases"),
+        choices=_TABLES,
         help="default: %(default)s",
     )
     table.add_argument(
         "--format", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s"
     )
-    table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: the first)")
+    table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: near)")
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
     table.set_defaults(run=_table)
 
@@ -43,7 +47,7 @@ def add(commands: Commands) -> None:
     )
     _add_summaries(plot)
     plot.add_argument("-o", metavar="FILE", help="ends with .svg, .pdf or .png (default: KIND.svg)")
-    plot.add_argument("--voxels", choices=VOXELS, help="voxel set (default: the first)")
+    plot.add_argument("--voxels", choices=VOXELS, help="voxel set (default: near, where the figure has one)")
     plot.add_argument("--classes", nargs="+", metavar="NAME", help="of classes (default: the worst calibrated)")
     plot.add_argument("--case", metavar="NAME", help="of case (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="of case: the images (default: as report)")

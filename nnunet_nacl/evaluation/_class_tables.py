@@ -104,7 +104,8 @@ class _Pass:
 
     def predicted(self) -> NDArray[np.uint8]:
         """(n,) 1 where a structure's probability is the largest, else 0."""
-        return ((self._flags & _PREDICTED) != 0).view(np.uint8)
+        found: NDArray[np.uint8] = (self._flags & _PREDICTED != 0).view(np.uint8)
+        return found
 
     def assumed_rightly(self) -> bool:
         """Whether that is where it was assumed, but for ignored voxels."""

@@ -8,7 +8,7 @@ from nnunet_nacl.report._inputs import read_results
 from nnunet_nacl.report._outputs import plot, write_table
 from nnunet_nacl.report._page import write_report
 from nnunet_nacl.report._panels import study_figure
-from nnunet_nacl.report._ranking import SCHEMES, Ranking, rank_methods
+from nnunet_nacl.report._ranking import SCHEMES, Ranking, rank_by_scores, rank_methods
 from nnunet_nacl.report._reliability import Reliability, class_curve, top_label_curves
 from nnunet_nacl.report._significance import Difference, differences, holm, wilcoxon_signed_rank
 from nnunet_nacl.report._slices import CaseSlice, read_slice
@@ -40,6 +40,7 @@ __all__ = [
     "holm",
     "plot",
     "radar",
+    "rank_by_scores",
     "rank_heatmap",
     "rank_methods",
     "rank_stability",

@@ -47,9 +47,13 @@ def _command(what: list[str], settings: dict[str, Any]) -> str:
     words = ["nnunet_nacl", "evaluate", *what]
     if tuple(settings["voxels"]) != usual.voxels:
         words += ["--voxels", *settings["voxels"]]
-    for option, name in (("--bins", "num_bins"), ("--boundary_mm", "boundary_mm"), ("--protocol", "protocol")):
-        if settings[name] != getattr(usual, name):
-            words += [option, str(settings[name])]
+    options = {
+        "--bins": "num_bins", "--margin_mm": "margin_mm", "--boundary_mm": "boundary_mm", "--protocol": "protocol",
+    }  # fmt: skip
+    for option, name in options.items():
+        value = settings.get(name, getattr(usual, name))
+        if value != getattr(usual, name):
+            words += [option, str(value)]
     if settings["surface"]:
         words.append("--surface")
         if settings["tolerance_mm"] != usual.tolerance_mm:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, FolderResult
+from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, FolderResult
+from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.report._sharing import (
     class_name,
     coarsest_bins,
@@ -34,12 +36,42 @@ class Method:
 
     @cached_property
     def calibration(self) -> dict[str, dict[str, Array]]:
-        """Voxel set -> metric -> (cases,) figures; NaN where the voxel set is empty."""
+        """Voxel set -> metric -> (cases,) figures; NaN where the voxel set is empty, or the figure is not known."""
         found: dict[str, dict[str, Array]] = {}
         for voxels in self.result.voxels:
             rows = [case.result.calibration[voxels].metrics() for case in self.result.cases]
-            found[voxels] = {metric: np.array([row[metric] for row in rows]) for metric in METRICS}
+            found[voxels] = {metric: np.array([row.get(metric, np.nan) for row in rows]) for metric in METRICS}
         return found
+
+    def bins(self, voxels: str, table: str) -> BinCounts | None:
+        """Tables (cases, rows, M) over a voxel set, rows as in :class:`CalibrationTables`; None if a case has none.
+
+        Args:
+            voxels: the voxel set.
+            table: ``top``, ``classwise``, ``expected_top`` or ``expected_classwise``.
+        """
+        if (voxels, table) not in self._stacked:
+            found = [getattr(tables, table) for tables in self.tables(voxels)]
+            self._stacked[voxels, table] = None if any(one is None for one in found) else BinCounts.stack(found)
+        return self._stacked[voxels, table]
+
+    @cached_property
+    def _stacked(self) -> dict[tuple[str, str], BinCounts | None]:
+        return {}
+
+    def tables(self, voxels: str) -> list[CalibrationTables]:
+        """The tables of each case over a voxel set."""
+        return [case.result.calibration[voxels] for case in self.result.cases]  # type: ignore[index]
+
+    def num_classes(self, voxels: str) -> int:
+        """How many rows of the class-wise tables enter CECE."""
+        return max(tables.num_classes for tables in self.tables(voxels))
+
+    def sums(self, voxels: str, score: Literal["nll", "brier"]) -> tuple[Array, Array]:
+        """Of each case: the sum of a score over a voxel set, and its foreground voxels; both over all regions."""
+        tables = self.tables(voxels)
+        sums = np.array([float(getattr(one, score).sum()) for one in tables])
+        return sums, np.array([float(one.foreground_voxels) for one in tables])
 
     def segmentation(self, metric: str) -> Array:
         """(cases, structures) figures; NaN where a structure is in neither reference nor prediction."""
@@ -77,8 +109,13 @@ class Comparison:
 
     @property
     def voxels(self) -> list[str]:
-        """Voxel sets, the one that the verdict is about first."""
+        """Voxel sets, in the order of ``VOXEL_SETS``."""
         return list(self.methods[0].result.voxels)
+
+    @property
+    def main(self) -> str:
+        """The voxel set of what is shown over a single one: near, or the first if that was not evaluated."""
+        return "near" if "near" in self.voxels else self.voxels[0]
 
     @property
     def has_regions(self) -> bool:
@@ -90,8 +127,14 @@ class Comparison:
         return self.structures if self.has_regions else ["background", *self.structures]
 
     @property
+    def has_scores(self) -> bool:
+        """Whether there are NLL and Brier per foreground voxel: the reference protocol's tables lack voxels."""
+        protocols = {method.result.settings["protocol"] for method in self.methods}
+        return "image" in self.voxels and protocols == {"standard"}
+
+    @property
     def has_surface(self) -> bool:
-        return "HD95" in _metrics(self.methods[0])
+        return "HD95" in _measured(self.methods[0])
 
 
 def compare(results: Mapping[str, FolderResult], *, baseline: str | None = None, dataset: str = "") -> Comparison:
@@ -121,8 +164,8 @@ def compare(results: Mapping[str, FolderResult], *, baseline: str | None = None,
     cases = shared_cases(results, voxels, notes)
     notes += unlike_settings(results)
     methods = [Method(name, restrict(result, cases, voxels, structures, num_bins)) for name, result in results.items()]
-    if len({"HD95" in _metrics(method) for method in methods}) > 1:
-        lacking = [method.name for method in methods if "HD95" not in _metrics(method)]
+    if len({"HD95" in _measured(method) for method in methods}) > 1:
+        lacking = [method.name for method in methods if "HD95" not in _measured(method)]
         notes.append(f"HD95 is left out: not measured (--surface) for {_listed(lacking)}.")
         methods = [Method(method.name, _without_surface(method.result)) for method in methods]
     shown = [class_name(next(iter(results.values())), structure) for structure in structures]
@@ -145,7 +188,7 @@ def _compare_one(dataset: str, methods: Mapping[str, FolderResult], baseline: st
         raise ValueError(f"{dataset}: {error}" if dataset else str(error)) from error
 
 
-def _metrics(method: Method) -> dict[str, float]:
+def _measured(method: Method) -> dict[str, float]:
     return method.result.cases[0].result.segmentation[method.result.names[0]]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import signed_text
+from nnunet_nacl.report._metrics import place, signed_text
 from nnunet_nacl.report._ranking import Ranking
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._slices import CaseSlice
@@ -24,18 +24,19 @@ def describe_reliability(curve: Reliability, voxels: str) -> str:
     """What a reliability diagram shows."""
     what = f" for {curve.what}" if curve.what else ""
     if not curve.share.any():
-        return f"Reliability diagram of {curve.name}{what} over the {voxels}: no voxels."
+        return f"Reliability diagram of {curve.name}{what} {place(voxels)}: no voxels."
     fullest = int(curve.share.argmax())
+    expected = "" if np.isnan(curve.expected_error) else f" ({curve.expected_error:.3f} if perfectly calibrated)"
     return (
-        f"Reliability diagram of {curve.name}{what} over the {voxels}: pooled ECE {curve.error:.3f}. The fullest bin "
-        f"holds {100 * curve.share[fullest]:.0f} % of the voxels, at confidence {curve.confidence[fullest]:.2f} and "
-        f"accuracy {curve.accuracy[fullest]:.2f}."
+        f"Reliability diagram of {curve.name}{what} {place(voxels)}: pooled ECE {curve.error:.3f}{expected}. The "
+        f"fullest bin holds {100 * curve.share[fullest]:.0f} % of the voxels, at confidence "
+        f"{curve.confidence[fullest]:.2f} and accuracy {curve.accuracy[fullest]:.2f}."
     )
 
 
 def describe_classes(curves: list[Reliability], voxels: str) -> str:
     """What the reliability curves of a class show."""
-    return f"Reliability curves of the probability of {curves[0].what} over the {voxels}. Pooled ECE: " + _listed(
+    return f"Reliability curves of the probability of {curves[0].what} {place(voxels)}. Pooled ECE: " + _listed(
         {curve.name: curve.error for curve in curves}
     )
 
@@ -52,7 +53,7 @@ def describe_tradeoff(data: Tradeoff, kind: str) -> str:
 def describe_ranking(data: Ranking) -> str:
     """What a heat map of ranks shows."""
     order = np.argsort(data.overall, kind="stable")
-    return f"Overall {data.scheme}, best first: " + "; ".join(
+    return f"Overall {data.scheme} by {', '.join(data.metrics)}, best first: " + "; ".join(
         f"{data.methods[one]}: {data.overall[one]:.4g}, first in {100 * data.stability[one, 0]:.0f} % of resamples"
         for one in order
     )
@@ -129,7 +130,7 @@ def _reading(study: Study) -> str:
         )
     if study.figure == "curves":
         return (
-            f"Means over cases by {study.setting}, with 95 % bootstrap intervals; points are moved a little sideways, "
+            f"Each metric by {study.setting}, with 95 % bootstrap intervals; points are moved a little sideways, "
             "so that none hides another. For Dice higher is better, for calibration errors lower."
         )
     return (

@@ -7,6 +7,7 @@ from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, bins_file, merge_results
 
+# Without margin_mm, which what was evaluated before there was the voxel set near does not have.
 _SETTINGS = (
     "gt_folder", "pred_folder", "part", "voxels", "num_bins", "boundary_mm", "surface", "tolerance_mm", "protocol",
     "labels", "reader",

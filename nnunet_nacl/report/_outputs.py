@@ -12,13 +12,15 @@ from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._panels import (
     class_panels,
     draw_case,
+    paper_rank_panels,
     radar_panels,
-    rank_panels,
     reliability_panels,
+    score_rank_panels,
     tradeoff_panels,
 )
+from nnunet_nacl.report._ranking import ranked_voxels
 from nnunet_nacl.report._slices import chosen_cases
-from nnunet_nacl.report._tables import TABLES, Table, ranks_table
+from nnunet_nacl.report._tables import TABLES, Table, ranks_table, score_ranks_table
 from nnunet_nacl.report.figures._compose import Panel, check_figure_file, grid_figure, write_figure
 
 Results = Mapping[str, Mapping[str, FolderResult]]
@@ -41,7 +43,8 @@ def write_table(
         output: the file; appears whole or not at all.
         form: ``markdown``, ``latex`` or ``csv``.
         baseline: the method that the others are held against; by default each data set's first.
-        voxels: voxel set of ECE and CECE where the table has a single one; by default the first shared one.
+        voxels: voxel set of ECE and CECE where the table has a single one; by default near, or the first shared one
+            if that was not evaluated, and for the paper's rankings the first that labels choose.
 
     Raises:
         OSError: the file cannot be written.
@@ -55,7 +58,10 @@ def write_table(
     comparisons = compare_all(results, baseline=baseline)
     tables: list[Table]
     if name in {"sum-rank", "mean-case-rank"}:
-        tables = [ranks_table(comparisons, name, _voxels(comparisons[0], voxels))]  # type: ignore[arg-type]
+        chosen = ranked_voxels(comparisons) if voxels is None else voxels
+        tables = [ranks_table(comparisons, name, chosen)]  # type: ignore[arg-type]
+    elif name == "ranks":
+        tables = [score_ranks_table(comparisons)]
     else:
         tables = [TABLES[name](comparison, _voxels(comparison, voxels)) for comparison in comparisons]
     if form == "csv" and len(tables) > 1:
@@ -85,7 +91,9 @@ def plot(
         kind: ``reliability``, ``classes``, ``tradeoff``, ``radar``, ``ranks`` or ``case``.
         file: ends with ``.svg``, ``.pdf`` or ``.png``; appears whole or not at all.
         baseline: the method that the others are held against.
-        voxels: voxel set; by default the first shared one.
+        voxels: voxel set; by default near, or the first shared one if that was not evaluated. For ``tradeoff``, by
+            default what calibration is judged by; for ``ranks``, that of the paper's ranking, by default the first that
+            labels choose.
         classes: names of classes, for ``classes``; by default those that any method is worst calibrated in.
         case: its name, for ``case``; by default the one of median ECE.
         images: folder of the images, for ``case``.
@@ -107,11 +115,12 @@ def plot(
     elif kind == "classes":
         panels = [panel for pair in pairs for panel in class_panels(*pair, classes)]
     elif kind == "tradeoff":
-        panels = [panel for pair in pairs for panel in tradeoff_panels(*pair)]
+        panels = [panel for comparison, one in pairs for panel in tradeoff_panels(comparison, voxels and one)]
     elif kind == "radar":
         panels = [panel for pair in pairs for panel in radar_panels(*pair)]
     elif kind == "ranks":
-        panels = rank_panels(comparisons, chosen[0])
+        paper = ranked_voxels(comparisons) if voxels is None else voxels
+        panels = [*score_rank_panels(comparisons), *paper_rank_panels(comparisons, paper)]
     else:
         raise ValueError(f"kind: expected reliability, classes, tradeoff, radar, ranks or case; got {kind}.")
     write_figure(grid_figure(panels, columns=2 if kind == "ranks" else 3), file)
@@ -130,7 +139,7 @@ def _case(
 
 def _voxels(comparison: Comparison, voxels: str | None) -> str:
     if voxels is None:
-        return comparison.voxels[0]
+        return comparison.main
     if voxels not in comparison.voxels:
         raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
     return voxels

@@ -12,30 +12,34 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
 from nnunet_nacl._whole import check_file, whole_file
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import Comparison, compare_all
 from nnunet_nacl.report._describe import study_caption
 from nnunet_nacl.report._logits import read_logit_figures
-from nnunet_nacl.report._metrics import undefined_notes
+from nnunet_nacl.report._metrics import POOLED, judging_metrics, missing_notes, paper_metrics, place, undefined_notes
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
     class_panels,
     draw_case,
+    paper_rank_panels,
     radar_panels,
-    rank_panels,
     reliability_panels,
+    score_rank_panels,
     study_panels,
     tradeoff_panels,
 )
-from nnunet_nacl.report._ranking import SCHEMES
+from nnunet_nacl.report._ranking import SCHEMES, ranked_voxels
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report._tables import (
+    Table,
     cases_table,
     differences_table,
     methods_table,
+    paper_table,
     ranks_table,
+    score_ranks_table,
     scores_table,
     structures_table,
 )
@@ -83,6 +87,8 @@ def write_report(
     file = check_file(file)
     logit_figures = [] if logits is None else read_logit_figures(logits)
     comparisons = compare_all(results, baseline=baseline)
+    methods = [method for comparison in comparisons for method in comparison.methods]
+    voxel_sets = {voxels for comparison in comparisons for voxels in comparison.voxels}
     page = _Page()
     sections = [page.section(comparison, images, study) for comparison in comparisons]
     together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else None
@@ -91,16 +97,24 @@ def write_report(
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["setting"] = _setting_text
+    environment.filters["place"] = place
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
+        datasets=[comparison.dataset for comparison in comparisons],
         logit_figures=logit_figures,
         command=command,
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         has_surface=any(comparison.has_surface for comparison in comparisons),
         has_regions=any(comparison.has_regions for comparison in comparisons),
-        voxel_sets={voxels for comparison in comparisons for voxels in comparison.voxels},
+        voxel_sets=voxel_sets,
+        has_scores=any(comparison.has_scores for comparison in comparisons),
+        by_label=[voxels for voxels in VOXEL_SETS if voxels in voxel_sets and voxels not in POOLED],
+        margins=sorted({f"{method.result.settings.get('margin_mm', 5):g}" for method in methods}),
+        has_expected=any(
+            method.bins(voxels, "expected_top") is not None for method in methods for voxels in method.result.voxels
+        ),
     )
     with whole_file(file) as partial:
         partial.write_text(html, encoding="utf-8")
@@ -120,7 +134,14 @@ def _setting_text(value: Any) -> str:
 
 def _same_methods(comparisons: Sequence[Comparison]) -> bool:
     first = comparisons[0]
-    return all(sorted(one.names) == sorted(first.names) and first.voxels[0] in one.voxels for one in comparisons)
+    return all(sorted(one.names) == sorted(first.names) for one in comparisons) and bool(
+        set.intersection(*(set(one.voxels) for one in comparisons))
+    )
+
+
+def _ranking(prefix: str, pictures: list[Markup], tables: list[Table]) -> dict[str, Any]:
+    *metrics, last = tables[0].columns[1:-3]  # after these come overall, place and first in resamples
+    return {"title": f"{prefix} {', '.join(metrics)} and {last}", "pictures": pictures, "tables": tables}
 
 
 class _Page:
@@ -140,24 +161,29 @@ class _Page:
     def section(self, comparison: Comparison, images: str | Path | None, study: Study | None) -> dict[str, Any]:
         """Everything that is shown of a data set."""
         first = comparison.methods[0].result
-        main = comparison.voxels[0]
+        main = comparison.main
         several = len(comparison.methods) > 1
+        # The image's diagram is that of its large and easy background.
+        drawn = [main, *(one for one in comparison.voxels if one not in {main, "image"})]
+        judged, paper = judging_metrics(comparison), paper_metrics(comparison)
         return {
             "dataset": comparison.dataset,
             "verdict": verdict(comparison),
-            "notes": [*comparison.notes, *undefined_notes(comparison)],
+            "notes": [*comparison.notes, *missing_notes(comparison), *undefined_notes(comparison)],
             "study": None if study is None else self._study(comparison, study),
             "methods": methods_table(comparison),
+            "paper": paper_table(comparison) if judged and paper else None,
             "differences": differences_table(comparison) if several else None,
             "scores": [scores_table(comparison, voxels) for voxels in comparison.voxels],
             "structures": structures_table(comparison, main),
-            "reliability": [self._reliability(comparison, voxels) for voxels in comparison.voxels],
+            "reliability": [self._reliability(comparison, voxels) for voxels in drawn],
             "tradeoff": self.pictures(tradeoff_panels(comparison)) if several else [],
             "radar": self.pictures(radar_panels(comparison, main)) if len(comparison.methods) > 2 else [],
             "rankings": self.rankings([comparison]) if several else None,
             "case_views": self._case_views(comparison, images),
             "cases": cases_table(comparison, main),
             "main": main,
+            "has_scores": comparison.has_scores,
             "baseline": comparison.baseline,
             "num_cases": len(comparison.cases),
             "settings": {method.name: method.result.settings for method in comparison.methods},
@@ -177,27 +203,31 @@ class _Page:
         return {
             "voxels": voxels,
             "top": self.pictures(reliability_panels(comparison, voxels)),
+            "by_label": voxels not in POOLED,
+            "has_expected": any(one.bins(voxels, "expected_top") is not None for one in comparison.methods),
             "classes": classes,
             "num_classes": len(comparison.classes),
             "regions_left_out": max(len(comparison.classes) - MAX_REGIONS, 0) if comparison.has_regions else 0,
         }
 
-    def rankings(self, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-        """Both rankings, over one or several data sets."""
-        main = comparisons[0].voxels[0]
-        tables = [ranks_table(comparisons, scheme, main) for scheme in SCHEMES]
-        return {
-            "pictures": self.pictures(rank_panels(comparisons, main)),
-            "tables": tables,
-            "metrics": tables[0].columns[1:-3],  # after these come overall, place and first in resamples
-            "datasets": [one.dataset for one in comparisons],
-        }
+    def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+        """The ranking by what methods are judged by, and the paper's two, over one or several data sets."""
+        found = []
+        by_scores = self.pictures(score_rank_panels(comparisons))
+        if by_scores:
+            found.append(_ranking("By", by_scores, [score_ranks_table(comparisons)]))
+        voxels = ranked_voxels(comparisons)
+        if voxels not in POOLED:
+            pictures = self.pictures(paper_rank_panels(comparisons, voxels))
+            tables = [ranks_table(comparisons, scheme, voxels) for scheme in SCHEMES]
+            found.append(_ranking("The paper's: by", pictures, tables))
+        return found
 
     def _case_views(self, comparison: Comparison, images: str | Path | None) -> list[CaseView]:
         views = []
-        for role, name in chosen_cases(comparison, comparison.voxels[0]).items():
+        for role, name in chosen_cases(comparison, comparison.main).items():
             try:
-                drawn = draw_case(comparison, name, comparison.voxels[0], images=images)
+                drawn = draw_case(comparison, name, comparison.main, images=images)
             except Exception as error:  # noqa: BLE001 - whatever a case's files are, the page is made
                 views.append(CaseView(name, role, None, [str(error)]))
                 continue

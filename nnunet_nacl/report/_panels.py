@@ -22,8 +22,8 @@ from nnunet_nacl.report._describe import (
     describe_tradeoff,
     study_caption,
 )
-from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._ranking import SCHEMES, rank_methods
+from nnunet_nacl.report._metrics import DICE, POOLED, Metric, judging_metrics, study_metrics
+from nnunet_nacl.report._ranking import SCHEMES, Ranking, rank_by_scores, rank_methods
 from nnunet_nacl.report._reliability import class_curve, class_errors, top_label_curves
 from nnunet_nacl.report._slices import read_slice
 from nnunet_nacl.report._study import (
@@ -74,12 +74,13 @@ def worst_classes(comparison: Comparison, voxels: str) -> list[str]:
 
 
 def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
-    """Dice against ECE and against CECE, over one or each voxel set."""
+    """Dice against what calibration is judged by; over a given voxel set, against ECE and CECE."""
+    judging = judging_metrics(comparison) or study_metrics(comparison)
+    metrics = judging if voxels is None else [Metric(name, voxels) for name in ("ECE", "CECE")]
     panels = []
-    for metric in ("ECE", "CECE"):
-        for one in comparison.voxels if voxels is None else [voxels]:
-            data = tradeoff(comparison, metric, voxels=one)
-            panels.append(_panel(tradeoff_scatter, data, describe_tradeoff(data, "Scatter plot")))
+    for metric in metrics:
+        data = tradeoff(comparison, metric.name, voxels=metric.voxels)
+        panels.append(_panel(tradeoff_scatter, data, describe_tradeoff(data, "Scatter plot")))
     return panels
 
 
@@ -89,41 +90,51 @@ def radar_panels(comparison: Comparison, voxels: str) -> list[Panel]:
     return [Panel(partial(radar, data), describe_tradeoff(data, "Radar plot"), polar=True)]
 
 
-def rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Panel]:
-    """A heat map of each ranking, and of how stable it is."""
-    panels = []
-    for scheme in SCHEMES:
-        ranking = rank_methods(comparisons, scheme, voxels=voxels)
-        text = describe_ranking(ranking)
-        panels.append(_panel(rank_heatmap, ranking, text))
-        panels.append(_panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"))
-    return panels
+def score_rank_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
+    """A heat map of the ranking by Dice, NLL per foreground voxel and ECE near, and of how stable it is."""
+    ranking = rank_by_scores(comparisons)
+    return [] if ranking is None else _rank_panels(ranking)
+
+
+def paper_rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Panel]:
+    """A heat map of each of the paper's rankings, and of how stable it is."""
+    schemes = [scheme for scheme in SCHEMES if scheme == "sum-rank" or voxels not in POOLED]
+    rankings = [rank_methods(comparisons, scheme, voxels=voxels) for scheme in schemes]
+    return [panel for ranking in rankings for panel in _rank_panels(ranking)]
+
+
+def _rank_panels(ranking: Ranking) -> list[Panel]:
+    text = describe_ranking(ranking)
+    return [
+        _panel(rank_heatmap, ranking, text),
+        _panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"),
+    ]
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """A study's figure, over each voxel set; none if too few of its variants are compared."""
+    """A study's figure, for each metric; none if too few of its variants are compared."""
     study = drawn_study(study, comparison)
-    dice = Metric("Dice", higher_is_better=True)
-    ece, cece = ([Metric(name, voxels) for voxels in comparison.voxels] for name in ("ECE", "CECE"))
+    metrics = study_metrics(comparison)
     if study.figure in {"differences", "arrows"}:
         pairs = study_pairs(comparison, study)
         if not pairs:
             return []
         if study.figure == "arrows":
             panels = []
-            for metric in [*ece, *cece]:
+            for metric in metrics:
                 data = tradeoff(comparison, metric.name, voxels=metric.voxels)
                 draw = partial(study_arrows, data, pairs, list(study.groups))
                 panels.append(Panel(draw, describe_arrows(data, pairs)))
             return panels
-        found = [relative_differences(comparison, study, metric) for metric in [dice, *ece, *cece]]
+        found = [relative_differences(comparison, study, metric) for metric in [DICE, *metrics]]
         return [_panel(study_differences, one, describe_relative_differences(one)) for one in found]
     if len(split_variants(study, comparison)[0]) < 2:
         return []
     if study.figure == "radar":
-        scores = [study_scores(comparison, study, metric) for metric in [dice, *ece]]
+        chosen = [metric for metric in metrics if metric.name != "CECE"]
+        scores = [study_scores(comparison, study, metric) for metric in [DICE, *chosen]]
         return [Panel(partial(study_radar, one), describe_scores(one, "Radar plot"), polar=True) for one in scores]
-    scores = [study_scores(comparison, study, metric) for metric in [dice, *ece, *cece]]
+    scores = [study_scores(comparison, study, metric) for metric in [DICE, *metrics]]
     return [_panel(study_curves, one, describe_scores(one, "Curves")) for one in scores]
 
 

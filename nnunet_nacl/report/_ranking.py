@@ -1,4 +1,4 @@
-"""The order of methods, by the two schemes of the paper, and how stable it is."""
+"""The order of methods, by what they are judged by and by the paper's figures, and how stable it is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from nnunet_nacl.metrics import resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import (
-    Metric,
-    by_case,
-    mean_of_means,
-    mean_over_cases,
-    resample_weights,
-    segmentation_metrics,
-)
+from nnunet_nacl.report._metrics import DICE, POOLED, Metric, judging_metrics, segmentation_metrics
 
 Scheme = Literal["sum-rank", "mean-case-rank"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
@@ -26,8 +20,8 @@ class Ranking:
     """Methods in the order of a scheme.
 
     Attributes:
-        scheme: ``sum-rank``: methods are ranked by each metric's mean, and the ranks are added up over data sets and
-            metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged.
+        scheme: ``sum-rank``: methods are ranked by each metric's figure over the cases, and the ranks are added up over
+            data sets and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged.
         methods: their names, M of them.
         metrics: names of the metrics, J of them.
         by_metric: (M, J) sums of ranks over data sets, or mean ranks over cases; low is good.
@@ -48,6 +42,25 @@ class Ranking:
         return _places(self.overall)
 
 
+def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
+    """Rank the methods by Dice, NLL per foreground voxel and ECE near (sum-rank), over one or several data sets.
+
+    Args:
+        comparisons: one a data set, of the same methods.
+
+    Returns:
+        Without near, by ECE over the image; without image, by Dice and ECE near; None if a data set has neither, or
+        not what the others have.
+
+    Raises:
+        ValueError: different methods.
+    """
+    judging = judging_metrics(comparisons[0])
+    if not judging or any(judging_metrics(one) != judging for one in comparisons):
+        return None
+    return _rank(comparisons, "sum-rank", [DICE, *judging])
+
+
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: str = "foreground") -> Ranking:
     """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets.
 
@@ -57,8 +70,32 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
         voxels: voxel set of ECE and CECE.
 
     Raises:
-        ValueError: different methods, or a data set without that voxel set.
+        ValueError: different methods, a data set without that voxel set, or ranks in each case by ECE over near or
+            image, which a single case has no figure of.
     """
+    for comparison in comparisons:
+        if voxels not in comparison.voxels:
+            raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
+    if scheme == "mean-case-rank" and voxels in POOLED:
+        raise ValueError(f"voxels: mean-case-rank is by the ECE of each case; that over the {voxels} is pooled.")
+    metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
+    return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
+
+
+def ranked_voxels(comparisons: Sequence[Comparison]) -> str:
+    """The voxel set of the paper's ranking: the first that labels choose, else the first, that all data sets have.
+
+    Raises:
+        ValueError: they share none.
+    """
+    first, *others = comparisons
+    shared = [voxels for voxels in first.voxels if all(voxels in other.voxels for other in others)]
+    if not shared:
+        raise ValueError("rankings need a voxel set that all data sets have.")
+    return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
+
+
+def _rank(comparisons: Sequence[Comparison], scheme: Scheme, metrics: list[Metric]) -> Ranking:
     names = comparisons[0].names
     for comparison in comparisons:
         if sorted(comparison.names) != sorted(names):
@@ -66,10 +103,6 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
                 f"rankings need the same methods in every data set; got {', '.join(names)} and "
                 f"{', '.join(comparison.names)}."
             )
-        if voxels not in comparison.voxels:
-            raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
-    metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
-    metrics = [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)]
     sampled = [_ranks(one, names, metrics, scheme, seed=number) for number, one in enumerate(comparisons)]
     combine = np.sum if scheme == "sum-rank" else np.mean
     by_metric = combine([exact for exact, _ in sampled], axis=0)
@@ -87,13 +120,14 @@ def _ranks(
     exact, resampled = [], []
     weights = resample_weights(len(comparison.cases), _RESAMPLES, seed)
     for metric in metrics:
-        values = [metric.values(method) for method in methods]
+        figures = [metric.of(method) for method in methods]
         if scheme == "sum-rank":
-            exact.append(ranks(np.array([mean_over_cases(one) for one in values]), metric.higher_is_better))
-            means = np.stack([mean_of_means(one, weights) for one in values], axis=1)
-            resampled.append(ranks(means, metric.higher_is_better))
+            exact.append(ranks(np.array([one.value for one in figures]), metric.higher_is_better))
+            found = np.stack([one.resampled(weights) for one in figures], axis=1)
+            resampled.append(ranks(found, metric.higher_is_better))
         else:
-            cases = case_ranks(np.stack([by_case(one) for one in values], axis=1), metric.higher_is_better)
+            by_case = [one.by_case for one in figures]
+            cases = case_ranks(np.stack([one for one in by_case if one is not None], axis=1), metric.higher_is_better)
             exact.append(mean_rank(cases, np.ones((1, len(cases))))[0])
             resampled.append(mean_rank(cases, weights))
     return np.stack(exact, axis=-1), np.stack(resampled, axis=-1)

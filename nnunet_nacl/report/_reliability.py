@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, expected_calibration_error
+from nnunet_nacl.metrics import BinCounts, expected_calibration_error, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import resample_weights
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,11 @@ class Reliability:
         low: (M,) lower end of the accuracy's 95 % bootstrap interval over cases; NaN for a single case.
         high: (M,) upper end.
         error: ECE of the same voxels.
+        expected_confidence: (M,) mean confidence that a perfectly calibrated model with the same probabilities would
+            have in each bin, in voxel sets chosen by their label; NaN in a bin expected to be empty. None where it
+            would lie on the diagonal, or is not known.
+        expected_accuracy: (M,) its accuracy; None as before.
+        expected_error: its ECE; NaN where the others are None.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Reliability:
     low: Array
     high: Array
     error: float
+    expected_confidence: Array | None = None
+    expected_accuracy: Array | None = None
+    expected_error: float = float("nan")
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
@@ -53,8 +60,10 @@ def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: 
         One curve; with regions one a region, since each has voxels of its own.
     """
     tables = _stacked(comparison, method, voxels, case, "top")
+    expected = _stacked(comparison, method, voxels, case, "expected_top")
+    assert tables is not None
     what = [f"{name}" for name in comparison.structures] if comparison.has_regions else [""]
-    return [_curve(method, one, _row(tables, number)) for number, one in enumerate(what)]
+    return [_curve(method, one, tables, expected, number) for number, one in enumerate(what)]
 
 
 def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
@@ -72,29 +81,29 @@ def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> 
     if name not in comparison.classes:
         raise ValueError(f"expected a class, one of {', '.join(comparison.classes)}; got {name}.")
     tables = _stacked(comparison, method, voxels, None, "classwise")
-    return _curve(method, name, _row(tables, comparison.classes.index(name)))
+    expected = _stacked(comparison, method, voxels, None, "expected_classwise")
+    assert tables is not None
+    return _curve(method, name, tables, expected, comparison.classes.index(name))
 
 
 def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, float]:
     """Class or region -> its ECE over all cases pooled; NaN without voxels."""
     tables = _stacked(comparison, method, voxels, None, "classwise")
+    assert tables is not None
     return dict(zip(comparison.classes, expected_calibration_error(_pooled(tables)).tolist(), strict=True))
 
 
-def overconfidence(tables: BinCounts) -> float:
-    """Mean confidence minus accuracy, over all voxels of the tables; NaN without voxels."""
-    voxels = int(tables.total.sum())
-    return float(tables.confidence.sum() - tables.hits.sum()) / voxels if voxels else float("nan")
-
-
-def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts:
-    """Tables (cases, rows, M)."""
+def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts | None:
+    """Tables (cases, rows, M); None if they are not known."""
     if voxels not in comparison.voxels:
         raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
     if case is not None and case not in comparison.cases:
         raise ValueError(f"case: expected one that all methods share; got {case}.")
-    cases = [one for one in comparison[method].result.cases if case in {None, one.name}]
-    return BinCounts.stack([getattr(one.result.calibration[voxels], table) for one in cases])  # type: ignore[index]
+    tables = comparison[method].bins(voxels, table)
+    if tables is None or case is None:
+        return tables
+    chosen = [comparison.cases.index(case)]
+    return BinCounts(tables.count[chosen], tables.hits[chosen], tables.confidence[chosen], tables.unbinned[chosen])
 
 
 def _row(tables: BinCounts, row: int) -> BinCounts:
@@ -105,8 +114,9 @@ def _pooled(tables: BinCounts) -> BinCounts:
     return BinCounts(tables.count.sum(0), tables.hits.sum(0), tables.confidence.sum(0), tables.unbinned.sum(0))
 
 
-def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
-    """A curve from tables (cases, M)."""
+def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | None, row: int) -> Reliability:
+    """A curve from a row of tables (cases, rows, M) and, where known, of those expected under perfect calibration."""
+    tables = _row(all_tables, row)
     num_cases, num_bins = tables.count.shape
     pooled = _pooled(tables)
     ends = np.full((2, num_bins), np.nan)
@@ -116,16 +126,20 @@ def _curve(method: str, what: str, tables: BinCounts) -> Reliability:
         filled = (tables.count > 0).sum(0) > 1  # one case alone tells nothing of others
         if filled.any():
             ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
+    line = None if expected is None else _pooled(_row(expected, row))
     return Reliability(
         name=method,
         what=what,
         edges=np.linspace(0, 1, num_bins + 1),
-        share=pooled.count / max(int(pooled.total), 1),
+        share=pooled.count / max(float(pooled.total), 1),
         confidence=_ratio(pooled.confidence, pooled.count),
         accuracy=_ratio(pooled.hits, pooled.count),
         low=ends[0],
         high=ends[1],
         error=float(expected_calibration_error(pooled)),
+        expected_confidence=None if line is None else _ratio(line.confidence, line.count),
+        expected_accuracy=None if line is None else _ratio(line.hits, line.count),
+        expected_error=float("nan") if line is None else float(expected_calibration_error(line)),
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def _same_reference(cases: Sequence[Case], results: Mapping[str, FolderResult], 
     A class's hits are the voxels that have its label, so in a voxel set that holds all of the structure they are its
     size, whatever was predicted. The reference protocol drops some, and structures must mean the same.
     """
-    whole = [chosen for chosen in voxels if chosen != "boundary"]
+    whole = [chosen for chosen in voxels if chosen not in {"near", "boundary"}]
     dropped = any(result.settings["protocol"] == "reference" for result in results.values())
     labels = [result.settings["labels"] for result in results.values()]
     if not whole or dropped or any(one != labels[0] for one in labels):
@@ -132,8 +133,9 @@ def _some(cases: Sequence[str]) -> str:
 def unlike_settings(results: Mapping[str, FolderResult]) -> list[str]:
     """A note for each setting that changes figures and is not the same in all results."""
     notes = []
-    for setting in ("protocol", "boundary_mm", "tolerance_mm"):
-        values = {name: result.settings[setting] for name, result in results.items()}
+    for setting in ("protocol", "margin_mm", "boundary_mm", "tolerance_mm"):
+        # What was evaluated before there was the voxel set near has no margin_mm.
+        values = {name: result.settings[setting] for name, result in results.items() if setting in result.settings}
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
             notes.append(f"The methods were evaluated with different --{setting} ({shown}): not quite comparable.")
@@ -159,16 +161,22 @@ def restrict(
     channels = positions if has_regions else [0, *(position + 1 for position in positions)]
 
     def reduced(tables: CalibrationTables) -> CalibrationTables:
-        top, fine, nll, brier = tables.top, tables.fine, tables.nll, tables.brier
-        if has_regions:
-            top, fine, nll, brier = _take(top, positions), _take(fine, positions), nll[positions], brier[positions]
-        return CalibrationTables(
-            _join_bins(top, num_bins),
-            _join_bins(_take(tables.classwise, channels), num_bins),
-            fine,
-            nll,
-            brier,
-            sum(channel < tables.num_classes for channel in channels),
+        rows = positions if has_regions else [0]  # of what is there once, or once a region
+
+        def binned(table: BinCounts | None, chosen: Sequence[int]) -> Any:
+            return None if table is None else _join_bins(_take(table, chosen), num_bins)
+
+        return replace(
+            tables,
+            top=binned(tables.top, rows),
+            classwise=binned(tables.classwise, channels),
+            fine=_take(tables.fine, rows),
+            nll=tables.nll[rows],
+            brier=tables.brier[rows],
+            num_classes=sum(channel < tables.num_classes for channel in channels),
+            expected_top=binned(tables.expected_top, rows),
+            expected_classwise=binned(tables.expected_classwise, channels),
+            image_voxels=None if tables.image_voxels is None else tables.image_voxels[rows],
         )
 
     def case_of(name: str) -> Case:

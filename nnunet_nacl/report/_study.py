@@ -5,15 +5,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from nnunet_nacl.metrics import resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import (
-    Metric,
-    interval,
-    interval_of,
-    mean_of_means,
-    mean_over_cases,
-    resample_weights,
-)
+from nnunet_nacl.report._metrics import Figures, Metric, interval
 
 StudyFigure = Literal["radar", "differences", "curves", "arrows"]
 
@@ -113,7 +107,7 @@ class StudyScores:
         study: all variants.
         metric: the metric.
         variants: those whose methods are compared.
-        figures: means over cases; NaN where not defined.
+        figures: of each; NaN where not defined.
         intervals: 95 % bootstrap intervals.
     """
 
@@ -127,8 +121,8 @@ class StudyScores:
 def study_scores(comparison: Comparison, study: Study, metric: Metric) -> StudyScores:
     """A metric of a study's variants, those left out whose methods are missing."""
     ran, _ = split_variants(study, comparison)
-    values = [metric.values(comparison[one.method]) for one in ran]
-    return StudyScores(study, metric, ran, [mean_over_cases(one) for one in values], [interval_of(v) for v in values])
+    found = [metric.of(comparison[one.method]) for one in ran]
+    return StudyScores(study, metric, ran, [one.value for one in found], [one.interval for one in found])
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ class RelativeDifferences:
         reference: name of the first group.
         other: name of the second.
         values: of the setting.
-        percent: means over the cases and structures in which both are defined; NaN where there are none.
+        percent: over the cases and structures in which both are defined; NaN where there are none.
         intervals: 95 % paired bootstrap intervals.
     """
 
@@ -169,17 +163,17 @@ def relative_differences(comparison: Comparison, study: Study, metric: Metric) -
     """The first group held against the second, at each value of the setting."""
     values, percent, intervals = [], [], []
     for reference, other in study_pairs(comparison, study):
-        base, held = metric.values(comparison[reference.method]), metric.values(comparison[other.method])
-        base, held = np.where(np.isnan(held), np.nan, base), np.where(np.isnan(base), np.nan, held)
+        base, held = metric.of(comparison[reference.method]), metric.of(comparison[other.method])
+        base, held = base.among(held), held.among(base)
         values.append(reference.text)
-        percent.append(float(_percent(base, held, np.ones((1, len(base))))[0]))
-        num_cases = int((~np.isnan(base).all(1)).sum())
-        resampled = _percent(base, held, resample_weights(len(base))) if num_cases > 1 else np.full(1, np.nan)
+        percent.append(float(_percent(base, held, np.ones((1, base.num_cases)))[0]))
+        several = min(base.num_known, held.num_known) > 1
+        resampled = _percent(base, held, resample_weights(base.num_cases)) if several else np.full(1, np.nan)
         intervals.append(interval(resampled))
     names = list(study.groups)
     return RelativeDifferences(study, metric, names[0], names[1], values, percent, intervals)
 
 
-def _percent(base: Array, held: Array, weights: Array) -> Array:
-    means = mean_of_means(base, weights)
-    return 100 * (means - mean_of_means(held, weights)) / np.where(means == 0, np.nan, means)
+def _percent(base: Figures, held: Figures, weights: Array) -> Array:
+    figures = base.resampled(weights)
+    return 100 * (figures - held.resampled(weights)) / np.where(figures == 0, np.nan, figures)

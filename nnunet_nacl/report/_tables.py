@@ -7,21 +7,29 @@ from typing import Literal
 import numpy as np
 
 from nnunet_nacl.metrics import expected_calibration_error
-from nnunet_nacl.report._comparison import Array, Comparison, Method
+from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._metrics import (
+    DICE,
+    POOLED,
+    Figures,
     Metric,
     by_case,
-    interval_of,
-    main_metrics,
+    compared_metrics,
+    judging_metrics,
+    leading_metrics,
     mean_over_cases,
+    over_confidence,
+    paper_metrics,
+    place,
     segmentation_metrics,
     signed_text,
 )
-from nnunet_nacl.report._ranking import Scheme, rank_methods
-from nnunet_nacl.report._reliability import overconfidence
+from nnunet_nacl.report._ranking import Ranking, Scheme, rank_by_scores, rank_methods
+from nnunet_nacl.report._reliability import class_errors
 from nnunet_nacl.report._significance import LEVEL, Difference, differences
 
 Mark = Literal["", "best", "second"]
+_NONE = (float("nan"), float("nan"))
 _SCORES = ("MCE", "ACE", "AECE", "NLL", "Brier")
 
 
@@ -41,7 +49,7 @@ class Cell:
     value: float
     digits: int = 3
     signed: bool = False
-    interval: tuple[float, float] = (float("nan"), float("nan"))
+    interval: tuple[float, float] = _NONE
     p: float = float("nan")
     mark: Mark = ""
 
@@ -88,16 +96,73 @@ class Table:
 
 
 def methods_table(comparison: Comparison) -> Table:
-    """The table of methods: mean over cases and its 95 % interval, best and second marked."""
-    metrics = main_metrics(comparison)
-    columns = [_column_of(metric, comparison.methods) for metric in metrics]
-    titles = [f"{metric.title}{f' ({metric.unit})' if metric.unit else ''} {_arrow(metric)}" for metric in metrics]
+    """The table of methods: segmentation, and what calibration is judged by, with intervals, best and second marked."""
+    metrics, judging = leading_metrics(comparison), judging_metrics(comparison)
+    if not judging:
+        return _methods_by(comparison, "Methods", _note_on_means(comparison), _beside_expected(comparison, metrics))
+    error = judging[-1].voxels
+    segmented = " and ".join(metric.name for metric in segmentation_metrics(comparison))
+    scores = (
+        " NLL and Brier: summed over the images of all cases, per foreground voxel of the ground truth."
+        if comparison.has_scores
+        else ""
+    )
+    place = "near what the model takes for a structure" if error == "near" else "of the image"
+    note = (
+        f"Over {_cases(comparison)}, with 95 % bootstrap intervals. {segmented}: mean over cases.{scores} ECE {error}: "
+        f"of the voxels {place}, of all cases together; over-confidence: of the same voxels, mean confidence minus "
+        "accuracy; below 0 the model is under-confident. Best in bold, second underlined."
+    )
+    return _methods_by(comparison, "Methods", note, [*metrics, over_confidence(error)])
+
+
+def _note_on_means(comparison: Comparison) -> str:
+    return f"Mean over {_cases(comparison)}, with 95 % bootstrap intervals. Best in bold, second underlined."
+
+
+def paper_table(comparison: Comparison) -> Table:
+    """The paper's figures: means over cases, each beside what it would be if the model were perfectly calibrated.
+
+    Raises:
+        ValueError: no voxel set that labels choose was evaluated.
+    """
+    metrics = paper_metrics(comparison)
+    if not metrics:
+        raise ValueError(
+            f"the paper's figures are over the foreground and union; got the voxel sets {', '.join(comparison.voxels)}."
+        )
+    return _methods_by(
+        comparison,
+        "The paper's figures",
+        f"{_note_on_means(comparison)} These voxel sets are chosen by labels, so a perfectly calibrated model need not "
+        "score 0. If perfectly calibrated: what the same probabilities would score on labels drawn from them; a model "
+        "below that is under-confident.",
+        _beside_expected(comparison, metrics),
+    )
+
+
+def _beside_expected(comparison: Comparison, metrics: Sequence[Metric]) -> list[Metric]:
+    """Metrics, and beside each of the paper's what it would be if perfectly calibrated, where any method has that."""
+    columns = []
+    for metric in metrics:
+        columns.append(metric)
+        if metric.voxels and any(not np.isnan(metric.expected.of(method).value) for method in comparison.methods):
+            columns.append(metric.expected)
+    return columns
+
+
+def _methods_by(comparison: Comparison, title: str, note: str, metrics: Sequence[Metric]) -> Table:
+    columns = [_column(metric, [metric.of(method) for method in comparison.methods]) for metric in metrics]
     return Table(
-        _titled("Methods", comparison),
-        f"Mean over {_cases(comparison)}, with 95 % bootstrap intervals. Best in bold, second underlined.",
-        ["method", *titles],
+        _titled(title, comparison),
+        note,
+        ["method", *map(_column_title, metrics)],
         [(name, [column[row] for column in columns]) for row, name in enumerate(comparison.names)],
     )
+
+
+def _column_title(metric: Metric) -> str:
+    return f"{metric.title}{f' ({metric.unit})' if metric.unit else ''} {_arrow(metric)}".rstrip()
 
 
 def differences_table(comparison: Comparison) -> Table:
@@ -108,7 +173,7 @@ def differences_table(comparison: Comparison) -> Table:
     """
     if len(comparison.methods) < 2:
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
-    metrics = main_metrics(comparison)
+    metrics = compared_metrics(comparison)
     found = [differences(comparison, metric) for metric in metrics]
     others = [name for name in comparison.names if name != comparison.baseline]
     rows = [
@@ -116,11 +181,13 @@ def differences_table(comparison: Comparison) -> Table:
         for name in others
     ]
     few = not all(one.can_show or one.mean == 0 for by_method in found for one in by_method.values())
+    pooled = [metric.title for metric in metrics if metric.of(comparison.methods[0]).by_case is None]
     return Table(
         _titled(f"Differences to {comparison.baseline}", comparison),
-        f"Method minus {comparison.baseline}, case by case: mean and 95 % bootstrap interval. p: two-sided Wilcoxon "
-        f"signed-rank test over {_cases(comparison)}, Holm-corrected for {len(rows)} comparison"
-        f"{'' if len(rows) == 1 else 's'} per metric; * below 0.05."
+        f"Method minus {comparison.baseline}, case by case: difference and 95 % bootstrap interval. p: two-sided "
+        f"Wilcoxon signed-rank test over {_cases(comparison)}"
+        f"{f', for {pooled[0]}, which a single case has no figure of, a paired bootstrap test' if pooled else ''}; "
+        f"Holm-corrected for {len(rows)} comparison{'' if len(rows) == 1 else 's'} per metric; * below 0.05."
         f"{' So few cases cannot show every difference, however large.' if few else ''}",
         ["method", *(f"{metric.title} {_arrow(metric)}" for metric in metrics)],
         rows,
@@ -135,54 +202,79 @@ def structures_table(comparison: Comparison, voxels: str) -> Table:
     """Dice, HD95 and the class's ECE of each structure."""
     columns: list[str] = []
     cells: list[list[Cell]] = []  # by column
+    rows = range(len(comparison.structures))
     for metric in segmentation_metrics(comparison):
         values = [metric.values(method) for method in comparison.methods]
         columns += [f"{metric.title} {name} {_arrow(metric)}" for name in comparison.names]
-        cells += _marked_across(metric, [[one[:, row] for one in values] for row in range(len(comparison.structures))])
-    errors = [_class_errors(method, voxels)[:, -len(comparison.structures) :] for method in comparison.methods]
+        cells += _marked_across(metric, [[mean_over_cases(one[:, [row]]) for one in values] for row in rows])
     metric = Metric("ECE", voxels)
+    errors = [_class_errors(comparison, method, voxels) for method in comparison.methods]
     columns += [f"class ECE {voxels} {name} {_arrow(metric)}" for name in comparison.names]
-    cells += _marked_across(metric, [[one[:, row] for one in errors] for row in range(len(comparison.structures))])
+    cells += _marked_across(metric, [[one[row] for one in errors] for row in rows])
+    pooled = ", of all cases together" if voxels in POOLED else ""
     return Table(
         _titled("Structures", comparison),
-        f"Means over {_cases(comparison)}. Class ECE: of the structure's own probability, over the voxel set {voxels}.",
+        f"Means over {_cases(comparison)}. Class ECE: of the structure's own probability, {place(voxels)}{pooled}.",
         ["structure", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.structures)],
     )
 
 
 def scores_table(comparison: Comparison, voxels: str) -> Table:
-    """The further calibration figures, means over cases, and ECE and CECE of all cases pooled."""
+    """ECE and CECE of all cases pooled, and the further calibration figures, means over cases."""
+    pooled = {method.name: method.result.pooled_tables(voxels) for method in comparison.methods}  # type: ignore[arg-type]
+    found = {name: tables.metrics() for name, tables in pooled.items() if tables is not None}
+    has_expected, has_share = (any(name in one for one in found.values()) for name in ("ECE_expected", "share"))
+    columns = ["pooled ECE", "pooled CECE", "over-confidence"]
+    columns += ["pooled ECE if perfectly calibrated"] * has_expected + ["share of the image (%)"] * has_share
+    biased = "" if voxels in POOLED else ", not 0 for a perfectly calibrated model where labels choose the voxels"
     rows = []
     for method in comparison.methods:
-        pooled = method.result.pooled_tables(voxels)  # type: ignore[arg-type]
-        assert pooled is not None
-        found = pooled.metrics()
-        means = method.calibration[voxels]
-        cells = [Cell(found["ECE"]), Cell(found["CECE"]), Cell(overconfidence(pooled.top), signed=True)]
-        cells += [Cell(mean_over_cases(means[metric][:, None])) for metric in _SCORES]
+        one = found[method.name]
+        cells = [Cell(one["ECE"]), Cell(one["CECE"]), Cell(one["over_confidence"], signed=True)]
+        cells += [Cell(one.get("ECE_expected", np.nan))] * has_expected
+        cells += [Cell(100 * one.get("share", np.nan), 1)] * has_share
+        cells += [Cell(mean_over_cases(method.calibration[voxels][metric][:, None])) for metric in _SCORES]
         rows.append((method.name, cells))
     return Table(
-        _titled(f"Further figures over the {voxels}", comparison),
+        _titled(f"Further figures {place(voxels)}", comparison),
         "Pooled ECE and CECE: from the voxels of all cases together, as the reliability diagrams; over-confidence: of "
-        "the same voxels, mean confidence minus accuracy. The others are means over cases. Nearer to 0 is better.",
-        ["method", "pooled ECE", "pooled CECE", "over-confidence", *_SCORES],
+        f"the same voxels, mean confidence minus accuracy{biased}. {_listed(_SCORES)} are means over cases.",
+        ["method", *columns, *_SCORES],
         rows,
     )
 
 
 def ranks_table(comparisons: Sequence[Comparison], scheme: Scheme, voxels: str) -> Table:
-    """A ranking, and how often a method comes first when the cases are drawn anew."""
-    ranking = rank_methods(comparisons, scheme, voxels=voxels)
-    digits = 1 if scheme == "sum-rank" else 2
-    note = "ranks by the mean of each metric, added up" if scheme == "sum-rank" else "ranks in each case, averaged"
+    """The paper's ranking, and how often a method comes first when the cases are drawn anew."""
+    return _table_of_ranks(rank_methods(comparisons, scheme, voxels=voxels), _titled(scheme.capitalize(), *comparisons))
+
+
+def score_ranks_table(comparisons: Sequence[Comparison]) -> Table:
+    """The ranking by Dice, NLL per foreground voxel and ECE near.
+
+    Raises:
+        ValueError: the data sets share neither near nor image.
+    """
+    ranking = rank_by_scores(comparisons)
+    if ranking is None:
+        raise ValueError(
+            "this ranking is by the voxel sets near and image; not every summary has them: evaluate again."
+        )
+    return _table_of_ranks(ranking, _titled(f"Ranks by {_listed(ranking.metrics)}", *comparisons))
+
+
+def _table_of_ranks(ranking: Ranking, title: str) -> Table:
+    by_sum = ranking.scheme == "sum-rank"
+    digits = 1 if by_sum else 2
+    note = "ranks by the figure of each metric, added up" if by_sum else "ranks in each case, averaged"
     rows = []
     for row, name in enumerate(ranking.methods):
         cells = [Cell(value, digits) for value in (*ranking.by_metric[row], ranking.overall[row])]
         cells += [Cell(ranking.places[row], 0), Cell(100 * ranking.stability[row, 0], 0)]
         rows.append((name, cells))
     return Table(
-        _titled(scheme.capitalize(), *comparisons),
+        title,
         f"Low is good: {note}. First in resamples: how often it has the first place when the cases are drawn anew.",
         ["method", *ranking.metrics, "overall", "place", "first in resamples (%)"],
         rows,
@@ -191,15 +283,15 @@ def ranks_table(comparisons: Sequence[Comparison], scheme: Scheme, voxels: str) 
 
 def cases_table(comparison: Comparison, voxels: str) -> Table:
     """Dice and ECE of every case and method."""
-    dice, ece = Metric("Dice", higher_is_better=True), Metric("ECE", voxels)
+    ece = Metric("ECE", voxels)
     columns, cells = [], []
     for method in comparison.methods:
         columns += [f"Dice {method.name}", f"ECE {method.name}"]
-        cells += [[Cell(value) for value in by_case(dice.values(method))]]
+        cells += [[Cell(value) for value in by_case(DICE.values(method))]]
         cells += [[Cell(value) for value in ece.values(method)[:, 0]]]
     return Table(
         _titled("Cases", comparison),
-        f"Dice: mean over the structures. ECE over the voxel set {voxels}.",
+        f"Dice: mean over the structures. ECE: {place(voxels)}.",
         ["case", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.cases)],
     )
@@ -208,8 +300,10 @@ def cases_table(comparison: Comparison, voxels: str) -> Table:
 TABLES: dict[str, Callable[[Comparison, str], Table]] = {
     "methods": lambda comparison, _: methods_table(comparison),
     "differences": lambda comparison, _: differences_table(comparison),
+    "paper": lambda comparison, _: paper_table(comparison),
     "structures": structures_table,
     "scores": scores_table,
+    "ranks": lambda comparison, _: score_ranks_table([comparison]),
     "sum-rank": lambda comparison, voxels: ranks_table([comparison], "sum-rank", voxels),
     "mean-case-rank": lambda comparison, voxels: ranks_table([comparison], "mean-case-rank", voxels),
     "cases": cases_table,
@@ -217,47 +311,60 @@ TABLES: dict[str, Callable[[Comparison, str], Table]] = {
 """Name -> table of a comparison, for a voxel set."""
 
 
-def _column_of(metric: Metric, methods: Sequence[Method]) -> list[Cell]:
-    values = [metric.values(method) for method in methods]
-    return _column(metric, values, [interval_of(one) for one in values])
-
-
-def _column(metric: Metric, values: Sequence[Array], intervals: Sequence[tuple[float, float]] | None) -> list[Cell]:
-    """Cells of one column with the best and the second marked."""
-    figures = [mean_over_cases(one) for one in values]
-    order = sorted({figure for figure in figures if not np.isnan(figure)}, reverse=metric.higher_is_better)
-    marks: dict[float, Mark] = {}
-    if len(figures) > 1:
-        marks = dict(zip(order, ("best", "second"), strict=False))
-    ends = [(float("nan"), float("nan"))] * len(values) if intervals is None else intervals
+def _column(metric: Metric, figures: Sequence[Figures]) -> list[Cell]:
+    """Cells of one column with the best and the second marked, where there is a best."""
+    values = [one.value for one in figures]
+    marks = _marks(metric, values) if _arrow(metric) else {}
     return [
-        Cell(figure, metric.digits, interval=one, mark=marks.get(figure, ""))
-        for figure, one in zip(figures, ends, strict=True)
+        Cell(
+            value,
+            metric.digits,
+            signed=metric.signed,
+            interval=_NONE if metric.is_expected else one.interval,
+            mark=marks.get(value, ""),
+        )
+        for value, one in zip(values, figures, strict=True)
     ]
 
 
-def _marked_across(metric: Metric, rows: Sequence[Sequence[Array]]) -> list[list[Cell]]:
+def _marks(metric: Metric, values: Sequence[float]) -> dict[float, Mark]:
+    order = sorted({value for value in values if not np.isnan(value)}, reverse=metric.higher_is_better)
+    return dict(zip(order, ("best", "second"), strict=False)) if len(values) > 1 else {}
+
+
+def _marked_across(metric: Metric, rows: Sequence[Sequence[float]]) -> list[list[Cell]]:
     """Columns of cells, one a method, whose best and second are those of their row."""
-    cells = [_column(metric, [one[:, None] for one in row], None) for row in rows]
+    cells = []
+    for row in rows:
+        marks = _marks(metric, row)
+        cells.append([Cell(value, metric.digits, mark=marks.get(value, "")) for value in row])
     return [list(column) for column in zip(*cells, strict=True)]
 
 
-def _class_errors(method: Method, voxels: str) -> Array:
-    """(cases, classes) ECE of each class."""
-    found = [
-        expected_calibration_error(case.result.calibration[voxels].classwise)  # type: ignore[index]
-        for case in method.result.cases
-    ]
-    return np.stack(found)
+def _class_errors(comparison: Comparison, method: Method, voxels: str) -> list[float]:
+    """ECE of each structure's own probability: pooled over near and image, else the mean over cases."""
+    if voxels in POOLED:
+        errors = class_errors(comparison, method.name, voxels)
+        return [errors[name] for name in comparison.structures]
+    tables = method.bins(voxels, "classwise")
+    assert tables is not None
+    errors_by_case = expected_calibration_error(tables)[:, -len(comparison.structures) :]
+    return [mean_over_cases(errors_by_case[:, [row]]) for row in range(len(comparison.structures))]
 
 
 def _arrow(metric: Metric) -> str:
+    if metric.signed or metric.is_expected:
+        return ""
     return "↑" if metric.higher_is_better else "↓"
 
 
 def _cases(comparison: Comparison) -> str:
     count = len(comparison.cases)
     return "1 case" if count == 1 else f"{count} cases"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:

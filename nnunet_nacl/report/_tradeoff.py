@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric, interval_of, mean_over_cases
+from nnunet_nacl.report._metrics import DICE, Metric
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Tradeoff:
         names: of the methods.
         dice: means over cases.
         dice_intervals: 95 % bootstrap intervals.
-        error: means of the calibration metric over cases.
+        error: the calibration metric.
         error_intervals: 95 % bootstrap intervals.
     """
 
@@ -29,28 +29,29 @@ class Tradeoff:
     error_intervals: list[tuple[float, float]]
 
 
-def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str = "foreground") -> Tradeoff:
+def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str | None = None) -> Tradeoff:
     """Dice and a calibration metric of each method.
 
     Args:
         comparison: methods.
-        metric: ``ECE`` or ``CECE``.
-        voxels: voxel set.
+        metric: ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
+        voxels: voxel set; by default near, or the first if that was not evaluated.
 
     Raises:
         ValueError: no such voxel set.
     """
+    voxels = comparison.main if voxels is None else voxels
     if voxels not in comparison.voxels:
         raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
     error = Metric(metric, voxels)
-    dice = [Metric("Dice").values(method) for method in comparison.methods]
-    errors = [error.values(method) for method in comparison.methods]
+    dice = [DICE.of(method) for method in comparison.methods]
+    errors = [error.of(method) for method in comparison.methods]
     return Tradeoff(
         comparison.dataset,
         error.title,
         comparison.names,
-        [mean_over_cases(one) for one in dice],
-        [interval_of(one) for one in dice],
-        [mean_over_cases(one) for one in errors],
-        [interval_of(one) for one in errors],
+        [one.value for one in dice],
+        [one.interval for one in dice],
+        [one.value for one in errors],
+        [one.interval for one in errors],
     )

@@ -2,19 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
 
 from nnunet_nacl.demo._model import LABELS, draw_case
-from nnunet_nacl.evaluation import Case, FolderResult, Settings, evaluate_case
+from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Settings, evaluate_case
 from nnunet_nacl.evaluation._cases import CaseFiles
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
-SURFACE = Settings(surface=True)
+DEFAULT, SURFACE = Settings(), Settings(surface=True)
 
 
 def tempered(p: np.ndarray, temperature: float, generator: np.random.Generator) -> np.ndarray:
@@ -54,9 +54,51 @@ def make_result(
                 y,
                 settings=settings,
             )
-        files = CaseFiles(name, *(Path("/gone") / f"{role}_{name}.nii.gz" for role in ("reference", "predicted", "p")))
-        states = {role: [str(getattr(files, role)), 1, 1] for role in ("reference", "prediction", "probabilities")}
-        found.append(Case(files, result, states))
+        found.append(_case(name, result))
+    return _folder_result(found, labels, settings, temperature)
+
+
+def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Settings = DEFAULT) -> FolderResult:
+    """Labels drawn from a known posterior that is in doubt about foreground and background; predicted: it, tempered."""
+    distance = np.hypot(*np.mgrid[-20:20, -20:20])[None]
+    found = []
+    for number in range(num_cases):
+        generator = np.random.default_rng(number)
+        inside = 1 / (1 + np.exp((distance - generator.uniform(7, 12)) / 1.5))
+        y = (generator.random(inside.shape) < inside).astype(np.uint8)
+        odds = (inside / (1 - inside)) ** (1 / temperature)
+        p = np.stack([1 / (1 + odds), odds / (1 + odds)]).astype(np.float32)
+        found.append(_case(f"case_{number:02d}", evaluate_case(p, y, settings=settings)))
+    return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
+
+
+def as_before(result: FolderResult) -> FolderResult:
+    """As it was evaluated before there were near, scores over the image, and expected tables."""
+    kept = [voxels for voxels in result.voxels if voxels in {"foreground", "union"}]
+    unknown = {"expected_top": None, "expected_classwise": None, "image_voxels": None}
+    cases = [
+        replace(
+            case,
+            result=replace(
+                case.result,
+                calibration={voxels: replace(case.result.calibration[voxels], **unknown) for voxels in kept},
+            ),
+        )
+        for case in result.cases
+    ]
+    settings = {key: value for key, value in result.settings.items() if key != "margin_mm"}
+    return replace(result, cases=cases, settings={**settings, "voxels": kept})
+
+
+def _case(name: str, result: CaseResult) -> Case:
+    files = CaseFiles(name, *(Path("/gone") / f"{role}_{name}.nii.gz" for role in ("reference", "predicted", "p")))
+    states = {role: [str(getattr(files, role)), 1, 1] for role in ("reference", "prediction", "probabilities")}
+    return Case(files, result, states)
+
+
+def _folder_result(
+    cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
+) -> FolderResult:
     header = {
         "gt_folder": "labelsTs",
         "pred_folder": f"predictions/{temperature}",
@@ -69,7 +111,7 @@ def make_result(
         "regions": None,
         "reader": "SimpleITKIO",
     }
-    return FolderResult(found, [], header, {"nnunet-nacl": "0"})
+    return FolderResult(cases, [], header, {"nnunet-nacl": "0"})
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

@@ -50,8 +50,10 @@ def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, hei
     page, said = opened(browser, page_file, width, height, color_scheme=scheme)
     assert said == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     sizes = page.evaluate("[...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
-    assert len(sizes) == 26
+    assert len(sizes) == 33
     assert all(100 < one_width <= max(width, 1000) and one_height > 100 for one_width, one_height in sizes)
     ink, paper = (
         page.evaluate(f"getComputedStyle(document.body).{one}").removeprefix("rgb(").removesuffix(")").split(", ")

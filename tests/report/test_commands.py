@@ -41,12 +41,15 @@ def test_table(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixt
     assert cli.main(["table", *folders]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "**Methods: Dataset004\\_Demo**\n\n| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ |"
+        "**Methods: Dataset004\\_Demo**\n\n| method | Dice ↑ | HD95 (mm) ↓ | NLL per foreground voxel ↓ | "
+        "Brier per foreground voxel ↓ | ECE near ↓ | over-confidence near |\n"
     )
     for name, expected in (
         ("differences", "Differences to sharp: "),
+        ("paper", "| ECE foreground ↓ | ECE foreground if perfectly calibrated | ECE union ↓ |"),
         ("structures", "| cortex |"),
         ("scores", "Further figures over the union"),
+        ("ranks", "Ranks by Dice, NLL per foreground voxel and ECE near"),
         ("sum-rank", "first in resamples"),
         ("mean-case-rank", "Mean-case-rank"),
         ("cases", "| case\\_03 |"),
@@ -90,8 +93,18 @@ def test_plot_options(runs: dict[str, Path], tmp_path: Path) -> None:
             "are all called 'soft', but are no folds of one method: the case case_00 is in two",
         ),
         (["report", "{soft}", "-o", "{soft}"], "{soft} is a folder; expected the path of a file."),
-        (["table", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
-        (["plot", "radar", "{soft}", "--voxels", "image"], "voxels: expected one of foreground, union; got image."),
+        (
+            ["table", "{soft}", "--voxels", "boundary"],
+            "voxels: expected one of foreground, union, near, image; got boundary.",
+        ),
+        (
+            ["plot", "radar", "{soft}", "--voxels", "boundary"],
+            "voxels: expected one of foreground, union, near, image; got boundary.",
+        ),
+        (
+            ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
+            "mean-case-rank is by the ECE of each case; that over the near is pooled.",
+        ),
         (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
         (["plot", "case", "{soft}", "--case", "x"], "case: expected one that all methods share; got x."),
         (

@@ -1,18 +1,20 @@
 """What methods share, and what is said of the rest."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nnunet_nacl.demo._model import LABELS
 from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
-from nnunet_nacl.report import compare, differences, rank_methods, verdict
+from nnunet_nacl.report import compare, differences, rank_methods, read_results, verdict, write_table
+from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._metrics import Metric, mean_over_cases, undefined_notes
 from nnunet_nacl.report._sharing import class_name
-from nnunet_nacl.report._tables import methods_table, structures_table
+from nnunet_nacl.report._tables import TABLES, methods_table, paper_table, structures_table
 from nnunet_nacl.report._verdict import _cost
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 
 def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
@@ -21,7 +23,8 @@ def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
     assert comparison.names == ["sharp", "right", "soft"]
     assert comparison.baseline == "sharp"
     assert comparison.cases == list(NAMED)
-    assert comparison.voxels == ["foreground", "union"]
+    assert comparison.voxels == ["foreground", "union", "near", "image"]
+    assert comparison.main == "near"
     assert comparison.structures == ["cortex", "medulla", "core"]
     assert comparison.classes == ["background", "cortex", "medulla", "core"]
     for name, result in results.items():
@@ -71,12 +74,60 @@ def test_shared_bins() -> None:
         compare({"one": one, "seven": seven})
 
 
+def test_expected_tables_are_reduced_as_the_others() -> None:
+    """Bins joined, structures left out, in every table; voxel counts too."""
+    direct = make_blurred(settings=Settings(num_bins=5))
+    joined = compare({"one": make_blurred(), "other": make_blurred(2.0, settings=Settings(num_bins=10))})["one"]
+    for voxels in ("foreground", "union"):
+        for metric in ("ECE_expected", "CECE_expected", "share"):
+            np.testing.assert_allclose(joined.calibration[voxels][metric], direct.values(voxels, metric), atol=1e-6)
+    labels = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
+    regions = make_result(labels=labels, settings=Settings())
+    fewer = make_result(labels={"background": 0, "inner": [2, 3]}, settings=Settings())
+    reduced = compare({"one": regions, "fewer": fewer})
+    for metric in ("ECE_expected", "CECE_expected", "share", "over_confidence"):
+        np.testing.assert_array_equal(
+            reduced["one"].calibration["union"][metric], reduced["fewer"].calibration["union"][metric]
+        )
+    assert reduced["one"].result.pooled("image") == fewer.pooled("image")
+    classes = make_result(settings=Settings())
+    renamed = make_result(labels={**{k: v for k, v in LABELS.items() if v < 3}, "cyst": 3}, settings=Settings())
+    tables = compare({"one": classes, "other": renamed})["one"].bins("union", "expected_classwise")
+    assert tables is not None
+    assert tables.count.shape == (8, 3, 15)
+
+
+def test_a_summary_from_before_there_was_near(tmp_path: Path) -> None:
+    """It is read from its files, and compared with one of today over what both have."""
+    for name, result in (("old", as_before(make_blurred(2.0))), ("new", make_blurred())):
+        (tmp_path / name).mkdir()
+        result.write(tmp_path / name / "calibration_summary.json")
+    results = read_results([tmp_path / "old", tmp_path / "new"])[""]
+    assert "margin_mm" not in results["old"].settings
+    comparison = compare(results)
+    assert comparison.notes == []
+    assert comparison.voxels == ["foreground", "union"]
+    assert np.isnan(comparison["old"].calibration["union"]["ECE_expected"]).all()
+    old, new = (cells for _, cells in paper_table(comparison).rows)
+    assert old[1].text == "–"
+    assert new[1].text == f"{results['new'].mean('foreground', 'ECE_expected'):.3f}"
+    assert "ECE union if perfectly calibrated" in paper_table(comparison).columns
+    for name in TABLES:
+        if name != "ranks":
+            assert write_table({"": results}, name)
+    with pytest.raises(
+        ValueError, match="by the voxel sets near and image; not every summary has them: evaluate again"
+    ):
+        write_table({"": results}, "ranks")
+
+
 def test_shared_voxel_sets() -> None:
     one = make_result(0.4, settings=Settings(voxels=("foreground", "image")))
     other = make_result(1.0, settings=Settings(voxels=("image",)))
     comparison = compare({"one": one, "other": other})
     assert comparison.voxels == ["image"]
-    assert "image" in verdict(comparison)[0]
+    assert comparison.main == "image"
+    assert verdict(comparison)[1].startswith("Over the image, ")
     union = make_result(1.0, settings=Settings(voxels=("union",)))
     with pytest.raises(ValueError, match=r"no voxel set \(one: foreground, image; union: union\).*the same --voxels"):
         compare({"one": one, "union": union})
@@ -123,17 +174,28 @@ def test_hd95_needs_surfaces_of_all() -> None:
     comparison = compare({"one": make_result(0.4), "plain": make_result(1.0, settings=Settings())})
     assert comparison.notes == ["HD95 is left out: not measured (--surface) for plain."]
     assert not comparison.has_surface
-    assert methods_table(comparison).columns[1:3] == ["Dice ↑", "ECE foreground ↓"]
+    assert methods_table(comparison).columns[1:3] == ["Dice ↑", "NLL per foreground voxel ↓"]
 
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
     other = make_result(1.0, settings=Settings(protocol="reference", surface=True))
     other = replace(other, settings={**other.settings, "part": [0, 2]}, skipped=[Skipped("x", "gone", missing=True)])
-    notes = "\n".join(compare({"one": one, "other": other}).notes)
+    comparison = compare({"one": one, "other": other})
+    assert not comparison.has_scores  # the reference protocol's tables lack voxels
+    notes = "\n".join(comparison.notes)
     assert "different --protocol (one: standard, other: reference)" in notes
     assert "other: only part 0 of 2" in notes
     assert "other: 1 case could not be evaluated: x." in notes
+
+
+def test_other_margins_are_said() -> None:
+    one, other = make_blurred(), make_blurred(2.0, settings=Settings(margin_mm=3))
+    assert compare({"one": one, "other": other}).notes == [
+        "The methods were evaluated with different --margin_mm (one: 5.0, other: 3): not quite comparable."
+    ]
+    assert "--margin_mm 3" in evaluate_command(other)
+    assert "--margin_mm" not in evaluate_command(one)
 
 
 def test_nothing_shared() -> None:
@@ -160,8 +222,8 @@ def test_cases_without_foreground_are_nan_and_left_out_of_means() -> None:
     comparison = compare({"one": result, "other": make_result(1.0, empty=NAMED[:3])})
     errors = comparison["one"].calibration["foreground"]["ECE"]
     assert np.isnan(errors[:3]).all()
-    table = dict(methods_table(comparison).rows)
-    assert table["one"][2].text == f"{np.nanmean(errors):.3f}"
+    table = dict(paper_table(comparison).rows)
+    assert table["one"][0].text == f"{np.nanmean(errors):.3f}"
     assert rank_methods([comparison], "mean-case-rank").by_metric[:, 2].tolist() == [2, 1]
 
 
@@ -208,6 +270,14 @@ def test_figures_that_not_every_method_has() -> None:
     text = _cost(comparison, "eager")
     assert f"{dice.figure:.3f} against {dice.base:.3f} over the cases and structures that have both, 0.000" in text
     assert undefined_notes(compare({"one": careful, "other": eager})) == []
+
+
+def test_voxels_near_do_not_tell_references_apart() -> None:
+    """Which voxels of a structure are near depends on the prediction."""
+    one, other = (make_blurred(t, settings=Settings(voxels=("near", "image"), margin_mm=0)) for t in (0.2, 2.0))
+    hits = [result.pooled_tables("near").classwise.hits[1].sum() for result in (one, other)]
+    assert hits[0] < hits[1]
+    assert compare({"one": one, "other": other}).notes == []
 
 
 def test_other_references_are_found_without_the_foreground() -> None:

@@ -1,12 +1,13 @@
 """What is drawn is what was counted."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
 from nnunet_nacl.report import (
     Comparison,
     _panels,
@@ -22,13 +23,14 @@ from nnunet_nacl.report import (
     tradeoff,
     tradeoff_scatter,
 )
+from nnunet_nacl.report._describe import describe_reliability
 from nnunet_nacl.report._metrics import Metric, mean_over_cases
 from nnunet_nacl.report._panels import worst_classes
-from nnunet_nacl.report._reliability import class_errors, overconfidence
+from nnunet_nacl.report._reliability import class_errors
 from nnunet_nacl.report._tables import scores_table
 from nnunet_nacl.report.figures._style import fitted
 from nnunet_nacl.report.figures._svg import to_svg
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 
 def new_axes(projection: str | None = None) -> object:
@@ -48,7 +50,7 @@ def drawn_error(axes) -> float:
     return error
 
 
-@pytest.mark.parametrize("voxels", ["foreground", "union"])
+@pytest.mark.parametrize("voxels", ["near", "union"])
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
 def test_ece_of_the_drawn_bars_is_the_tables(comparison: Comparison, method: str, voxels: str) -> None:
     curve = top_label_curves(comparison, method, voxels)[0]
@@ -57,7 +59,8 @@ def test_ece_of_the_drawn_bars_is_the_tables(comparison: Comparison, method: str
     assert error == pytest.approx(pooled.metrics()["ECE"], abs=1e-12)
     row = dict(scores_table(comparison, voxels).rows)[method]
     assert row[0].text == f"{error:.3f}"
-    assert float(row[2].text.replace("−", "-")) == round(overconfidence(pooled.top), 3)
+    gap = (pooled.top.confidence.sum() - pooled.top.hits.sum()) / pooled.top.count.sum()
+    assert float(row[2].text.replace("−", "-")) == round(gap, 3)
 
 
 def test_ece_of_a_cases_bars_is_the_cases(comparison: Comparison) -> None:
@@ -69,8 +72,6 @@ def test_ece_of_a_cases_bars_is_the_cases(comparison: Comparison) -> None:
 
 
 def test_the_reference_protocol_drops_zeros_from_the_bins() -> None:
-    from nnunet_nacl.evaluation import Settings
-
     comparison = compare({"one": make_result(0.05, settings=Settings(protocol="reference"))})
     curve = class_curve(comparison, "one", "union", "core")
     assert curve.error == pytest.approx(np.nansum(curve.share * np.abs(curve.accuracy - curve.confidence)), abs=1e-12)
@@ -103,6 +104,71 @@ def test_the_band_is_a_bootstrap_over_cases(comparison: Comparison, results: dic
     np.testing.assert_allclose(curve.high[filled], high, atol=0.02)
 
 
+def test_the_expected_curve_by_hand() -> None:
+    """Four voxels of foreground probability 0.9, 0.9, 0.6 and 0.2, which is called background with confidence 0.8."""
+    foreground = np.array([[[0.9, 0.9, 0.6, 0.2]]], np.float32)
+    p, y = np.concatenate([1 - foreground, foreground])[:, None], np.array([[[1, 1, 0, 1]]], np.uint8)
+    result = make_blurred(num_cases=2, settings=Settings(num_bins=10))
+    case = replace(result.cases[0], result=evaluate_case(p, y, settings=Settings(num_bins=10)))
+    comparison = compare({"one": replace(result, cases=[case])})
+    # Bin -> expected confidence and accuracy. Of the foreground, the last voxel is one with probability 0.2, and then
+    # a miss; the others, if they are foreground, are hits.
+    by_hand = {
+        "foreground": {5: (0.6, 1.0), 7: (0.8, 0.0), 8: (0.9, 1.0)},
+        "union": {5: (0.6, 0.6), 7: (0.8, 0.0), 8: (0.9, 0.9)},
+    }
+    count = {"foreground": {5: 0.6, 7: 0.2, 8: 1.8}, "union": {5: 1.0, 7: 0.2, 8: 2.0}}
+    for voxels, expected in by_hand.items():
+        curve = top_label_curves(comparison, "one", voxels)[0]
+        filled = np.flatnonzero(~np.isnan(curve.expected_accuracy))
+        assert list(filled) == list(expected)
+        points = np.column_stack([curve.expected_confidence, curve.expected_accuracy])[filled]
+        np.testing.assert_allclose(points, list(expected.values()), atol=1e-6)
+        weights = count[voxels]
+        error = sum(weights[m] * abs(hit - sure) for m, (sure, hit) in expected.items()) / sum(weights.values())
+        assert curve.expected_error == pytest.approx(error, abs=1e-6)
+        axes = reliability_diagram(curve, new_axes())
+        perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
+        np.testing.assert_allclose(perfect.get_xydata(), points)
+        assert axes.get_title().endswith(f"(if perfectly calibrated {error:.3f})")
+        assert f" ({error:.3f} if perfectly calibrated). The fullest bin" in describe_reliability(curve, voxels)
+    # The class disc over the foreground: hits are expected Σ p, confidences Σ p².
+    curve = class_curve(comparison, "one", "foreground", "disc")
+    np.testing.assert_allclose(curve.expected_accuracy[[1, 5, 8]], 1, atol=1e-6)
+    np.testing.assert_allclose(curve.expected_confidence[[1, 5, 8]], [0.2, 0.6, 0.9], atol=1e-6)
+    axes = reliability_curves([curve], new_axes())
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), 1, atol=1e-6)
+
+
+def test_the_diagonal_where_nothing_else_is_expected(results: dict[str, FolderResult]) -> None:
+    comparison = compare({"soft": results["soft"]})
+    before = compare({"soft": as_before(results["soft"])})
+    for one, voxels in ((comparison, "near"), (before, "union")):
+        curve = top_label_curves(one, "soft", voxels)[0]
+        assert curve.expected_accuracy is None
+        for axes in (reliability_diagram(curve, new_axes()), reliability_curves([curve], new_axes())):
+            perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
+            np.testing.assert_array_equal(perfect.get_xydata(), [[0, 0], [1, 1]])
+    assert "perfectly" not in reliability_diagram(curve, new_axes()).get_title()
+
+
+def test_the_truth_lies_on_its_expected_curve() -> None:
+    """Off the diagonal, but near the expected curve, where there are voxels enough."""
+    comparison = compare({"true": make_blurred()})
+    curve = top_label_curves(comparison, "true", "union")[0]
+    filled = curve.share > 0.03
+    assert np.abs(curve.accuracy - curve.expected_accuracy)[filled].max() < 0.06
+    assert np.abs(curve.accuracy - curve.confidence)[filled].max() > 0.2
+
+
+def test_each_method_has_its_own_expected_curve(comparison: Comparison) -> None:
+    curves = [class_curve(comparison, name, "union", "core") for name in comparison.names]
+    axes = reliability_curves(curves, new_axes())
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert len({line.get_color() for line in dashed}) == len(dashed) == 3
+    assert len(axes.get_legend().get_texts()) == 3
+
+
 def test_curves_of_several_methods(comparison: Comparison) -> None:
     curves = [class_curve(comparison, name, "union", "core") for name in comparison.names]
     axes = reliability_curves(curves, new_axes())
@@ -131,7 +197,10 @@ def test_tradeoff(comparison: Comparison) -> None:
     axes = radar(data, new_axes("polar"))
     assert list(axes.lines[0].get_ydata()) == [*data.dice, data.dice[0]]
     assert list(axes.lines[1].get_ydata()) == [*data.error, data.error[0]]
-    with pytest.raises(ValueError, match="voxels: expected one of foreground, union; got boundary"):
+    scores = tradeoff(comparison, "NLL_per_foreground", voxels="image")
+    assert scores.error_name == "NLL per foreground voxel"
+    assert scores.error[1] == comparison["right"].result.pooled("image")["NLL_per_foreground"]
+    with pytest.raises(ValueError, match="voxels: expected one of foreground, union, near, image; got boundary"):
         tradeoff(comparison, voxels="boundary")
 
 

@@ -3,9 +3,10 @@
 import csv
 import io
 
+from nnunet_nacl.evaluation import Settings
 from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._formats import to_csv, to_latex, to_markdown
-from nnunet_nacl.report._tables import Cell, Table, differences_table, methods_table
+from nnunet_nacl.report._tables import Cell, Table, differences_table, methods_table, paper_table
 from tests.report.generated import NAMED, make_result
 
 TABLE = Table(
@@ -53,7 +54,7 @@ def test_csv_has_numbers(comparison: Comparison) -> None:
     for table in (methods_table(comparison), differences_table(comparison)):
         for row in csv.DictReader(io.StringIO(to_csv(table))):
             del row["method"]
-            assert len(row) >= 12
+            assert len(row) >= 10
             for text in row.values():
                 float(text)
 
@@ -61,10 +62,26 @@ def test_csv_has_numbers(comparison: Comparison) -> None:
 def test_best_and_second_are_marked(comparison: Comparison) -> None:
     rows = dict(methods_table(comparison).rows)
     marks = {name: [cell.mark for cell in cells] for name, cells in rows.items()}
-    assert all(sorted(column) == ["", "best", "second"] for column in zip(*marks.values(), strict=True))
-    assert marks["right"][2:] == ["best"] * 4  # the calibration metrics
+    *columns, over_confidence = zip(*marks.values(), strict=True)
+    assert all(sorted(column) == ["", "best", "second"] for column in columns)
+    assert over_confidence == ("", "", "")
+    assert marks["right"][2:-1] == ["best"] * 3  # the calibration metrics
     values = {name: float(cells[0].text) for name, cells in rows.items()}
     assert values[next(name for name in rows if marks[name][0] == "best")] == max(values.values())
+
+
+def test_what_would_be_expected_stands_beside_the_papers_figures(comparison: Comparison) -> None:
+    table = paper_table(comparison)
+    assert table.columns[1:3] == ["ECE foreground ↓", "ECE foreground if perfectly calibrated"]
+    assert table.columns[3:5] == ["ECE union ↓", "ECE union if perfectly calibrated"]
+    for name, cells in table.rows:
+        result = comparison[name].result
+        for number, (metric, voxels) in enumerate((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
+            assert cells[2 * number].text == f"{result.mean(voxels, metric):.3f}"
+            assert cells[2 * number + 1].text == f"{result.mean(voxels, f'{metric}_expected'):.3f}"
+            assert cells[2 * number + 1].mark == cells[2 * number + 1].low == ""
+    alone = methods_table(compare({"one": make_result(settings=Settings(voxels=("union",)))}))
+    assert alone.columns[2:4] == ["ECE union ↓", "ECE union if perfectly calibrated"]
 
 
 def test_equal_ones_share_the_mark() -> None:

@@ -15,9 +15,9 @@ from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
 from nnunet_nacl.report import read_results, verdict, write_report
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import compare
-from nnunet_nacl.report._tables import methods_table
+from nnunet_nacl.report._tables import methods_table, paper_table, score_ranks_table
 from nnunet_nacl.report.figures._style import INK
-from tests.report.generated import NAMED, make_result
+from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 QUICK = Settings(voxels=("foreground",))
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -103,8 +103,8 @@ def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
         assert all(cell.text in page.text for cell in cells)
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
-    # 3 methods and 4 classes, 2 voxel sets; 4 trade-offs, radar, 4 heat maps, 3 cases
-    assert page.tags["svg"] == 2 * (3 + 4) + 4 + 1 + 4 + 3 == page.tags["figure"]
+    # 3 methods and 4 classes, 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 6 heat maps, 3 cases
+    assert page.tags["svg"] == 3 * (3 + 4) + 2 + 1 + 6 + 3 == page.tags["figure"]
     assert sum("Reliability diagram of soft over the union: pooled ECE 0." in one for one in page.svg_labels) == 1
     assert sum("Slice 1 of 1 of case" in one for one in page.svg_labels) == 3
     assert "Not shown" not in page.text
@@ -134,6 +134,45 @@ def test_one_method(tmp_path: Path) -> None:
     assert "the confidences of alone are off by" in page.text
     assert "Ranks" not in page.text
     assert page.tags["svg"] == 1 + 4
+
+
+def test_near_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:
+    results = {"soft": make_blurred(2.0), "true": make_blurred()}
+    page = write(tmp_path, results)
+    text = (tmp_path / "page.html").read_text()
+    reliability = text[text.index('id="d1-reliability"') : text.index('id="d1-tradeoff"')]
+    places = [
+        reliability.index(one)
+        for one in (
+            "<h4>Near the structures</h4>",
+            "<details><summary>Over the foreground</summary>",
+            "<details><summary>Over the union</summary>",
+        )
+    ]
+    assert places == sorted(places)
+    assert "Over the image" not in reliability
+    assert reliability.count("The dashed line is where it would lie with the same probabilities") == 2
+    for table in (paper_table(compare(results)), score_ranks_table([compare(results)])):
+        assert table.title in page.text
+        assert table.note in page.text
+    assert page.text.index("By Dice, NLL per foreground voxel and ECE near") < page.text.index("The paper's: by Dice")
+    expected = results["soft"].pooled("union")["ECE_expected"]
+    assert re.search(rf"pooled ECE 0\.\d\d\d\s*\(if perfectly calibrated {expected:.3f}\)", page.text)
+    for told in (
+        "Near: those within 5 mm of where the model sees a structure with a probability above 5 %.",
+        "Foreground and union choose voxels by their label: a perfectly calibrated model need not score 0 there,",
+        "NLL per foreground voxelThe negative logarithm",
+        "If perfectly calibratedWhat the model would score",
+    ):
+        assert told in page.text
+
+
+def test_before_there_was_near(tmp_path: Path) -> None:
+    page = write(tmp_path, {"soft": as_before(make_blurred(2.0)), "true": as_before(make_blurred())})
+    assert "Not every method was evaluated over the voxel sets near and image." in page.text
+    assert "Where it would lie is not known." in page.text
+    for absent in ("NLL per foreground voxel", "Near:", "if perfectly calibrated", "Ranks by"):
+        assert absent not in page.text
 
 
 def test_one_case(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.report import Comparison, compare, rank_methods
+from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.report import Comparison, compare, rank_by_scores, rank_methods
 from nnunet_nacl.report._metrics import Metric, by_case, mean_over_cases
-from nnunet_nacl.report._ranking import case_ranks, mean_rank, ranks
-from tests.report.generated import make_result
+from nnunet_nacl.report._ranking import case_ranks, mean_rank, ranked_voxels, ranks
+from tests.report.generated import as_before, make_blurred, make_result
 
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
 
@@ -95,6 +95,48 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
     np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
 
 
+def test_the_ranking_by_scores(comparison: Comparison) -> None:
+    results = [method.result for method in comparison.methods]
+    figures = [
+        ([result.foreground_mean() for result in results], True),
+        ([result.pooled("image")["NLL_per_foreground"] for result in results], False),
+        ([result.pooled("near")["ECE"] for result in results], False),
+    ]
+    expected = np.stack([ranks_by_hand(*one) for one in figures])
+    ranking = rank_by_scores([comparison])
+    assert ranking is not None
+    assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE near"]
+    np.testing.assert_array_equal(ranking.by_metric, expected.T)
+    np.testing.assert_array_equal(ranking.overall, expected.sum(0))
+    twice = rank_by_scores([comparison, comparison])
+    assert twice is not None
+    np.testing.assert_array_equal(twice.overall, 2 * ranking.overall)
+
+
+def test_the_rankings_differ() -> None:
+    """By the paper's figures a posterior that is made softer is better than the one that labels were drawn from."""
+    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    ranking = rank_by_scores([comparison])
+    assert ranking is not None
+    assert ranking.overall.tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
+    assert ranking.stability[:, 0].tolist() == [0, 1]
+    assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
+
+
+def test_no_ranking_by_scores_without_them(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    before = compare({name: as_before(result) for name, result in results.items()})
+    assert rank_by_scores([before]) is None
+    assert rank_by_scores([comparison, before]) is None
+    assert ranked_voxels([comparison, before]) == "foreground"
+    image = compare({"one": make_result(settings=Settings(voxels=("image",)))})
+    ranking = rank_by_scores([image])
+    assert ranking is not None
+    assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
+    assert ranked_voxels([image]) == "image"
+    with pytest.raises(ValueError, match="rankings need a voxel set that all data sets have"):
+        ranked_voxels([image, before])
+
+
 def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None:
     generator, first = np.random.default_rng(1), np.zeros(3)
     metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "foreground")]
@@ -128,8 +170,10 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     other = compare({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
         rank_methods([comparison, other], "sum-rank")
-    with pytest.raises(ValueError, match="voxels: expected one of foreground, union; got image"):
-        rank_methods([comparison], "sum-rank", voxels="image")
+    with pytest.raises(ValueError, match="voxels: expected one of foreground, union, near, image; got boundary"):
+        rank_methods([comparison], "sum-rank", voxels="boundary")
+    with pytest.raises(ValueError, match="mean-case-rank is by the ECE of each case; that over the near is pooled"):
+        rank_methods([comparison], "mean-case-rank", voxels="near")
 
 
 def test_data_sets_are_resampled_each_by_itself(comparison: Comparison) -> None:

@@ -7,7 +7,7 @@ from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.evaluation._statistics import bootstrap_interval
 from nnunet_nacl.report import Comparison, differences, holm, wilcoxon_signed_rank
-from nnunet_nacl.report._metrics import Metric, by_case, interval_of, mean_over_cases
+from nnunet_nacl.report._metrics import CaseMeans, Metric, by_case, mean_over_cases
 
 ECE = Metric("ECE", "foreground")
 
@@ -71,7 +71,7 @@ def test_p_is_that_of_the_pairs(comparison: Comparison) -> None:
 
 def test_intervals_equal_those_of_the_summary(comparison: Comparison) -> None:
     values = comparison["soft"].calibration["foreground"]["ECE"]
-    np.testing.assert_allclose(interval_of(values[:, None]), bootstrap_interval(list(values)), atol=1e-12)
+    np.testing.assert_allclose(CaseMeans(values[:, None]).interval, bootstrap_interval(list(values)), atol=1e-12)
 
 
 def test_intervals_equal_a_direct_bootstrap() -> None:
@@ -83,12 +83,12 @@ def test_intervals_equal_a_direct_bootstrap() -> None:
     for _ in range(8000):
         drawn = values[generator.integers(0, 40, 40)]
         means.append(np.nanmean(np.nanmean(drawn, axis=0)))
-    np.testing.assert_allclose(interval_of(values), np.percentile(means, [2.5, 97.5]), atol=0.003)
+    np.testing.assert_allclose(CaseMeans(values).interval, np.percentile(means, [2.5, 97.5]), atol=0.003)
     assert mean_over_cases(values) == pytest.approx(np.nanmean(np.nanmean(values, axis=0)))
     np.testing.assert_allclose(by_case(values)[:3], np.nanmean(values[:3], axis=1))
 
 
 def test_no_interval_from_fewer_than_two_cases() -> None:
-    assert np.isnan(interval_of(np.array([[0.5]]))).all()
-    assert np.isnan(interval_of(np.array([[0.5], [np.nan]]))).all()
+    assert np.isnan(CaseMeans(np.array([[0.5]])).interval).all()
+    assert np.isnan(CaseMeans(np.array([[0.5], [np.nan]])).interval).all()
     assert np.isnan(mean_over_cases(np.full((3, 2), np.nan)))

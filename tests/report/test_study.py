@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, Study, Variant, compare, study_figure, tradeoff, write_report
 from nnunet_nacl.report._describe import study_caption
-from nnunet_nacl.report._metrics import Metric, interval_of, mean_over_cases
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._panels import study_panels
 from nnunet_nacl.report.figures._style import color_of
 from tests.report.generated import NAMED, make_result
@@ -18,8 +18,9 @@ from tests.report.test_page import NASTY, page_of
 
 QUICK = Settings(voxels=("foreground",))
 DICE, ECE = Metric("Dice", higher_is_better=True), Metric("ECE", "foreground")
+NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
+METRICS = [DICE, NLL, NEAR, ECE, Metric("ECE", "union"), Metric("CECE", "foreground"), Metric("CECE", "union")]
 LOSSES = {"FL": (1, 2, 3), "LS": (0.1, 0.2, 0.3), "SVLS": (0.5, 1, 2)}
-TITLES = ["Dice", "ECE foreground", "ECE union", "CECE foreground", "CECE union"]
 
 
 def variants(values: dict[str, tuple[float | str, ...]]) -> tuple[Variant, ...]:
@@ -71,14 +72,14 @@ def draw(comparison: Comparison, study: Study, panel: int = 0) -> Axes:
 
 
 def mean(comparison: Comparison, method: str, metric: Metric) -> float:
-    return mean_over_cases(metric.values(comparison[method]))
+    return metric.of(comparison[method]).value
 
 
 def legend(ax: Axes) -> list[str]:
     return [text.get_text().lstrip("\u200b").replace("\n", "") for text in ax.get_legend().get_texts()]
 
 
-@pytest.mark.parametrize(("panel", "metric"), [(0, DICE), (1, ECE), (2, Metric("ECE", "union"))])
+@pytest.mark.parametrize(("panel", "metric"), list(enumerate(METRICS[:5])))
 def test_radar(losses: Comparison, panel: int, metric: Metric) -> None:
     ax = draw(losses, RADAR, panel)
     assert [text.get_text() for text in ax.get_xticklabels()] == list(LOSSES)
@@ -89,7 +90,7 @@ def test_radar(losses: Comparison, panel: int, metric: Metric) -> None:
         assert min(expected) >= ax.get_ylim()[0]
     assert legend(ax)[1] == "HP2: FL 2, LS 0.2, SVLS 1"
     assert ax.get_title() == f"{metric.title} (better: {'out' if metric is DICE else 'in'})"
-    assert len(study_panels(losses, RADAR)) == 3
+    assert len(study_panels(losses, RADAR)) == 5
 
 
 def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, FolderResult]) -> None:
@@ -110,13 +111,14 @@ def test_a_radar_of_two_axes_becomes_curves(runs_of_losses: dict[str, FolderResu
     assert legend(ax) == ["FL (1, 2, 3)", "SVLS (0.5, 1, 2)"]
     drawn = [container.lines[0].get_ydata() for container in ax.containers]
     assert list(drawn[0]) == [mean(comparison, name, DICE) for name in ("FL 1", "FL 3")]
-    assert study_caption(comparison, RADAR, drawn=True).startswith("Means over cases by value of hyper-parameter")
-    assert len(study_panels(comparison, RADAR)) == 5
+    assert study_caption(comparison, RADAR, drawn=True).startswith("Each metric by value of hyper-parameter")
+    assert len(study_panels(comparison, RADAR)) == 7
 
 
 def test_differences(losses: Comparison) -> None:
-    assert [one.description.split(" in ")[1].split(" between")[0] for one in study_panels(losses, SIGMA)] == TITLES
-    for panel, metric in enumerate([DICE, ECE]):
+    titles = [one.description.split(" in ")[1].split(" between")[0] for one in study_panels(losses, SIGMA)]
+    assert titles == [metric.title for metric in METRICS]
+    for panel, metric in enumerate([DICE, NLL, NEAR, ECE]):
         ax = draw(losses, SIGMA, panel)
         expected = []
         for value, other in zip(LOSSES["FL"], LOSSES["LS"], strict=True):
@@ -144,7 +146,7 @@ def test_intervals_of_differences_are_paired(losses: Comparison) -> None:
     for _ in range(4000):
         drawn = generator.integers(0, len(base), len(base))
         found.append(100 * (base[drawn].mean() - held[drawn].mean()) / base[drawn].mean())
-    segment = draw(losses, SIGMA, 1).containers[1].lines[2][0].get_segments()[0]
+    segment = draw(losses, SIGMA, 3).containers[1].lines[2][0].get_segments()[0]
     np.testing.assert_allclose(segment[:, 0], np.percentile(found, [2.5, 97.5]), rtol=0.05)
 
 
@@ -157,7 +159,7 @@ def test_differences_at_a_value_that_one_lacks(runs_of_losses: dict[str, FolderR
     assert study_panels(comparison, other_way)[1].description == study_panels(comparison, SIGMA)[1].description
 
 
-@pytest.mark.parametrize(("panel", "metric"), [(0, DICE), (1, ECE), (4, Metric("CECE", "union"))])
+@pytest.mark.parametrize(("panel", "metric"), list(enumerate(METRICS)))
 def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
     shuffled = Study("Cases", "curves", "training cases (%)", CURVES.variants[::-1])  # lines run along the axis
     for study in (CURVES, shuffled):
@@ -168,7 +170,7 @@ def test_curves(losses: Comparison, panel: int, metric: Metric) -> None:
             assert list(container.lines[0].get_ydata()) == [mean(losses, one.method, metric) for one in own]
             np.testing.assert_allclose(container.lines[0].get_xdata().astype(float), [1, 2, 3], atol=0.1)
             ends = [segment[:, 1] for segment in container.lines[2][0].get_segments()]
-            np.testing.assert_allclose(ends, [interval_of(metric.values(losses[one.method])) for one in own])
+            np.testing.assert_allclose(ends, [metric.of(losses[one.method]).interval for one in own])
     assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2", "3"]
     assert ax.get_title() == f"{metric.title} (better: {'up' if metric is DICE else 'down'})"
 
@@ -187,8 +189,8 @@ def test_values_close_together_keep_plain_ticks(losses: Comparison) -> None:
 
 
 def test_arrows(losses: Comparison) -> None:
-    for panel, (error, voxels) in enumerate((e, v) for e in ("ECE", "CECE") for v in ("foreground", "union")):
-        data = tradeoff(losses, error, voxels=voxels)
+    for panel, metric in enumerate(METRICS[1:]):
+        data = tradeoff(losses, metric.name, voxels=metric.voxels)
         ax = draw(losses, ARROWS, panel)
         points = {name: (data.error[place], data.dice[place]) for place, name in enumerate(data.names)}
         arrows = [(one.xyann, one.xy) for one in ax.texts]
@@ -257,15 +259,15 @@ def test_differences_are_over_the_cases_that_both_have(losses: Comparison) -> No
     base[0] = held[3] = np.nan
     both = ~np.isnan(base + held)
     expected = 100 * (base[both].mean() - held[both].mean()) / base[both].mean()
-    assert draw(comparison, SIGMA, 1).patches[0].get_width() == pytest.approx(expected, rel=1e-12)
+    assert draw(comparison, SIGMA, 3).patches[0].get_width() == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_reference_of_zero_has_no_relative_difference(losses: Comparison) -> None:
     comparison = compare({name: losses[name].result for name in losses.names})
     comparison["FL 1"].calibration["foreground"]["ECE"][:] = 0
-    ax = draw(comparison, SIGMA, 1)
+    ax = draw(comparison, SIGMA, 3)
     assert len(ax.patches) == 2
-    assert "1: not defined; 2: " in study_panels(comparison, SIGMA)[1].description
+    assert "1: not defined; 2: " in study_panels(comparison, SIGMA)[3].description
 
 
 def test_in_the_page(tmp_path: Path) -> None:

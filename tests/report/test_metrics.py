@@ -1,0 +1,203 @@
+"""Figures over the cases and over resamples of them, against direct loops."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.report import Comparison, compare, differences
+from nnunet_nacl.report._metrics import (
+    Metric,
+    PooledGaps,
+    SumsPerForeground,
+    compared_metrics,
+    judging_metrics,
+    leading_metrics,
+    missing_notes,
+    over_confidence,
+    paper_metrics,
+)
+from nnunet_nacl.report._significance import bootstrap_test
+from tests.report.generated import NAMED, as_before, make_result
+
+NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
+REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
+
+
+@pytest.fixture(scope="module")
+def regions() -> Comparison:
+    return compare({"one": make_result(labels=REGIONS, settings=Settings())})
+
+
+def draws(num_cases: int) -> np.ndarray:
+    """The cases of each resample."""
+    return np.random.default_rng(0).integers(0, num_cases, (2000, num_cases))
+
+
+def error_of(result: FolderResult, voxels: str, table: str, drawn: np.ndarray) -> float:
+    """ECE of the drawn cases' voxels together, one bin after the other."""
+    tables = [getattr(result.cases[number].result.calibration[voxels], table) for number in drawn]
+    errors = []
+    for row in range(len(tables[0].count)):
+        voxels_there = sum(int(one.count[row].sum()) for one in tables)
+        if voxels_there:
+            gaps = [
+                abs(sum(one.confidence[row, m] for one in tables) - sum(one.hits[row, m] for one in tables))
+                for m in range(tables[0].count.shape[1])
+            ]
+            errors.append(sum(gaps) / voxels_there)
+    return float(np.mean(errors)) if errors else float("nan")
+
+
+def score_of(result: FolderResult, table: str, drawn: np.ndarray) -> float:
+    total = foreground = 0.0
+    for number in drawn:
+        tables = result.cases[number].result.calibration["image"]
+        total += getattr(tables, table).sum()
+        hits = tables.classwise.hits.sum(1)
+        foreground += hits.sum() if len(tables.top.count) == len(hits) else hits[1:].sum()
+    return float(total / foreground)
+
+
+def test_a_ratio_of_sums_by_hand() -> None:
+    """Two cases, of 10 and 30 foreground voxels: not the mean of 0.5 and 0.1, but 8 / 40."""
+    figures = SumsPerForeground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
+    assert figures.value == 0.2
+    weights = np.array([[2.0, 0], [1, 1], [0, 2]])
+    np.testing.assert_allclose(figures.resampled(weights), [10 / 20, 8 / 40, 6 / 60])
+    nothing = SumsPerForeground(np.array([5.0, 3.0]), np.array([0.0, 30.0]))
+    assert np.isnan(nothing.resampled(weights)[0])  # a resample without foreground
+    assert nothing.value == 8 / 30  # an empty case counts
+
+
+def test_a_pooled_error_by_hand() -> None:
+    """Gaps of two cases cancel in the first bin: (|3 − 3| + |1 + 1|) / 20, while each case has 4 / 10."""
+    figures = PooledGaps(np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]]))
+    assert figures.value == 0.1
+    np.testing.assert_allclose(figures.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
+    assert PooledGaps(figures.gaps, figures.voxels, signed=True).value == 0.1
+    assert figures.by_case is None
+    empty = PooledGaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
+    assert empty.num_known == 1
+    assert np.isnan(empty.interval).all()
+    assert np.isnan(empty.resampled(np.array([[2.0, 0]]))).all()
+
+
+@pytest.mark.parametrize(("name", "table"), [("NLL_per_foreground", "nll"), ("Brier_per_foreground", "brier")])
+def test_a_ratio_of_sums_equals_a_loop(comparison: Comparison, regions: Comparison, name: str, table: str) -> None:
+    for method in (*comparison.methods, *regions.methods):
+        figures = Metric(name, "image").of(method)
+        resampled = [score_of(method.result, table, drawn) for drawn in draws(len(NAMED))]
+        assert figures.value == pytest.approx(score_of(method.result, table, np.arange(len(NAMED))), rel=1e-12)
+        np.testing.assert_allclose(figures.interval, np.percentile(resampled, [2.5, 97.5]), rtol=1e-12)
+        assert figures.value == pytest.approx(method.result.pooled("image")[name], rel=1e-12)
+        np.testing.assert_allclose(figures.interval, method.result.pooled_interval("image")[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize("voxels", ["near", "image"])
+@pytest.mark.parametrize(("name", "table"), [("ECE", "top"), ("CECE", "classwise")])
+def test_a_pooled_error_equals_a_loop(
+    comparison: Comparison, regions: Comparison, name: str, table: str, voxels: str
+) -> None:
+    for method in (comparison["soft"], regions["one"]):
+        figures = Metric(name, voxels).of(method)
+        resampled = [error_of(method.result, voxels, table, drawn) for drawn in draws(len(NAMED))[:200]]
+        np.testing.assert_allclose(figures.resampled(weights_of(draws(len(NAMED))[:200])), resampled, rtol=1e-9)
+        assert figures.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+        np.testing.assert_allclose(figures.interval, method.result.pooled_interval(voxels)[name], rtol=1e-9)
+
+
+def weights_of(drawn: np.ndarray) -> np.ndarray:
+    return np.array([[np.count_nonzero(one == case) for case in range(drawn.shape[1])] for one in drawn], float)
+
+
+def test_over_confidence_equals_the_summarys(comparison: Comparison, regions: Comparison) -> None:
+    for method in (*comparison.methods, *regions.methods):
+        figures, result = over_confidence("near").of(method), method.result
+        assert figures.value == pytest.approx(result.pooled("near")["over_confidence"], abs=1e-12)
+        np.testing.assert_allclose(figures.interval, result.pooled_interval("near")["over_confidence"], atol=1e-12)
+
+
+def test_the_mean_over_cases_stays_for_the_papers_sets(comparison: Comparison) -> None:
+    for voxels in ("foreground", "union"):
+        for name in ("ECE", "CECE", "ECE_expected", "CECE_expected"):
+            figures = Metric(name, voxels).of(comparison["soft"])
+            assert figures.value == pytest.approx(comparison["soft"].result.mean(voxels, name), abs=1e-12)
+
+
+def test_a_difference_in_a_score(comparison: Comparison) -> None:
+    """The paired interval is that of the same resamples; p is that of the cases' sums."""
+    base, right = (comparison[name].result for name in ("sharp", "right"))
+    found = differences(comparison, NLL)["right"]
+    gaps = [score_of(right, "nll", drawn) - score_of(base, "nll", drawn) for drawn in draws(len(NAMED))]
+    np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-9)
+    assert found.mean == pytest.approx(found.figure - found.base, abs=1e-12)
+    sums = [[case.result.calibration["image"].nll.sum() for case in result.cases] for result in (right, base)]
+    assert found.p == stats.wilcoxon(*sums).pvalue
+    assert found.p_holm == pytest.approx(2 * found.p)
+
+
+def test_a_difference_in_a_pooled_error() -> None:
+    close = compare({"base": make_result(1.0), "other": make_result(0.95)})
+    base, other = (close[name].result for name in ("base", "other"))
+    found = differences(close, NEAR)["other"]
+    gaps = np.array(
+        [error_of(other, "near", "top", drawn) - error_of(base, "near", "top", drawn) for drawn in draws(len(NAMED))]
+    )
+    np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-6)
+    fewer = min((gaps <= 0).sum(), (gaps >= 0).sum())
+    assert 8 < fewer < 1000  # p above 2^-7
+    assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
+
+
+def test_the_bootstrap_test() -> None:
+    assert bootstrap_test(np.array([1.0, 2, 3])) == 2 / 4
+    assert bootstrap_test(np.array([1.0, -2, 3, np.nan])) == 1  # 2 (1 + 1) / 4
+    assert bootstrap_test(np.zeros(10)) == 1
+    assert np.isnan(bootstrap_test(np.full(3, np.nan)))
+    # As SciPy's interval: it leaves 0 out just when p is below 0.05.
+    values = np.random.default_rng(0).normal(0.3, 1, 60)
+    for shift in np.linspace(-0.2, 0.3, 11):
+        resampled = np.array([(values[drawn] - shift).mean() for drawn in draws(60)])
+        low, high = np.percentile(resampled, [2.5, 97.5])
+        assert (bootstrap_test(resampled) < 0.05) == (not low <= 0 <= high)
+
+
+def test_few_cases_show_no_difference_in_a_pooled_error() -> None:
+    """However far apart: with four cases, the sign alone would be as one-sided in one of eight samples."""
+    comparison = compare({"base": make_result(0.4, cases=NAMED[:4]), "other": make_result(1.0, cases=NAMED[:4])})
+    found = differences(comparison, NEAR)["other"]
+    assert found.interval[1] < 0
+    assert found.p == 2**-3
+    assert not found.can_show
+    alone = compare({"base": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
+    assert np.isnan(differences(alone, NEAR)["other"].p)
+
+
+def test_what_methods_are_judged_by(results: dict[str, FolderResult]) -> None:
+    def titles(settings: Settings) -> list[str]:
+        return [metric.title for metric in judging_metrics(compare({"one": make_result(settings=settings)}))]
+
+    assert titles(Settings()) == ["NLL per foreground voxel", "ECE near"]
+    assert titles(Settings(voxels=("image",))) == ["NLL per foreground voxel", "ECE image"]
+    assert titles(Settings(voxels=("near", "union"))) == ["ECE near"]
+    assert titles(Settings(voxels=("union",))) == []
+    assert titles(Settings(protocol="reference")) == ["ECE near"]  # its tables lack voxels
+    comparison = compare(results)
+    leading, paper = leading_metrics(comparison), paper_metrics(comparison)
+    assert [metric.title for metric in leading] == [
+        "Dice", "HD95", "NLL per foreground voxel", "Brier per foreground voxel", "ECE near",
+    ]  # fmt: skip
+    assert [metric.title for metric in paper] == ["ECE foreground", "ECE union", "CECE foreground", "CECE union"]
+    assert compared_metrics(comparison) == leading + paper
+    before = compare({"one": as_before(results["soft"])})
+    assert [metric.title for metric in leading_metrics(before)][2:] == [metric.title for metric in paper]
+    assert compared_metrics(before) == leading_metrics(before)
+
+
+def test_it_says_which_set_is_missing() -> None:
+    only = compare({"one": make_result(cases=NAMED[:2], settings=Settings(voxels=("union", "image")))})
+    (note,) = missing_notes(only)
+    assert (
+        note == "Not every method was evaluated over the voxel set near. Evaluate again, with the default voxel sets."
+    )

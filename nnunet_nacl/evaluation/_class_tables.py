@@ -278,7 +278,7 @@ class _Group:
         self._edges = edges
         self._drop_zeros = drop_zeros
         size = min(self._capacity, sum(self._sizes))
-        self._values, self._labels = np.empty(size, edges.dtype), np.empty(size, label_dtype)
+        self._values, self._labels = np.empty(size + 1, edges.dtype), np.empty(size + 1, label_dtype)
         self._waiting = 0
         shape = (num_channels, edges.size - 1)
         self._count, self._hits = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -378,7 +378,7 @@ class _Group:
         self, parts: Sequence[slice], top: NDArray[np.floating], flags: NDArray[np.uint8]
     ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.uint8]]]:
         """Largest probabilities of the set's voxels and whether they are right, whole pieces of them but at the end."""
-        values, marks, waiting = np.empty(BLOCK + PIECE, top.dtype), np.empty(BLOCK + PIECE, np.uint8), 0
+        values, marks, waiting = np.empty(BLOCK + PIECE + 1, top.dtype), np.empty(BLOCK + PIECE + 1, np.uint8), 0
         for part in parts:
             waiting += gather(top[part], flags[part], flags[part], self._flag, values[waiting:], marks[waiting:])
             whole = waiting - waiting % PIECE

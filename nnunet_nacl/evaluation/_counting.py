@@ -35,13 +35,15 @@ def compiled_fast(function: Any) -> Any:
 
 @compiled
 def gather(values: Floats, labels: Labels, flags: Flags, flag: int, out_values: Floats, out_labels: Labels) -> int:
-    """Copy the values and labels of the voxels that have a flag, and return how many they are."""
+    """Copy the values and labels of the voxels that have a flag, and return how many they are.
+
+    What they are copied to must have room for one more: without a branch this takes half the time.
+    """
     found = 0
     for i in range(values.size):
-        if flags[i] & flag:
-            out_values[found] = values[i]
-            out_labels[found] = labels[i]
-            found += 1
+        out_values[found] = values[i]
+        out_labels[found] = labels[i]
+        found += (flags[i] & flag) != 0
     return found
 
 
@@ -60,11 +62,7 @@ def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
     # The product may be rounded over an edge, either way; the edges decide. Unsigned, as an index that is no negative
     # one takes less time.
     number = np.uintp(min(int(p * num_bins), num_bins - 1))
-    if p <= edges[number]:
-        return np.uintp(number - np.uintp(1))
-    if p > edges[number + np.uintp(1)]:
-        return np.uintp(number + np.uintp(1))
-    return number
+    return number + np.uintp(p > edges[number + np.uintp(1)]) - np.uintp(p <= edges[number])
 
 
 @compiled

@@ -227,6 +227,8 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
     has_expected, has_share = (any(name in one for one in found.values()) for name in ("ECE_expected", "share"))
     columns = ["pooled ECE", "pooled CECE", "over-confidence"]
     columns += ["pooled ECE if perfectly calibrated"] * has_expected + ["share of the image (%)"] * has_share
+    # Each prediction has its own near, and a softer one has more easy voxels in it: means over them compare nothing.
+    scores = _SCORES[:-2] if voxels == "near" else _SCORES
     biased = "" if voxels in POOLED else ", not 0 for a perfectly calibrated model where labels choose the voxels"
     rows = []
     for method in comparison.methods:
@@ -234,13 +236,13 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
         cells = [Cell(one["ECE"]), Cell(one["CECE"]), Cell(one["over_confidence"], signed=True)]
         cells += [Cell(one.get("ECE_expected", np.nan))] * has_expected
         cells += [Cell(100 * one.get("share", np.nan), 1)] * has_share
-        cells += [Cell(mean_over_cases(method.calibration[voxels][metric][:, None])) for metric in _SCORES]
+        cells += [Cell(mean_over_cases(method.calibration[voxels][metric][:, None])) for metric in scores]
         rows.append((method.name, cells))
     return Table(
         _titled(f"Further figures {place(voxels)}", comparison),
         "Pooled ECE and CECE: from the voxels of all cases together, as the reliability diagrams; over-confidence: of "
-        f"the same voxels, mean confidence minus accuracy{biased}. {_listed(_SCORES)} are means over cases.",
-        ["method", *columns, *_SCORES],
+        f"the same voxels, mean confidence minus accuracy{biased}. {_listed(scores)} are means over cases.",
+        ["method", *columns, *scores],
         rows,
     )
 

@@ -255,3 +255,9 @@ def test_texts_in_a_page_stay_as_they_are() -> None:
     root = ElementTree.fromstring(svg)
     assert text in "".join(root.itertext())
     assert root.get("aria-label") == "d"
+
+
+def test_no_mean_scores_over_near(comparison: Comparison) -> None:
+    """Each prediction has its own near, so that means over them compare nothing."""
+    assert {"NLL", "Brier"}.isdisjoint(scores_table(comparison, "near").columns)
+    assert {"NLL", "Brier"} <= set(scores_table(comparison, "image").columns)

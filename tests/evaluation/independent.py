@@ -44,12 +44,13 @@ def near(core, spacing):
 
 def expected_ece(confidence, chance, hits):
     """ECE of the bins that are expected if a voxel is in the set with ``chance`` and there and right with ``hits``."""
-    total = 0.0
+    total, exact = 0.0, confidence.astype(np.float64)
+    confidence = confidence.astype(np.float32)  # whose edges are meant
     for m in range(BINS):
         inside = (confidence > EDGES[m]) & (confidence <= EDGES[m + 1])
         if m == 0:
             inside |= confidence == 0
-        total += abs((hits[inside] - confidence[inside].astype(np.float64) * chance[inside]).sum())
+        total += abs((hits[inside] - exact[inside] * chance[inside]).sum())
     return total / chance.sum()
 
 
@@ -78,7 +79,7 @@ def expected_of_region(p, counted, voxels):
     chance = np.where(exact > 0.5, 1, exact) if voxels == "union" else exact
     confidence = np.maximum(exact, 1 - exact)
     return {
-        "ECE_expected": expected_ece(confidence.astype(np.float32), chance, np.where(exact > 0.5, exact, 0)),
+        "ECE_expected": expected_ece(confidence, chance, np.where(exact > 0.5, exact, 0)),
         "CECE_expected": expected_ece(p, chance, exact),
     }
 

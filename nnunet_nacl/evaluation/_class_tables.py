@@ -19,7 +19,7 @@ from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCounts, bin_edges, nll_sum
 
 _FEW = 1 / 16  # of the voxels
-_SPARSE = 1 / 32  # of a block's voxels: up to here their positions are kept
+_SPARSE = 1 / 32  # of a piece's voxels: up to here their positions are kept
 
 # Flags of a voxel. Sets that it belongs to; the union is the foreground and _ADDED:
 _IMAGE, _FOREGROUND, _ADDED, _NEAR, _BOUNDARY = 1, 2, 4, 8, 16
@@ -187,12 +187,17 @@ class _Pass:
         )
 
     def _take(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
-        labels, flags = self._labels[part], self._flags[part]
         for group in self._groups:
-            group.add(k, number, block, labels, flags)
-        raise_top(block, labels, k, self._top[part], flags, _RIGHT, _PREDICTED)
-        if self._has_expected:
-            self._expect(block, part, self._expected[k], is_structure=k > 0)
+            group.make_room(k, number)
+        # Piece by piece, so that what belongs to one stays in the cache from loop to loop.
+        for start in range(0, block.size, PIECE):
+            piece = slice(part.start + start, min(part.start + start + PIECE, part.stop))
+            values, labels, flags = block[start : start + PIECE], self._labels[piece], self._flags[piece]
+            for group in self._groups:
+                group.add(k, number, start // PIECE, values, labels=labels, flags=flags)
+            raise_top(values, labels, k, self._top[piece], flags, _RIGHT, _PREDICTED)
+            if self._has_expected:
+                self._expect(values, piece, self._expected[k], is_structure=k > 0)
 
     def _expect(
         self, values: NDArray[np.floating], part: slice, sums: NDArray[np.float64], *, is_structure: bool
@@ -270,14 +275,21 @@ class _Group:
     ) -> None:
         self._flag, self._whole_pieces = flag, whole_pieces
         self._capacity = BLOCK + PIECE if whole_pieces else BLOCK
-        self._sizes = [int(np.count_nonzero(block & flag)) for block in flags]
-        self._positions = [
-            np.flatnonzero(block & flag).astype(np.uint16) if size <= block.size * _SPARSE else None
-            for block, size in zip(flags, self._sizes, strict=True)
-        ]
+        self._sizes, self._positions = [], []
+        for block in flags:
+            pieces = [block[start : start + PIECE] & flag for start in range(0, block.size, PIECE)]
+            sizes = np.array([np.count_nonzero(piece) for piece in pieces])
+            self._sizes.append(sizes)
+            self._positions.append(
+                [
+                    np.flatnonzero(piece).astype(np.uint16) if 0 < size <= piece.size * _SPARSE else None
+                    for piece, size in zip(pieces, sizes, strict=True)
+                ]
+            )
+        self._is_whole = [int(sizes.sum()) == self._capacity for sizes in self._sizes]
         self._edges = edges
         self._drop_zeros = drop_zeros
-        size = min(self._capacity, sum(self._sizes))
+        size = min(self._capacity, int(sum(sizes.sum() for sizes in self._sizes)))
         self._values, self._labels = np.empty(size + 1, edges.dtype), np.empty(size + 1, label_dtype)
         self._waiting = 0
         shape = (num_channels, edges.size - 1)
@@ -287,28 +299,35 @@ class _Group:
         self._squares, self._hit_values = scratch
         self._nll = self._brier = 0.0
 
+    def make_room(self, k: int, number: int) -> None:
+        """Count what waits if block ``number`` would not fit beside it."""
+        if self._waiting + self._sizes[number].sum() > self._capacity:
+            self._count_waiting(k, self._waiting - self._waiting % PIECE if self._whole_pieces else self._waiting)
+
     def add(
         self,
         k: int,
         number: int,
-        block: NDArray[np.floating],
+        piece: int,
+        values: NDArray[np.floating],
+        *,
         labels: NDArray[np.unsignedinteger],
         flags: NDArray[np.uint8],
     ) -> None:
-        """Take the set's voxels from block ``number`` of channel ``k``."""
-        size = self._sizes[number]
-        if self._waiting + size > self._capacity:
-            self._count_waiting(k, self._waiting - self._waiting % PIECE if self._whole_pieces else self._waiting)
-        if size == block.size == self._capacity:  # the whole block is in the set, and nothing waits
-            self._count_values(k, block, labels)
-        elif size:
-            values, their_labels = self._values[self._waiting :], self._labels[self._waiting :]
-            positions = self._positions[number]
-            if positions is None:
-                gather(block, labels, flags, self._flag, values, their_labels)
-            else:
-                gather_at(block, labels, positions, values, their_labels)
-            self._waiting += size
+        """Take the set's voxels from a piece of block ``number`` of channel ``k``."""
+        size = int(self._sizes[number][piece])
+        if not size:
+            return
+        if self._is_whole[number]:  # the whole block is in the set, and nothing waits
+            self._count_values(k, values, labels)
+            return
+        waiting_values, waiting_labels = self._values[self._waiting :], self._labels[self._waiting :]
+        positions = self._positions[number][piece]
+        if positions is None:
+            gather(values, labels, flags, self._flag, waiting_values, waiting_labels)
+        else:
+            gather_at(values, labels, positions, waiting_values, waiting_labels)
+        self._waiting += size
 
     def end_of_channel(self, k: int) -> None:
         """Count what waits to be counted."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.nnunet import ModelName
 
 
 def evaluate_command(result: FolderResult) -> str:
@@ -33,13 +34,12 @@ def _listed(place: Any) -> list[Any]:
 def _model_options(folders: list[str]) -> list[str]:
     """``-d -c -tr -p -f`` if the folders are the validation folders of one model."""
     validation = [Path(folder) for folder in folders]
-    model = validation[0].parent.parent
-    parts = model.name.split("__")
-    if len(parts) != 3 or any(one.parent.parent != model or one.name != "validation" for one in validation):
+    folder = validation[0].parent.parent
+    model = ModelName.of(folder)
+    if model is None or any(one.parent.parent != folder or one.name != "validation" for one in validation):
         return []
-    trainer, plans, configuration = parts
     folds = [one.parent.name.removeprefix("fold_") for one in validation]
-    return ["-d", model.parent.name, "-c", configuration, "-tr", trainer, "-p", plans, "-f", *folds]
+    return ["-d", folder.parent.name, "-c", model.configuration, "-tr", model.trainer, "-p", model.plans, "-f", *folds]
 
 
 def _command(what: list[str], settings: dict[str, Any]) -> str:

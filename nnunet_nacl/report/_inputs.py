@@ -1,18 +1,17 @@
 """From the summaries that a user names to methods and data sets."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, bins_file, merge_results
+from nnunet_nacl.nnunet import ModelName, dataset_in
 
 # Without margin_mm, which what was evaluated before there was the voxel set near does not have.
 _SETTINGS = (
     "gt_folder", "pred_folder", "part", "voxels", "num_bins", "boundary_mm", "surface", "tolerance_mm", "protocol",
     "labels", "reader",
 )  # fmt: skip
-_DATA_SET = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 
 def read_results(
@@ -47,7 +46,7 @@ def read_results(
         name = _default_name(file) if names is None else names[number]
         dataset = _default_data_set(result.settings) if datasets is None else datasets[number]
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
-        models.setdefault((dataset, name), set()).add(_model_folder(file) or file)
+        models.setdefault((dataset, name), set()).add(model.folder if (model := ModelName.of(file.parent)) else file)
     for (dataset, name), folders in models.items():
         if names is None and len(folders) > 1:
             shown = ", ".join(str(result.file) for result in grouped[dataset][name])
@@ -86,20 +85,13 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         ) from error
 
 
-def _model_folder(file: Path) -> Path | None:
-    """``TRAINER__PLANS__CONFIGURATION``, if a summary lies in one."""
-    return next((folder for folder in file.resolve().parents if folder.name.count("__") == 2), None)
-
-
 def _default_name(file: Path) -> str:
     """The trainer (less ``nnUNetTrainer``) if a folder is a model's, else the folder, or what ``-o`` said."""
-    path, model = file.resolve(), _model_folder(file)
+    path, model = file.resolve(), ModelName.of(file.parent)
     if model is not None:
-        trainer = model.name.split("__")[0]
-        return trainer.removeprefix("nnUNetTrainer") or trainer
+        return model.trainer.removeprefix("nnUNetTrainer") or model.trainer
     return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
 
 
 def _default_data_set(settings: dict[str, Any]) -> str:
-    found = _DATA_SET.search(str(settings["gt_folder"]))
-    return found[0] if found else ""
+    return dataset_in(str(settings["gt_folder"])) or ""

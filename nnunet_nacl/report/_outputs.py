@@ -5,8 +5,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.report._comparison import Comparison, compare_all
 from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._panels import (

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
-from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
+from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.report._commands import evaluate_command
 from nnunet_nacl.report._comparison import Comparison, compare_all
 from nnunet_nacl.report._describe import study_caption

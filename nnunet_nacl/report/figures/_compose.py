@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl._whole import check_file, whole_file
+from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._slices import CaseSlice
 from nnunet_nacl.report.figures._reliability import reliability_curves

@@ -1,39 +1,50 @@
 """nnU-Net's folder of raw data sets: the data sets in it, and room for another."""
 
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from nnunet_nacl.nnunet._dataset import DatasetJson
+from nnunet_nacl.nnunet._names import nnunet_folder
 
 
 @dataclass(frozen=True)
-class RawDataset:
+class RawDataSet:
     """A data set in nnU-Net's raw format.
 
     Args:
         folder: ``DatasetXXX_NAME``.
-        description: what ``dataset.json`` holds.
+        description: its ``dataset.json``.
         cases: name of each training case -> all its files in ``imagesTr`` and ``labelsTr``.
     """
 
     folder: Path
-    description: dict[str, Any]
+    description: DatasetJson
     cases: dict[str, list[Path]]
 
+    @classmethod
+    def read(cls, dataset: int | str) -> "RawDataSet":
+        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
 
-def nnunet_folder(variable: str) -> Path:
-    """The folder that one of nnU-Net's environment variables names.
-
-    Raises:
-        RuntimeError: the variable is not set.
-    """
-    value = os.environ.get(variable)
-    if not value:
-        raise RuntimeError(f"The environment variable {variable} is not set; expected the path of a folder of nnU-Net.")
-    return Path(value)
+        Raises:
+            FileNotFoundError: there is none, or files are missing in it.
+            RuntimeError: ``nnUNet_raw`` is not set.
+            ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
+        """
+        raw = nnunet_folder("nnUNet_raw")
+        found = [raw / str(dataset)]
+        if str(dataset).isdecimal():
+            found = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
+        found = [path for path in found if path.is_dir() and path.name.startswith("Dataset")]
+        if not found:
+            raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
+        if len(found) > 1:
+            raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in found)} in {raw}.")
+        (folder,) = found
+        description = _read_description(folder / "dataset.json")
+        return cls(folder, description, _list_cases(folder, description))
 
 
 def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
@@ -48,35 +59,13 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
         raise ValueError(f"The id of a data set must be from 1 to 999, got {dataset_id}.")
     parent = nnunet_folder("nnUNet_raw") if raw is None else Path(raw)
     folder = parent / f"Dataset{dataset_id:03d}_{title}"
-    # nnU-Net refuses an id that has two names in its three folders; old results of the same name are no such thing.
+    # nnU-Net refuses an id that has two names in its three folders. Old results of the same name do no harm.
     others = [os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results")] if raw is None else []
     for place_to_look in (parent, *(Path(other) for other in others if other)):
         for taken in sorted(place_to_look.glob(f"Dataset{dataset_id:03d}_*")):
             if place_to_look == parent or taken.name != folder.name:
                 raise FileExistsError(f"{taken} exists already: choose another id than {dataset_id}, or remove it.")
     return folder
-
-
-def read_dataset(dataset: int | str) -> RawDataset:
-    """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
-
-    Raises:
-        FileNotFoundError: there is none, or files are missing in it.
-        RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
-    """
-    raw = nnunet_folder("nnUNet_raw")
-    found = [raw / str(dataset)]
-    if str(dataset).isdecimal():
-        found = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
-    found = [path for path in found if path.is_dir() and path.name.startswith("Dataset")]
-    if not found:
-        raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
-    if len(found) > 1:
-        raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in found)} in {raw}.")
-    (folder,) = found
-    description = _read_description(folder / "dataset.json")
-    return RawDataset(folder, description, _list_cases(folder, description))
 
 
 def place(source: Path, target: Path) -> None:
@@ -87,23 +76,17 @@ def place(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _read_description(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing.")
-    try:
-        description: dict[str, Any] = json.loads(file.read_text())
-        missing = [key for key in ("channel_names", "file_ending") if key not in description]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is no JSON of nnU-Net's: {error}") from error
-    if missing:
-        raise ValueError(f"{file} lacks {' and '.join(missing)}.")
-    if "dataset" in description:
+def _read_description(file: Path) -> DatasetJson:
+    description = DatasetJson.read(file)
+    if not description.channel_names:
+        raise ValueError(f"{file} lacks channel_names.")
+    if "dataset" in description.content:
         raise ValueError(f'{file} lists files of its own under "dataset"; expected imagesTr and labelsTr.')
     return description
 
 
-def _list_cases(folder: Path, description: dict[str, Any]) -> dict[str, list[Path]]:
-    ending = description["file_ending"]
+def _list_cases(folder: Path, description: DatasetJson) -> dict[str, list[Path]]:
+    ending = description.file_ending
     images, labels = folder / "imagesTr", folder / "labelsTr"
     for part in (images, labels):
         if not part.is_dir():
@@ -113,7 +96,7 @@ def _list_cases(folder: Path, description: dict[str, Any]) -> dict[str, list[Pat
     names |= {path.name[: -len(ending)] for path in labels.iterdir() if path.name.endswith(ending)}
     cases = {}
     for name in sorted(name for name in names if not name.startswith(".")):
-        channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description["channel_names"]))]
+        channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description.channel_names))]
         files = [*channels, labels / f"{name}{ending}"]
         for file in files:
             if not file.is_file():

@@ -1,0 +1,248 @@
+"""What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import SimpleITK as sitk
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from numpy.typing import NDArray
+
+Region: TypeAlias = tuple[int, ...]
+"""Labels that together make up a structure."""
+
+
+@dataclass(frozen=True)
+class DatasetJson:
+    """A data set's ``dataset.json``.
+
+    Attributes:
+        file: it was read from.
+        labels: name -> label, or labels of a region.
+        file_ending: of images and label maps.
+        channel_names: one for each channel of an image; empty if the file names none.
+        regions_class_order: the label that each region writes to a segmentation; None if the file does not say.
+        content: all of the file.
+    """
+
+    file: Path
+    labels: dict[str, Any]
+    file_ending: str
+    channel_names: tuple[str, ...]
+    regions_class_order: tuple[int, ...] | None
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, file: Path) -> "DatasetJson":
+        """Read the file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is something else.
+        """
+        content = read_json_object(file)
+        for key in ("labels", "file_ending"):
+            if key not in content:
+                raise ValueError(f"{file} is no dataset.json of nnU-Net: it has no {key!r}.")
+        labels, ending = content["labels"], content["file_ending"]
+        if not isinstance(labels, dict):
+            raise ValueError(f"{file}: expected labels to be a JSON object; got {labels!r}.")
+        if not isinstance(ending, str):
+            raise ValueError(f"{file}: expected file_ending to be a text; got {ending!r}.")
+        channels = content.get("channel_names", content.get("modality")) or {}
+        order = content.get("regions_class_order")
+        return cls(
+            file,
+            labels,
+            ending,
+            tuple(map(str, channels.values() if isinstance(channels, dict) else channels)),
+            None if order is None else tuple(order),
+            content,
+        )
+
+
+@dataclass(frozen=True)
+class LabelMeaning:
+    """What the labels of a data set stand for, and the channels of its probabilities.
+
+    Attributes:
+        num_channels: K classes, or R regions.
+        known: every label that may occur, but the ignore label.
+        regions: the labels of each region, in the order of the channels; None for classes.
+        written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
+        ignored: label of the voxels that count for nothing: the one after the highest known.
+    """
+
+    num_channels: int
+    known: tuple[int, ...]
+    regions: tuple[Region, ...] | None
+    written: tuple[int, ...] = ()
+
+    @property
+    def ignored(self) -> int:
+        return max(self.known) + 1
+
+    @property
+    def names(self) -> list[int | Region]:
+        """The foreground labels, or the regions."""
+        return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
+
+    @classmethod
+    def of_classes(cls, num_classes: int) -> "LabelMeaning":
+        return cls(num_classes, tuple(range(num_classes)), None)
+
+    @classmethod
+    def of_regions(cls, regions: Sequence[Region], known: Sequence[int], written: Sequence[int] = ()) -> "LabelMeaning":
+        return cls(len(regions), tuple(known), tuple(regions), tuple(written))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """How to read a data set's files and what their labels mean.
+
+    Attributes:
+        labels: ``labels`` of ``dataset.json``.
+        file_ending: of label maps.
+        meaning: of the labels.
+        ignore_label: label of the voxels that count for nothing, if there is one.
+        reader: an object of one of nnU-Net's reader classes.
+    """
+
+    labels: dict[str, Any]
+    file_ending: str
+    meaning: LabelMeaning
+    ignore_label: int | None
+    reader: Any
+
+    @classmethod
+    def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
+        """Read ``dataset.json``, and the reader's name from ``plans.json``.
+
+        Args:
+            dataset_json: the file.
+            plans: the file; without it the reader is the first of those for the file ending that can read an example.
+            examples: label maps, tried one after the other, since one may be damaged.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a file is not what it should be.
+        """
+        # Here, since it imports torch, which takes seconds that worker processes need not spend.
+        from nnunetv2.utilities.label_handling.label_handling import LabelManager
+
+        described = DatasetJson.read(dataset_json)
+        with _naming(dataset_json):
+            labels = LabelManager(described.labels, regions_class_order=described.regions_class_order)
+            known = sorted({int(label) for label in labels.all_labels} | {0})
+            if labels.has_regions:
+                regions = [
+                    tuple(map(int, region)) if isinstance(region, tuple) else (int(region),)
+                    for region in labels.foreground_regions
+                ]
+                meaning = LabelMeaning.of_regions(regions, known, described.regions_class_order or ())
+            elif known != list(range(len(known))):
+                raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
+            else:
+                meaning = LabelMeaning.of_classes(len(known))
+        reader = _find_reader(described.content, examples) if plans is None else _named_reader(plans)
+        return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a finished case depends on."""
+        return {"labels": self.labels, "regions": self.meaning.regions, "reader": type(self.reader).__name__}
+
+
+def _named_reader(plans: Path) -> Any:
+    from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
+
+    name = read_json_object(plans).get("image_reader_writer")
+    if name is None:
+        raise ValueError(f"{plans} is no plans.json of nnU-Net: it has no 'image_reader_writer'.")
+    with _naming(plans):
+        return recursive_find_reader_writer_by_name(name)()
+
+
+def _find_reader(content: dict[str, Any], examples: Sequence[Path]) -> Any:
+    from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
+
+    for example in examples:
+        # nnU-Net prints a traceback for each reader that cannot read the example.
+        with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            return determine_reader_writer_from_dataset_json(content, str(example), verbose=False)()
+    return determine_reader_writer_from_dataset_json(content, None, verbose=False)()
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Whatever nnU-Net raises over a file's content says which file it was."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds something else.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist.")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: expected a JSON object; got {type(content).__name__}.")
+    return content
+
+
+def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[float]]:
+    """Read a label map.
+
+    Args:
+        file: of any format that the reader knows.
+        reader: an object of one of nnU-Net's reader classes.
+
+    Returns:
+        Labels (Z, Y, X) as nnU-Net lays out its arrays, and the distance between voxel centers along each axis in mm.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it cannot be read, or holds values that are no whole numbers.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist.")
+    try:
+        if type(reader) is SimpleITKIO:
+            labels, spacing = _read_with_simpleitk(file)
+        else:
+            array, properties = reader.read_seg(str(file))
+            labels, spacing = array[0], [float(step) for step in properties["spacing"]]
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if labels.dtype.kind in "iu":
+        return labels, spacing
+    whole = labels.astype(np.int32)
+    if not np.array_equal(whole, labels):
+        raise ValueError(f"{file} holds labels that are not whole numbers.")
+    return whole, spacing
+
+
+def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], list[float]]:
+    # What SimpleITKIO.read_seg does, but for its copy in float32, which is the largest thing in memory for few classes.
+    image: Any = sitk.ReadImage(str(file))
+    labels = sitk.GetArrayFromImage(image)
+    spacing = [abs(step) for step in image.GetSpacing()[::-1]]
+    if labels.ndim == 2:
+        labels, spacing = labels[None], [max(spacing) * 999, *spacing]
+    if labels.ndim != 3:
+        raise ValueError(f"expected an image of two or three dimensions; got {labels.ndim}")
+    return labels, spacing

@@ -9,7 +9,7 @@ import pytest
 from nnunet_nacl.experiments import Job
 from nnunet_nacl.experiments._disk import bytes_needed, check_disk
 from nnunet_nacl.nnunet import PreprocessedDataSet, check_model, write_splits
-from tests.conftest import NUM_CASES, SHAPE, NNUNet
+from tests.conftest import NUM_CASES, SHAPE, NNUNet, Trained
 from tests.experiments.conftest import NAME, TEST_CASES
 
 
@@ -34,11 +34,12 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     assert json.loads(splits.read_text()) == extended
 
 
-def test_the_splits_are_those_that_nnunet_would_make(nnunet: NNUNet) -> None:
+@pytest.mark.usefixtures("nnunet")
+def test_the_splits_are_those_that_nnunet_would_make(nnunet_of_all: NNUNet, trained: Trained) -> None:
     ours = PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans").splits
-    file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
-    nnunet.run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_1epochs_1iterations", "-device", "cpu")
-    assert json.loads(file.read_text()) == ours
+    trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    made = nnunet_of_all.folder / "preprocessed" / NAME / "splits_final.json"
+    assert json.loads(made.read_text()) == ours
 
 
 def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatch) -> None:

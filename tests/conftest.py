@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# Tests run on all cores already. Threads that wait for each other there took half of the time of the test suite.
-# To be set before anything imports NumPy or PyTorch.
+# The tests keep all cores busy. Threads that wait for each other there took half of the suite's time. The second is for
+# nnU-Net, which asks for a thread for each core. To be set before anything imports NumPy or PyTorch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import pytest
@@ -60,7 +61,6 @@ class NNUNet:
         environment = {
             **os.environ,
             **self.environment,
-            "OMP_WAIT_POLICY": "PASSIVE",  # nnU-Net asks for a thread for each core, whatever OMP_NUM_THREADS says
             # 0 worker processes for augmentation suits training, but crashes planning.
             "nnUNet_n_proc_DA": "1" if "plan" in arguments[0] else "0",
         }
@@ -131,6 +131,7 @@ def once(done: Path, make: Callable[[], object]) -> None:
 
 
 Planned = Callable[[str], tuple[NNUNet, str]]
+Preprocessed = Callable[[str, str], tuple[NNUNet, str]]
 Trained = Callable[[str, str, str], Path]
 
 
@@ -143,7 +144,7 @@ def nnunet_of_all(tmp_path_factory: pytest.TempPathFactory) -> NNUNet:
 
 @pytest.fixture(scope="session")
 def planned(nnunet_of_all: NNUNet) -> Planned:
-    """``planned(kind)``: an nnU-Net folder with that toy data set planned and preprocessed, and its id."""
+    """``planned(kind)``: an nnU-Net folder with that toy data set planned, and its id."""
     nnunet = nnunet_of_all
 
     def plan(kind: str) -> tuple[NNUNet, str]:
@@ -152,7 +153,7 @@ def planned(nnunet_of_all: NNUNet) -> Planned:
 
         def make() -> None:
             write_toy(nnunet.folder / "raw", name, description)
-            nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "3d_fullres", "-npfp", 1, "-np", 1, 1)
+            nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-npfp", 1, "--no_pp")
             add_small_configurations(nnunet.folder / "preprocessed" / name / "nnUNetPlans.json")
 
         once(nnunet.folder / f"{name}.planned", make)
@@ -162,14 +163,31 @@ def planned(nnunet_of_all: NNUNet) -> Planned:
 
 
 @pytest.fixture(scope="session")
-def trained(planned: Planned) -> Trained:
+def preprocessed(planned: Planned) -> Preprocessed:
+    """``preprocessed(kind, configuration)``: the same, with that configuration preprocessed."""
+
+    def preprocess(kind: str, configuration: str) -> tuple[NNUNet, str]:
+        nnunet, number = planned(kind)
+        full = "2d" if configuration.startswith("2d") else "3d_fullres"
+
+        def make() -> None:
+            nnunet.run("nnUNetv2_preprocess", "-d", number, "-c", full, "-np", 1)
+
+        once(nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed", make)
+        return nnunet, number
+
+    return preprocess
+
+
+@pytest.fixture(scope="session")
+def trained(preprocessed: Preprocessed) -> Trained:
     """``trained(kind, configuration, trainer)``: the folder of a model whose fold 0 is trained, with ``--npz``.
 
     Tests share it, so that none may change it, nor train that trainer there.
     """
 
     def train(kind: str, configuration: str, trainer: str) -> Path:
-        nnunet, number = planned(kind)
+        nnunet, number = preprocessed(kind, configuration)
         name = KINDS[kind][0]
         model = nnunet.folder / "results" / name / f"{trainer}__nnUNetPlans__{configuration}"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
-from tests.conftest import KINDS, NNUNet, Planned, Trained
+from tests.conftest import KINDS, NNUNet, Planned, Preprocessed, Trained
 from tests.evaluation.independent import largest_difference
 
 BRIEF = "2epochs_2iterations"
@@ -46,9 +46,9 @@ def log(fold: Path) -> str:
     ],
 )
 def test_train_predict_evaluate(
-    planned: Planned, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
+    preprocessed: Preprocessed, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
 ) -> None:
-    nnunet, number = planned(kind)
+    nnunet, number = preprocessed(kind, configuration)
     as_user = (kind, configuration) == ("regions", "3d_small")  # each command is started so here
     if as_user:
         fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz", as_user=True)
@@ -134,8 +134,8 @@ def evaluate_ensemble(nnunet: NNUNet, raw: Path, predictions: Path) -> None:
 
 @pytest.mark.parametrize("trainer", ["FL", "DiceECP", "LS", "DiceSVLS", "MbLS"])
 @pytest.mark.slow
-def test_baselines_train(planned: Planned, trainer: str) -> None:
-    nnunet, number = planned("labels")
+def test_baselines_train(preprocessed: Preprocessed, trainer: str) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     fold = train(nnunet, number, "2d_small", f"nnUNetTrainer{trainer}_1epochs_2iterations")
     assert (fold / "checkpoint_final.pth").is_file()
 
@@ -162,8 +162,8 @@ def test_mbls_on_regions_names_the_loss_and_the_regions(planned: Planned) -> Non
 
 
 @pytest.mark.slow
-def test_validate(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_validate(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_paperSchedule_2epochs_2iterations"
     fold = train(nnunet, number, "2d_small", trainer)
     shutil.rmtree(fold / "validation")
@@ -173,8 +173,8 @@ def test_validate(planned: Planned) -> None:
 
 
 @pytest.mark.slow
-def test_continue(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_continue(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_paperSchedule_4epochs_2iterations"
     fold = train(nnunet, number, "2d_small", trainer)
     final = fold / "checkpoint_final.pth"
@@ -204,9 +204,9 @@ def test_continue(planned: Planned) -> None:
 
 
 @pytest.mark.slow
-def test_without_progress_and_with_it_again(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_progress_and_with_it_again(preprocessed: Preprocessed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was begun without it gets it when it goes on, and the other way round."""
-    nnunet, number = planned("labels")
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_kernel5_2epochs_2iterations"
     monkeypatch.setenv(SWITCH, "0")
     fold = train(nnunet, number, "2d_small", trainer)
@@ -227,8 +227,8 @@ def test_without_progress_and_with_it_again(planned: Planned, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_cascade(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_cascade(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "3d_small")
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
     for configuration in ("3d_lowres_small", "3d_cascade_small"):
         nnunet.run("nnUNetv2_train", number, configuration, "all", "-tr", trainer, "-device", "cpu")
@@ -240,8 +240,8 @@ def test_cascade(planned: Planned) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
-def test_train_on_cuda_with_autocast_and_compile(planned: Planned, configuration: str) -> None:
-    nnunet, number = planned("labels")
+def test_train_on_cuda_with_autocast_and_compile(preprocessed: Preprocessed, configuration: str) -> None:
+    nnunet, number = preprocessed("labels", configuration)
     trainer = f"nnUNetTrainerDiceNACL_{BRIEF}"
     nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cuda")
     assert "Using torch.compile..." in log(fold_folder(nnunet, number, configuration, trainer))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nnunet_nacl.cli import main
 from tests.conftest import NNUNet
 from tests.experiments.conftest import NAME
 
@@ -44,16 +45,24 @@ def run(nnunet: NNUNet, study: Path, *options: str, status: int = 0) -> str:
     return done.stdout
 
 
+def shown(nnunet: NNUNet, study: Path, *options: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command prints that only tells; in this process, which saves seconds of imports."""
+    assert nnunet.folder.is_dir()
+    capsys.readouterr()
+    assert main(command(nnunet, study, *options)[1:]) == 0
+    return capsys.readouterr().out
+
+
 def rows(status: str) -> dict[str, str]:
     """Run -> its state."""
     return dict(line.split("  ")[0:3:2] for line in status.replace(",  ", ", ").splitlines() if ", fold" in line)
 
 
-def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
+def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a method that fails, and one that is killed while it trains."""
     study = tmp_path / "toys.yaml"
     study.write_text(STUDY)
-    printed = run(nnunet, study, "--status")
+    printed = shown(nnunet, study, "--status", capsys=capsys)
     assert "3 left" in printed
     assert not (nnunet.folder / "out").exists()
 
@@ -66,7 +75,7 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
         for line in process.stdout:
             seen.append(line)
             if "whole, fold 0: Epoch 0" in line:
-                status = run(nnunet, study, "--status")
+                status = shown(nnunet, study, "--status", capsys=capsys)
                 process.send_signal(signal.SIGKILL)
                 break
     text = "".join(seen)
@@ -76,7 +85,7 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
     assert "Expected time for the rest" in status
     assert text.index("broken, fold 0: failed") < text.index("half, fold 0: train")
     time.sleep(1)
-    assert "1 done, 1 failed, 1 interrupted" in run(nnunet, study, "--status")
+    assert "1 done, 1 failed, 1 interrupted" in shown(nnunet, study, "--status", capsys=capsys)
 
     splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
     assert len(splits) == 6
@@ -103,8 +112,8 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
     assert time.monotonic() - start < 60  # seconds of imports and a report: no training
     assert not list((nnunet.folder / "out").rglob("*.npz"))
     assert not list(results.rglob("*.npz"))
-    assert "2 done" in run(nnunet, study, "--status")
-    commands = run(nnunet, study, "--executor", "commands")
+    assert "2 done" in shown(nnunet, study, "--status", capsys=capsys)
+    commands = shown(nnunet, study, "--executor", "commands", capsys=capsys)
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
@@ -131,8 +140,9 @@ def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
     assert "2 interrupted" in run(nnunet, Path("penalty"), *options, "--status")
 
 
-def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
-    printed = run(nnunet, Path("penalty"), "--epochs", "1", "--iterations", "2", "--executor", "commands")
+def test_shell_commands_do_the_same(nnunet: NNUNet, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--epochs", "1", "--iterations", "2", "--executor", "commands"]
+    printed = shown(nnunet, Path("penalty"), *options, capsys=capsys)
     lines = printed.splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
@@ -142,10 +152,9 @@ def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
     assert lines[-1].endswith("--epochs 1 --iterations 2")
 
 
-def test_the_table_is_shown() -> None:
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    shown = subprocess.run([program, "experiment", "sigma", "--show"], capture_output=True, text=True, check=True)
-    assert "nnUNetTrainerSVLS_sigma3" in shown.stdout
+def test_the_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "sigma", "--show"]) == 0
+    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -160,15 +169,14 @@ def test_the_table_is_shown() -> None:
         (["my.yaml", "-d", "901", "-c", "2d_small"], "No such file or directory: 'my.yaml'"),
     ],
 )
-def test_wrong_arguments(nnunet: NNUNet, arguments: list[str], message: str) -> None:
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    done = subprocess.run(
-        [program, "experiment", *arguments], env={**os.environ, **nnunet.environment}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.usefixtures("nnunet")
+def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status: object = main(["experiment", *arguments])
+    except SystemExit as exit_:
+        status = exit_.code
+    assert status in {1, 2}
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -140,7 +140,8 @@ def _top_bins(confidence: NDArray[np.floating], dtype: np.dtype[Any], num_bins: 
 def _expected(p: NDArray[np.floating], voxels: Voxels, num_bins: int) -> tuple[BinCounts, BinCounts]:
     """Top-label and class-wise tables of a region that are expected if its mask is drawn from ``p``."""
     exact = p.astype(np.float64)
-    confidence, predicted = region_top_label(exact, np.ones(p.shape, bool))
+    predicted = exact > 0.5
+    confidence = np.maximum(exact, 1 - exact)
     bins = _top_bins(confidence, p.dtype, num_bins)
     chance = np.where(predicted, 1.0, exact) if voxels == "union" else exact  # of being in the voxel set
     return (

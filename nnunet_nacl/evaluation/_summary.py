@@ -161,7 +161,9 @@ class FolderResult:
             },
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
-                "mean": {str(n): {m: mean_over_cases(found) for m, found in one.items()} for n, one in segmented.items()},
+                "mean": {
+                    str(n): {m: mean_over_cases(found) for m, found in one.items()} for n, one in segmented.items()
+                },
                 "interval": {
                     str(n): {m: bootstrap_interval(found) for m, found in one.items()} for n, one in segmented.items()
                 },

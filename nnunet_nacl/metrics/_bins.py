@@ -27,7 +27,7 @@ class BinCounts:
     count: Counts
     hits: Counts
     confidence: NDArray[np.float64]
-    unbinned: NDArray[np.int64]
+    unbinned: Counts
 
     @classmethod
     def empty(cls, num_bins: int = 15, shape: tuple[int, ...] = ()) -> "BinCounts":
@@ -147,7 +147,7 @@ def top_label(probabilities: NDArray[np.floating]) -> tuple[NDArray[np.floating]
     confidence = probabilities[0].copy()
     label = np.zeros(confidence.shape, np.min_scalar_type(len(probabilities)))
     for k in range(1, len(probabilities)):
-        # k is above every label so far, so the larger label is the new one; assigning through a mask is 20 times slower.
+        # k is above every label so far: the larger label is the new one. Assigning through a mask is 20 times slower.
         np.maximum(label, (probabilities[k] > confidence) * label.dtype.type(k), out=label)
         np.maximum(confidence, probabilities[k], out=confidence)
     return confidence, label

@@ -17,9 +17,7 @@ def cells(results: dict[str, FolderResult]) -> dict[str, dict[str, str]]:
     assert len({len(line) for line in (head, *rows)}) == 1
     ends = [head.index(title) + len(title) for title in TITLES]
     starts = [len("method "), *ends[:-1]]
-    return {
-        row.split()[0]: {t: row[a:b].strip() for t, a, b in zip(TITLES, starts, ends, strict=True)} for row in rows
-    }
+    return {row.split()[0]: {t: row[a:b].strip() for t, a, b in zip(TITLES, starts, ends, strict=True)} for row in rows}
 
 
 TITLES = [

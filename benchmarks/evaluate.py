@@ -26,9 +26,9 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 from predictions import generate
 
-from nnunet_nacl.evaluation import _npz, evaluate_folder, near_core
-from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.evaluation import evaluate, near_core
 from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibration_error, top_label
+from nnunet_nacl.nnunet import BLOCK, NpzChannels, Predictions, _probabilities
 
 NUM_CASES = 12
 SHAPE = (128, 320, 320)
@@ -102,16 +102,18 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
 
     def evaluate(num_processes: int, inflate: object) -> Callable[[], object]:
         def work() -> None:
-            _npz._inflate = inflate  # with and without the extra "fast"
-            result = evaluate_folder(references, predictions, num_processes=num_processes, overwrite=True)
+            _probabilities._inflate = inflate  # with and without the extra "fast"
+            result = evaluate(
+                Predictions.of_folder(references, predictions), num_processes=num_processes, overwrite=True
+            )
             assert len(result.cases) == len(files)
 
         return work
 
     def stream() -> None:
-        _npz._inflate = isal_zlib
+        _probabilities._inflate = isal_zlib
         for file in files:
-            for _ in _npz.NpzChannels(file).blocks():
+            for _ in NpzChannels(file).blocks():
                 pass
 
     works = {
@@ -147,10 +149,10 @@ def _own_peak(folder: Path) -> int:
     """Bytes by which the resident memory of this process rises while it evaluates a folder."""
     with tempfile.TemporaryDirectory() as tiny:  # what is imported or set up on first use is the interpreter's own
         generate(Path(tiny), 4, (8, 32, 32), 1, quiet=True)
-        evaluate_folder(Path(tiny) / "labels", Path(tiny) / "predictions")
+        evaluate(Predictions.of_folder(Path(tiny) / "labels", Path(tiny) / "predictions"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = _status("VmRSS")
-    evaluate_folder(folder / "labels", folder / "predictions", overwrite=True)
+    evaluate(Predictions.of_folder(folder / "labels", folder / "predictions"), overwrite=True)
     return _status("VmHWM") - before
 
 

@@ -17,7 +17,8 @@ import numpy as np
 import SimpleITK as sitk
 
 from nnunet_nacl.demo._model import LABELS, draw_case
-from nnunet_nacl.evaluation import Settings, evaluate_folder
+from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import Predictions
 
 TEMPERATURES = (1, 0.3, 0.5, 0.7, 0.85, 1.15, 1.3, 1.5, 1.8, 2.2)
 
@@ -62,7 +63,7 @@ def main() -> None:
         folder = options.o or Path(temporary) / "generated"
         predictions = write_predictions(folder, num_methods=options.methods, num_cases=options.cases)
         for predicted in predictions:
-            evaluate_folder(folder / "labelsTs", predicted, settings=Settings(surface=True))
+            evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=Settings(surface=True))
         page = folder / "report.html"
         command = [
             str(Path(sys.executable).with_name("nnunet_nacl")),

@@ -4,7 +4,7 @@ import pickle
 import shutil
 from pathlib import Path
 
-from nnunet_nacl._whole import whole_folder
+from nnunet_nacl.files import whole_folder
 from nnunet_nacl.trainers import parse_name
 
 STOCK_TRAINER = "nnUNetTrainer"

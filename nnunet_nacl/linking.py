@@ -7,7 +7,7 @@ start of this environment's Python with a one-line ``.pth`` file in site-package
 import sysconfig
 from pathlib import Path
 
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl.files import whole_file
 
 PTH_NAME = "nnunet_nacl_trainers.pth"
 

@@ -2,7 +2,10 @@
 
 import argparse
 import signal
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from nnunet_nacl.nnunet import Predictions
 
 VOXELS = ("foreground", "union", "near", "image", "boundary")
 
@@ -23,17 +26,21 @@ def add_predictions(command: argparse.ArgumentParser) -> None:
     command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
 
 
-def chosen_model(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Of :func:`add_predictions`: the model, as arguments of evaluate_model or fit_model; None for folders."""
-    model = {"trainer": options.tr, "plans": options.p, "folds": options.f}
+def chosen_predictions(options: argparse.Namespace) -> "Predictions":
+    """The predictions that the options of :func:`add_predictions` name."""
+    from nnunet_nacl.nnunet import Predictions
+
+    model: dict[str, Any] = {"trainer": options.tr, "plans": options.p, "folds": options.f}
     if options.d is None or options.c is None:
         if options.pred_folder is None or any(value is not None for value in (options.d, options.c, *model.values())):
             options.usage_error("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].")
-        return None
+        return Predictions.of_folder(
+            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile
+        )
     if options.gt_folder or options.djfile or options.pfile:
         options.usage_error("GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go with -d -c: a model has its own.")
     given = {key: value for key, value in model.items() if value is not None}
-    return {"dataset": options.d, "configuration": options.c, **given}
+    return Predictions.of_model(options.d, options.c, **given)
 
 
 def positive(text: str) -> int:

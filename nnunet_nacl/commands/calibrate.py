@@ -1,9 +1,8 @@
 """The commands ``calibrate fit`` and ``calibrate apply``."""
 
 import argparse
-from typing import Any
 
-from nnunet_nacl.commands._shared import Commands, add_predictions, chosen_model, positive
+from nnunet_nacl.commands._shared import Commands, add_predictions, chosen_predictions, positive
 
 
 def add(commands: Commands) -> None:
@@ -60,26 +59,20 @@ def add(commands: Commands) -> None:
 
 
 def _calibrate_fit(options: argparse.Namespace) -> int:
-    from nnunet_nacl.posthoc import fit_folder, fit_model
+    from nnunet_nacl.posthoc import fit
 
-    model = chosen_model(options)
-    common: dict[str, Any] = {
-        "method": options.method,
-        "voxels": options.voxels,
-        "margin_mm": options.margin_mm,
-        "images": options.i,
-        "output": options.o,
-        "num_voxels": options.samples,
-        "seed": options.seed,
-    }
-    if model is None:
-        found = fit_folder(
-            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
-        )
-    else:
-        found = fit_model(**model, **common)
-    print(f"{found.summary()}\nWrote {found.file}")
-    return 1 if found.skipped else 0
+    result = fit(
+        chosen_predictions(options),
+        method=options.method,
+        voxels=options.voxels,
+        margin_mm=options.margin_mm,
+        images=options.i,
+        output=options.o,
+        num_voxels=options.samples,
+        seed=options.seed,
+    )
+    print(f"{result.summary()}\nWrote {result.file}")
+    return 1 if result.skipped else 0
 
 
 def _calibrate_apply(options: argparse.Namespace) -> int:

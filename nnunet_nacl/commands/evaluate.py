@@ -4,9 +4,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_predictions, chosen_model
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_predictions, chosen_predictions
 
 if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
@@ -70,33 +70,28 @@ def add(commands: Commands) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from nnunet_nacl.evaluation import Settings, evaluate_folder, evaluate_model
+    from nnunet_nacl.evaluation import Settings, evaluate
 
-    model = chosen_model(options)
-    common: dict[str, Any] = {
-        "output": options.o,
-        "settings": Settings(
-            voxels=tuple(options.voxels),
-            num_bins=options.bins,
-            margin_mm=options.margin_mm,
-            boundary_mm=options.boundary_mm,
-            surface=options.surface,
-            tolerance_mm=options.tolerance_mm,
-            protocol=options.protocol,
-        ),
-        "num_processes": _default_num_processes() if options.np is None else options.np,
-        "num_parts": options.num_parts,
-        "part_id": options.part_id,
-        "overwrite": options.overwrite,
-    }
-    if model is None:
-        name = Path(options.pred_folder).resolve().name
-        result = evaluate_folder(
-            options.gt_folder, options.pred_folder, dataset_json=options.djfile, plans=options.pfile, **common
-        )
-    else:
-        name = options.tr or "nnUNetTrainer"
-        result = evaluate_model(**model, **common)
+    predictions = chosen_predictions(options)
+    settings = Settings(
+        voxels=tuple(options.voxels),
+        num_bins=options.bins,
+        margin_mm=options.margin_mm,
+        boundary_mm=options.boundary_mm,
+        surface=options.surface,
+        tolerance_mm=options.tolerance_mm,
+        protocol=options.protocol,
+    )
+    result = evaluate(
+        predictions,
+        settings,
+        output=options.o,
+        num_processes=_default_num_processes() if options.np is None else options.np,
+        num_parts=options.num_parts,
+        part_id=options.part_id,
+        overwrite=options.overwrite,
+    )
+    name = Path(options.pred_folder).resolve().name if options.pred_folder else options.tr or "nnUNetTrainer"
     return _print_result(name, result, result.file, forgive_missing=options.chill)
 
 

@@ -10,10 +10,10 @@ import SimpleITK as sitk
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
 from tqdm import tqdm
 
-from nnunet_nacl._whole import whole_folder
 from nnunet_nacl.datasets._check import find_problems
 from nnunet_nacl.datasets._layouts import CONVERTERS, ENDING, LAYOUTS, Layout, SourceCase
-from nnunet_nacl.datasets._raw import new_dataset, place
+from nnunet_nacl.files import whole_folder
+from nnunet_nacl.nnunet import new_dataset, place
 
 SHOWN = 10
 

@@ -12,10 +12,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
-from nnunet_nacl._whole import whole_file, whole_folder
-from nnunet_nacl.datasets._raw import new_dataset, nnunet_folder, place, read_dataset
-
-SPLITS_NAME = "splits_final.json"
+from nnunet_nacl.files import whole_file, whole_folder
+from nnunet_nacl.nnunet import SPLITS_NAME, RawDataSet, new_dataset, nnunet_folder, place
 
 
 def split_test(
@@ -44,7 +42,7 @@ def split_test(
         RuntimeError: ``nnUNet_raw`` is not set.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    source = read_dataset(dataset)
+    source = RawDataSet.read(dataset)
     title = source.folder.name.partition("_")[2]
     folder = new_dataset(None, output_id, title)
     patients = _group(source.cases, by_patient)
@@ -96,7 +94,7 @@ def split_folds(
     """
     if (val is None) == (folds is None):
         raise ValueError(f"Expected either val or folds, got val={val} and folds={folds}.")
-    source = read_dataset(dataset)
+    source = RawDataSet.read(dataset)
     file = nnunet_folder("nnUNet_preprocessed") / source.folder.name / SPLITS_NAME
     for existing in (file, source.folder / SPLITS_NAME):  # nnU-Net copies the second when it plans
         if existing.exists():

@@ -7,8 +7,8 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 
-from nnunet_nacl._whole import whole_folder
 from nnunet_nacl.demo._model import LABELS, draw_case
+from nnunet_nacl.files import whole_folder
 
 DATASET = "Dataset996_NestedStructures"
 NUM_TRAINING = 40

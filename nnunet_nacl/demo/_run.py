@@ -7,11 +7,12 @@ import shutil
 import textwrap
 from pathlib import Path
 
-from nnunet_nacl._whole import whole_file
 from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.demo._steps import Steps
-from nnunet_nacl.evaluation import FolderResult, evaluate_folder, format_table
+from nnunet_nacl.evaluation import FolderResult, evaluate, format_table
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import Predictions, dataset_number
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
@@ -54,7 +55,7 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
         "PYTHONUNBUFFERED": "1",
     }
     steps = Steps(folder, environment, total=2 + 2 * len(METHODS) + 2)
-    number = str(int(DATASET[7:10]))
+    number = str(dataset_number(DATASET))
 
     steps.announce(f"Data: nested structures with ambiguous boundaries, in {raw / DATASET}")
     if not (raw / DATASET).is_dir():
@@ -84,7 +85,7 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
     found = {}
     for method, predicted in predictions.items():
         print(f"      $ nnunet_nacl evaluate {references} {predicted}", flush=True)
-        found[method] = evaluate_folder(references, predicted)
+        found[method] = evaluate(Predictions.of_folder(references, predicted))
         if found[method].skipped:
             raise RuntimeError(f"cases that could not be evaluated: {found[method].skipped}")
     print(f"\n{format_table(found)}\n\n{_explanation(found)}")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nnunet_nacl._running import run_command
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl.files import whole_file
+from nnunet_nacl.processes import run_command
 
 
 class Steps:

@@ -1,17 +1,15 @@
 """From files to figures: the calibration of a folder of nnU-Net predictions."""
 
 from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
-from nnunet_nacl.evaluation._folder import evaluate_folder, evaluate_model, evaluate_validation
-from nnunet_nacl.evaluation._labels import read_labels
+from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._merge import merge_results
 from nnunet_nacl.evaluation._near import near_core
-from nnunet_nacl.evaluation._npz import NpzChannels
-from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._storage import Case
 from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file
 from nnunet_nacl.evaluation._table import format_table
 from nnunet_nacl.evaluation._tables import METRICS, SCORES, CalibrationTables
+from nnunet_nacl.nnunet import Predictions, Region
 
 __all__ = [
     "CORE_PROBABILITY",
@@ -24,18 +22,15 @@ __all__ = [
     "Case",
     "CaseResult",
     "FolderResult",
-    "NpzChannels",
+    "Predictions",
     "Region",
     "Settings",
     "Skipped",
     "Voxels",
     "bins_file",
+    "evaluate",
     "evaluate_case",
-    "evaluate_folder",
-    "evaluate_model",
-    "evaluate_validation",
     "format_table",
     "merge_results",
     "near_core",
-    "read_labels",
 ]

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._boundary import near_boundary
-from nnunet_nacl.evaluation._channels import ArrayChannels, Channels
 from nnunet_nacl.evaluation._checks import check_labels, check_shape
 from nnunet_nacl.evaluation._class_tables import class_tables
 from nnunet_nacl.evaluation._region_tables import region_tables
-from nnunet_nacl.evaluation._segmentation import Region, segmentation_metrics
+from nnunet_nacl.evaluation._segmentation import segmentation_metrics
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import top_label
+from nnunet_nacl.nnunet import ArrayChannels, Channels, LabelMeaning, Region
 
 
 @dataclass(frozen=True)
@@ -28,41 +28,6 @@ class CaseResult:
 
     calibration: dict[Voxels, CalibrationTables]
     segmentation: dict[int | Region, dict[str, float]]
-
-
-@dataclass(frozen=True)
-class LabelMeaning:
-    """What the labels of a reference stand for, and the channels of its probabilities.
-
-    Attributes:
-        num_channels: K classes, or R regions.
-        known: every label that may occur, but the ignore label.
-        regions: the labels of each region, in the order of the channels; None for classes.
-        written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
-        ignored: label of the voxels that count for nothing: the one after the highest known.
-    """
-
-    num_channels: int
-    known: tuple[int, ...]
-    regions: tuple[Region, ...] | None
-    written: tuple[int, ...] = ()
-
-    @property
-    def ignored(self) -> int:
-        return max(self.known) + 1
-
-    @property
-    def names(self) -> list[int | Region]:
-        """The foreground labels, or the regions."""
-        return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
-
-    @classmethod
-    def of_classes(cls, num_classes: int) -> "LabelMeaning":
-        return cls(num_classes, tuple(range(num_classes)), None)
-
-    @classmethod
-    def of_regions(cls, regions: Sequence[Region], known: Sequence[int], written: Sequence[int] = ()) -> "LabelMeaning":
-        return cls(len(regions), tuple(known), tuple(regions), tuple(written))
 
 
 def evaluate_case(

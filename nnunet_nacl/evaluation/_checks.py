@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._channels import BLOCK, Channels
+from nnunet_nacl.nnunet import BLOCK, Channels
 
 SUM_TOLERANCE = 1e-3
 _FEW_CLASSES = 48

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import SumCheck, check_block
 from nnunet_nacl.evaluation._counting import PIECE, count_piece, count_top, expect, gather, gather_at, raise_top
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCounts, bin_edges, nll_sum
+from nnunet_nacl.nnunet import BLOCK, Channels
 
 _FEW = 1 / 16  # of the voxels
 _SPARSE = 1 / 32  # of a piece's voxels: up to here their positions are kept

@@ -1,6 +1,5 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
-import json
 import multiprocessing
 import platform
 import shutil
@@ -10,48 +9,41 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from nnunet_nacl.evaluation._case import CaseResult
-from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, part_of, read_dataset_json
 from nnunet_nacl.evaluation._merge import dependencies
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
 from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file, check_output
 from nnunet_nacl.evaluation._worker import attempt, start_worker
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
 
-def evaluate_folder(
-    gt_folder: str | Path,
-    pred_folder: str | Path,
-    *,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
-    output: str | Path | None = None,
+def evaluate(
+    predictions: Predictions,
     settings: Settings = Settings(),  # noqa: B008 - frozen
+    *,
+    output: str | Path | None = None,
     num_processes: int = 1,
     num_parts: int = 1,
     part_id: int = 0,
     overwrite: bool = False,
 ) -> FolderResult:
-    """Calibration and segmentation metrics of a folder of nnU-Net predictions made with ``--save_probabilities``.
+    """Calibration and segmentation metrics of predictions that nnU-Net saved with their probabilities.
 
     Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.zip``. A case that cannot be
-    evaluated is in ``skipped`` with the reason; the others are evaluated all the same. Finished cases are kept as they
-    come: run again, those whose files, settings and versions are the same are not evaluated again.
+    evaluated is in ``skipped`` with the reason; the others are evaluated all the same. Each case is kept once it is
+    finished. Run again, cases whose files, settings and versions are the same are not evaluated again.
 
     Args:
-        gt_folder: reference segmentations, ``CASE<file_ending>``.
-        pred_folder: predicted segmentations of the same names and the probabilities, ``CASE.npz``.
-        dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
-        plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``, and without any the
-            reader that fits the file ending.
-        output: the summary; by default ``calibration_summary.json`` in ``pred_folder``.
+        predictions: a folder, or the validation cases of a model.
         settings: voxel sets, bins and what else to compute.
+        output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
+            ``calibration_folds_0_1_summary.json`` in the model's folder.
         num_processes: how many cases are evaluated at a time.
         num_parts: in how many parts the cases are divided; ``merge_results`` puts them together. The output's name says
             which part it is: ``calibration_part0of4_summary.json``.
@@ -59,190 +51,27 @@ def evaluate_folder(
         overwrite: evaluate every case anew.
 
     Raises:
-        FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
+        FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
         OSError: the output cannot be written.
-        ValueError: the folders hold no case at all, or an argument has a value that it cannot have.
+        ValueError: an argument has a value that it cannot have.
     """
-    gt_folder, pred_folder = Path(gt_folder), Path(pred_folder)
-    for folder in (gt_folder, pred_folder):
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-    dataset_file = Path(dataset_json) if dataset_json else pred_folder / "dataset.json"
-    if not dataset_file.is_file():
-        raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
-    plans_file = Path(plans) if plans else pred_folder / "plans.json"
-    cases = find_cases(gt_folder, pred_folder, read_dataset_json(dataset_file)["file_ending"])
-    return _evaluate(
-        cases,
-        dataset_file,
-        plans_file if plans or plans_file.is_file() else None,
-        {"gt_folder": str(gt_folder), "pred_folder": str(pred_folder)},
-        Path(output) if output else pred_folder / SUMMARY_NAME,
-        settings=settings,
-        num_processes=num_processes,
-        part=(part_id, num_parts),
-        overwrite=overwrite,
-    )
-
-
-def evaluate_model(
-    dataset: str | int,
-    configuration: str,
-    *,
-    trainer: str = "nnUNetTrainer",
-    plans: str = "nnUNetPlans",
-    folds: Sequence[int | str] = (0, 1, 2, 3, 4),
-    output: str | Path | None = None,
-    settings: Settings = Settings(),  # noqa: B008 - frozen
-    num_processes: int = 1,
-    num_parts: int = 1,
-    part_id: int = 0,
-    overwrite: bool = False,
-) -> FolderResult:
-    """As :func:`evaluate_folder`, for the validation cases of a model trained with ``nnUNetv2_train ... --npz``.
-
-    References are those that nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
-
-    Args:
-        dataset: name or number.
-        configuration: ``2d``, ``3d_fullres``, ...
-        trainer: name of the trainer.
-        plans: name of the plans.
-        folds: whose validation folders to take.
-        output: the summary; by default in the validation folder, or for several folds
-            ``calibration_folds_0_1_summary.json`` in the model's.
-        settings: see :func:`evaluate_folder`, as for what follows.
-        num_processes: how many cases are evaluated at a time.
-        num_parts: in how many parts the cases are divided.
-        part_id: which part to evaluate.
-        overwrite: evaluate every case anew.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        OSError: the output cannot be written.
-        RuntimeError: nnU-Net's environment variables are not set, or it knows no such data set.
-        ValueError: no case at all, or an argument has a value that it cannot have.
-    """
-    from nnunetv2.paths import nnUNet_preprocessed
-    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
-    from nnunetv2.utilities.file_path_utilities import get_output_folder
-
-    return evaluate_validation(
-        get_output_folder(dataset, trainer, plans, configuration),
-        Path(str(nnUNet_preprocessed)) / maybe_convert_to_dataset_name(dataset),
-        folds,
-        output=output,
-        settings=settings,
-        num_processes=num_processes,
-        num_parts=num_parts,
-        part_id=part_id,
-        overwrite=overwrite,
-    )
-
-
-def evaluate_validation(
-    model_folder: str | Path,
-    preprocessed_folder: str | Path,
-    folds: Sequence[int | str],
-    *,
-    output: str | Path | None = None,
-    settings: Settings = Settings(),  # noqa: B008 - frozen
-    num_processes: int = 1,
-    num_parts: int = 1,
-    part_id: int = 0,
-    overwrite: bool = False,
-) -> FolderResult:
-    """As :func:`evaluate_model`, of folders.
-
-    Args:
-        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
-        preprocessed_folder: the data set's, with ``gt_segmentations``.
-        folds: see :func:`evaluate_model`, as for what follows.
-        output: the summary.
-        settings: what to evaluate.
-        num_processes: how many cases are evaluated at a time.
-        num_parts: in how many parts the cases are divided.
-        part_id: which part to evaluate.
-        overwrite: evaluate every case anew.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        OSError: the output cannot be written.
-        ValueError: no case at all, or an argument has a value that it cannot have.
-    """
-    model, references = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-    validation = [model / f"fold_{fold}" / "validation" for fold in folds]
-    for folder in (model, *validation):
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-    dataset_file = model / "dataset.json"
-    ending = read_dataset_json(dataset_file)["file_ending"]
-    cases = []
-    for fold, folder in zip(folds, validation, strict=True):
-        expected = _validation_cases(references.parent / "splits_final.json", str(fold))
-        cases += [case for case in find_cases(references, folder, ending) if case.is_predicted or case.name in expected]
-    if not any(case.is_predicted for case in cases):
-        raise ValueError(f"No case found in {', '.join(map(str, validation))}; train or validate with --npz.")
-    if output is None and len(folds) == 1:
-        output = validation[0] / SUMMARY_NAME
-    elif output is None:
-        output = model / f"calibration_folds_{'_'.join(map(str, folds))}_summary.json"
-    return _evaluate(
-        sorted(cases, key=lambda case: case.name),
-        dataset_file,
-        model / "plans.json",
-        {
-            "gt_folder": str(references),
-            "pred_folder": str(validation[0]) if len(folds) == 1 else list(map(str, validation)),
-        },
-        Path(output),
-        settings=settings,
-        num_processes=num_processes,
-        part=(part_id, num_parts),
-        overwrite=overwrite,
-    )
-
-
-def _validation_cases(splits_file: Path, fold: str) -> set[str]:
-    """The cases that a fold validates on; none known for ``all`` or without nnU-Net's splits."""
-    if not fold.isdigit() or not splits_file.is_file():
-        return set()
-    splits = json.loads(splits_file.read_text())
-    return set(splits[int(fold)]["val"]) if int(fold) < len(splits) else set()
-
-
-def _evaluate(
-    cases: Sequence[CaseFiles],
-    dataset_file: Path,
-    plans_file: Path | None,
-    places: dict[str, Any],
-    output: Path,
-    *,
-    settings: Settings,
-    num_processes: int,
-    part: tuple[int, int],
-    overwrite: bool,
-) -> FolderResult:
     if num_processes < 1:
         raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
-    for case, following in pairwise(cases):
-        if case.name == following.name:
-            raise ValueError(
-                f"the case {case.name} is in {case.probabilities.parent} and in {following.probabilities.parent}: "
-                "folds must not share cases."
-            )
-    references = [case.reference for case in cases if case.reference.is_file()]
-    data_set = DataSet.read(dataset_file, plans_file, sorted(references, key=lambda file: file.stat().st_size))
-    cases = part_of(cases, *part)
-    if part[1] > 1:
-        prefix = output.stem.removesuffix("_summary")
-        output = output.with_name(f"{prefix}_part{part[0]}of{part[1]}{output.stem.removeprefix(prefix)}{output.suffix}")
+    data_set = predictions.read_data_set()
+    cases = _part_of(predictions.cases, part_id, num_parts)
+    summary = Path(output) if output else _default_output(predictions)
+    if num_parts > 1:
+        prefix = summary.stem.removesuffix("_summary")
+        name = f"{prefix}_part{part_id}of{num_parts}{summary.stem.removeprefix(prefix)}{summary.suffix}"
+        summary = summary.with_name(name)
+    folders = list(map(str, predictions.pred_folders))
     header = {
         "settings": {
-            **places,
-            "part": None if part[1] == 1 else list(part),
-            "dataset_json": str(dataset_file),
-            "plans": None if plans_file is None else str(plans_file),
+            "gt_folder": str(predictions.gt_folder),
+            "pred_folder": folders[0] if len(folders) == 1 else folders,
+            "part": None if num_parts == 1 else [part_id, num_parts],
+            "dataset_json": str(predictions.dataset_json),
+            "plans": None if predictions.plans is None else str(predictions.plans),
             **asdict(settings),
             "voxels": list(settings.voxels),
             **data_set.to_json(),
@@ -252,7 +81,7 @@ def _evaluate(
             **{package: version(package) for package in ("nnunet-nacl", "nnunetv2", "numpy", "scipy")},
         },
     }
-    journal = _Journal(output, header)
+    journal = _Journal(summary, header)
     if overwrite:
         journal.forget()
     done = journal.finished(cases)
@@ -267,11 +96,11 @@ def _evaluate(
 
     progress = tqdm(total=len(cases), initial=len(cases) - len(left), desc="evaluating", unit="case")
     with progress:
-        for files, states, found in _results(left, data_set, settings, num_processes):
-            if isinstance(found, str):
-                skipped.append(Skipped(files.name, found, missing=False))
+        for files, states, outcome in _results(left, data_set, settings, num_processes):
+            if isinstance(outcome, str):
+                skipped.append(Skipped(files.name, outcome, missing=False))
             else:
-                done[files.name] = Case(files, found, states)
+                done[files.name] = Case(files, outcome, states)
                 journal.keep(done[files.name])
             progress.update()
     result = FolderResult(
@@ -279,11 +108,30 @@ def _evaluate(
         skipped=sorted(skipped, key=lambda entry: entry.case),
         settings=header["settings"],
         versions=header["versions"],
-        file=output,
+        file=summary,
     )
-    result.write(output)
+    result.write(summary)
     journal.remove()
     return result
+
+
+def _default_output(predictions: Predictions) -> Path:
+    if len(predictions.pred_folders) == 1:
+        return predictions.pred_folders[0] / SUMMARY_NAME
+    assert predictions.model_folder is not None
+    folds = [group.removeprefix("fold ") for group in predictions.groups]
+    return predictions.model_folder / f"calibration_folds_{'_'.join(folds)}_summary.json"
+
+
+def _part_of(cases: Sequence[CaseFiles], part_id: int, num_parts: int) -> list[CaseFiles]:
+    """Every ``num_parts``-th case, from number ``part_id`` on, as nnU-Net's predict divides its work.
+
+    Raises:
+        ValueError: there is no such part.
+    """
+    if not 0 <= part_id < num_parts:
+        raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
+    return list(cases[part_id::num_parts])
 
 
 def _results(

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._channels import BLOCK, Channels
 from nnunet_nacl.evaluation._checks import check_block
 from nnunet_nacl.evaluation._near import near_core
-from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum, region_top_label
+from nnunet_nacl.nnunet import BLOCK, Channels, Region
 
 
 def region_tables(

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.nnunet import Region
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
-Region = tuple[int, ...]
 
 
 def segmentation_metrics(

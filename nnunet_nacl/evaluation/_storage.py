@@ -21,12 +21,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl._whole import whole_file
 from nnunet_nacl.evaluation._case import CaseResult
-from nnunet_nacl.evaluation._cases import CaseFiles
 from nnunet_nacl.evaluation._settings import Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.nnunet import CaseFiles
 
 _TABLES = ("top", "classwise", "fine")
 _EXPECTED = ("expected_top", "expected_classwise")
@@ -103,7 +103,7 @@ def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
 def _case_json(case: Case) -> dict[str, Any]:
     return {
         "case": case.name,
-        "reference_file": str(case.files.reference),
+        "reference_file": str(case.files.ground_truth),
         "prediction_file": str(case.files.prediction),
         "probabilities_file": str(case.files.probabilities),
         "states": case.states,

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl._whole import whole_file
-from nnunet_nacl.evaluation._segmentation import Region
 from nnunet_nacl.evaluation._settings import Voxels
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
@@ -29,6 +28,7 @@ from nnunet_nacl.metrics import (
     resample_tables,
     resample_weights,
 )
+from nnunet_nacl.nnunet import Region
 
 SUMMARY_NAME = "calibration_summary.json"
 
@@ -50,7 +50,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FolderResult:
-    """What :func:`evaluate_folder` found.
+    """What :func:`evaluate` found.
 
     Attributes:
         cases: the evaluated cases, in the order of their names.
@@ -176,7 +176,7 @@ class FolderResult:
     def _case_json(self, case: Case, metrics: dict[Voxels, dict[str, float]]) -> dict[str, Any]:
         return {
             "case": case.name,
-            "reference_file": str(case.files.reference),
+            "reference_file": str(case.files.ground_truth),
             "prediction_file": str(case.files.prediction),
             "probabilities_file": str(case.files.probabilities),
             "calibration": {

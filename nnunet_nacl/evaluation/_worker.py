@@ -8,14 +8,11 @@ from multiprocessing import parent_process
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._case import CaseResult, LabelMeaning, calibration_tables, canonical_labels
-from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
-from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.evaluation._case import CaseResult, calibration_tables, canonical_labels
 from nnunet_nacl.evaluation._checks import check_shape
-from nnunet_nacl.evaluation._labels import read_labels
-from nnunet_nacl.evaluation._npz import NpzChannels
 from nnunet_nacl.evaluation._segmentation import segmentation_metrics
 from nnunet_nacl.evaluation._settings import Settings
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, NpzChannels, read_labels
 
 
 def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
@@ -27,7 +24,7 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     """
     meaning = data_set.meaning
     channels = NpzChannels(files.probabilities)
-    reference, spacing = read_labels(files.reference, data_set.reader)
+    reference, spacing = read_labels(files.ground_truth, data_set.reader)
     check_shape(channels.shape, reference.shape, channels.name)
     if channels.shape[0] != meaning.num_channels:
         kind = "labels" if meaning.regions is None else "regions"
@@ -35,7 +32,7 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
             f"{files.probabilities}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the "
             f"data set has {meaning.num_channels} {kind}."
         )
-    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference))
+    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.ground_truth))
     del reference
     prediction, _ = read_labels(files.prediction, data_set.reader)
     if prediction.shape != labels.shape:

@@ -1,6 +1,5 @@
 """The paper's comparisons on any data set of nnU-Net, by nnU-Net's own commands."""
 
-from nnunet_nacl.experiments._data_set import DataSet
 from nnunet_nacl.experiments._executors import Slurm
 from nnunet_nacl.experiments._experiment import (
     Experiment,
@@ -20,7 +19,6 @@ from nnunet_nacl.experiments._study import STUDIES, Row, StudyTable, read_study,
 __all__ = [
     "STUDIES",
     "Budget",
-    "DataSet",
     "Experiment",
     "Job",
     "Outcome",

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.experiments._data_set import DataSet
 from nnunet_nacl.experiments._steps import Job, missing_probabilities
+from nnunet_nacl.nnunet import PreprocessedDataSet
 
 BYTES_PER_VALUE = 4.0
 """Of a float32 probability, deflated: 3 to 4 on nnU-Net's predictions, since most differ in all digits."""
@@ -50,7 +50,7 @@ def check_disk(jobs: Sequence[Job], *, at_once: int) -> str:
     return f"Disk space: {'; '.join(texts)}."
 
 
-def _voxels(data: DataSet, cases: Sequence[str]) -> float:
+def _voxels(data: PreprocessedDataSet, cases: Sequence[str]) -> float:
     """Mean voxels of a case, from the headers of some references; 0 if only nnU-Net's own reader can read them."""
     sizes = list(_sizes(data.folder / "gt_segmentations" / f"{case}{data.file_ending}" for case in cases[:_SAMPLED]))
     return sum(sizes) / len(sizes) if sizes else 0.0

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl._running import Ended, end_commands
 from nnunet_nacl.experiments._steps import Job, steps_left
 from nnunet_nacl.experiments._work import carry_out, is_running, note_slurm_job, slurm_job, status_of
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.processes import Ended, end_commands
 
 
 def run_here(jobs: Sequence[Job], *, at_once: int) -> dict[Job, str]:

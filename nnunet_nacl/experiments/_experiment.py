@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, merge_results
-from nnunet_nacl.experiments._data_set import Split, read_data_set, write_splits
 from nnunet_nacl.experiments._disk import check_disk
 from nnunet_nacl.experiments._executors import Slurm, run_here, shell_commands, submit
 from nnunet_nacl.experiments._plan import Budget, plan_runs
 from nnunet_nacl.experiments._steps import Job
 from nnunet_nacl.experiments._study import StudyTable
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split, write_splits
 from nnunet_nacl.report import Study, Variant, write_report
 
 
@@ -73,7 +73,7 @@ def plan_experiment(
     Raises:
         ValueError: something is not there or does not fit; says what to do.
     """
-    data = read_data_set(dataset, configuration, plans)
+    data = PreprocessedDataSet.find(dataset, configuration, plans)
     study_figure(study)  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
     folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
@@ -152,7 +152,8 @@ def _prepare(experiments: Sequence[Experiment], at_once: int) -> list[Job]:
 
 def _write_splits(experiments: Sequence[Experiment]) -> None:
     for experiment in experiments:
-        write_splits(experiment.jobs[0].data, experiment.splits)
+        data = experiment.jobs[0].data
+        write_splits(data.folder, experiment.splits, known=data.splits)
 
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl._running import Ended, ending
+from nnunet_nacl.processes import Ended, ending
 
 fcntl: Any
 try:

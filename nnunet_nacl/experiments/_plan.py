@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nnunet_nacl.experiments._data_set import Split
 from nnunet_nacl.experiments._study import StudyTable
+from nnunet_nacl.nnunet import Split
 from nnunet_nacl.trainers import parse_name
 
 
@@ -76,7 +76,7 @@ def plan_runs(
     Raises:
         ValueError: there is no such fold, it has no validation cases, or shares some with another one.
     """
-    found = [dict(split) for split in splits]
+    found = list(splits)
     runs = []
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
-from nnunet_nacl.experiments._data_set import DataSet, Split
 from nnunet_nacl.experiments._plan import Run
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split
 
 _CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
@@ -31,7 +31,7 @@ class Job:
 
     run: Run
     split: Split
-    data: DataSet
+    data: PreprocessedDataSet
     output: Path
     device: str
     keep: str = "probabilities"

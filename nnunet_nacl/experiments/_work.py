@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from nnunet_nacl._running import Ended, run_command
-from nnunet_nacl._whole import whole_file
-from nnunet_nacl.experiments._data_set import check_model
 from nnunet_nacl.experiments._locks import hold, is_held
 from nnunet_nacl.experiments._steps import Job, clear_the_way, delete_probabilities, is_done, is_trained, steps_left
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import check_model
+from nnunet_nacl.processes import Ended, run_command
 
 _EPOCH = re.compile(r": Epoch (\d+)\s*$", re.MULTILINE)
 

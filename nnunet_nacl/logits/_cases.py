@@ -1,12 +1,14 @@
 """Images and references on the grid that a network sees: of nnU-Net's preprocessed data, or of images and labels."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nnunet_nacl.nnunet import SPLITS_NAME
+from nnunet_nacl.nnunet import validation_cases as cases_of_fold
 
 Load = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
 """From a case's name to its image (c, *spatial) and reference (*spatial), both preprocessed."""
@@ -36,7 +38,7 @@ def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
         )
     dataset_class = infer_dataset_class(str(folder))
     present = sorted(dataset_class.get_identifiers(str(folder)))
-    names = present if str(fold) == "all" else _cases_of_fold(data_set / "splits_final.json", int(fold))
+    names = present if str(fold) == "all" else cases_of_fold(data_set / SPLITS_NAME, int(fold))
     missing = sorted(set(names) - set(present))
     if missing:
         raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
@@ -46,17 +48,6 @@ def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
         return np.array(image[:], np.float32), np.asarray(labels[:])[0]
 
     return names, load
-
-
-def _cases_of_fold(file: Path, fold: int) -> list[str]:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: which cases fold {fold} is validated on is unknown.")
-    splits = json.loads(file.read_text())
-    if fold >= len(splits):
-        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
-    if not splits[fold]["val"]:
-        raise ValueError(f"{file}: fold {fold} has no validation case.")
-    return sorted(splits[fold]["val"])
 
 
 def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], Load]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl._whole import whole_folder
+from nnunet_nacl.files import whole_folder
 from nnunet_nacl.logits._figures import draw_max_logits, draw_mean_logits
 from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
 from nnunet_nacl.logits._means import LogitMeans, mean_logits
-from nnunet_nacl.logits._model import check_no_cascade
+from nnunet_nacl.nnunet import ModelName, check_no_cascade
 from nnunet_nacl.report.plots import save_plot
 
 NUMBERS_NAME = "logits.json"
@@ -94,7 +94,8 @@ def _named(model_folders: Sequence[str | Path], names: Sequence[str] | None) -> 
         raise ValueError(f"names: expected one for each of the {len(model_folders)} models; got {len(names)}.")
     found: dict[str, Path] = {}
     for number, folder in enumerate(map(Path, model_folders)):
-        trainer = folder.resolve().name.split("__")[0]
+        model = ModelName.of(folder)
+        trainer = folder.resolve().name if model is None else model.trainer
         name = (trainer.removeprefix("nnUNetTrainer") or trainer) if names is None else names[number]
         if name in found:
             raise ValueError(f"{found[name]} and {folder} would both be called {name!r}; give them names with --names.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.logits._model import furthest_checkpoint
+from nnunet_nacl.nnunet import furthest_checkpoint
 from nnunet_nacl.trainers import parse_name
 from nnunet_nacl.trainers._progress import HISTOGRAM, HISTOGRAM_EDGES, QUANTILES, SWITCH
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.logits._cases import labelled_cases, validation_cases
-from nnunet_nacl.logits._model import load_predictor
+from nnunet_nacl.nnunet import load_predictor
 
 _OUTSIDE = "outside "
 

@@ -1,8 +1,9 @@
 """Calibration after training: fitted to predictions with references, applied to others of the same model."""
 
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.posthoc._apply import Applied, apply_folder
 from nnunet_nacl.posthoc._classwise import ClasswiseTemperature
-from nnunet_nacl.posthoc._fit import fit_folder, fit_model, fit_validation
+from nnunet_nacl.posthoc._fit import fit
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
 from nnunet_nacl.posthoc._local import LocalTemperature
@@ -23,14 +24,13 @@ __all__ = [
     "IsotonicRegression",
     "LocalTemperature",
     "Model",
+    "Predictions",
     "Skipped",
     "Temperature",
     "VectorScaling",
     "VoxelSet",
     "apply_folder",
     "calibrate",
-    "fit_folder",
+    "fit",
     "fit_method",
-    "fit_model",
-    "fit_validation",
 ]

@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl._whole import whole_folder
-from nnunet_nacl.evaluation import read_labels
-from nnunet_nacl.evaluation._case import LabelMeaning
-from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_dataset_json
-from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl.files import whole_folder
 from nnunet_nacl.metrics import top_label
-from nnunet_nacl.posthoc._fit import data_set_files
+from nnunet_nacl.nnunet import (
+    BLOCK,
+    CaseFiles,
+    DataSet,
+    LabelMeaning,
+    dataset_files,
+    find_cases,
+    read_dataset_json,
+    read_labels,
+)
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
 from nnunet_nacl.posthoc._local import LocalTemperature, VoxelTemperatures
 from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate
@@ -76,7 +81,7 @@ def apply_folder(
     calibrated is not in it, but in ``skipped`` with the reason.
 
     Args:
-        fit_file: what :func:`fit_folder` or :func:`fit_model` wrote.
+        fit_file: what :func:`fit` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to make.
         images: folder with the images, if the fit looks at them.
@@ -97,7 +102,7 @@ def apply_folder(
         raise FileNotFoundError(f"{predictions} is not a folder.")
     if (predictions / APPLIED_NAME).exists():
         raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
-    dataset_file, plans_file = data_set_files(predictions, dataset_json, plans)
+    dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
     cases = find_cases(predictions, predictions, read_dataset_json(dataset_file)["file_ending"])
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))

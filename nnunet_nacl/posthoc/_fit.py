@@ -1,17 +1,15 @@
-"""Fits a method to a folder of predictions, or to the validation cases of a model."""
+"""Fits a method to predictions."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from nnunet_nacl._whole import check_file
-from nnunet_nacl.evaluation._cases import CaseFiles, DataSet, find_cases, read_dataset_json
+from nnunet_nacl.files import check_file
+from nnunet_nacl.nnunet import CaseFiles, Predictions
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
 from nnunet_nacl.posthoc._held_out import bias_of, change, held_out_figures, split_cases
 from nnunet_nacl.posthoc._local import LocalTemperature
@@ -40,28 +38,24 @@ _TAKE_ONLY: dict[str, tuple[tuple[VoxelSet, ...], str]] = {
 """The sets that a method can be fitted to, the default first, and why; others take all sets."""
 
 
-def fit_folder(
-    gt_folder: str | Path,
-    pred_folder: str | Path,
+def fit(
+    predictions: Predictions,
     *,
     method: str = "temperature",
     voxels: VoxelSet | None = None,
     margin_mm: float = 5.0,
     images: str | Path | None = None,
     output: str | Path | None = None,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
     num_voxels: int | None = None,
     seed: int = 0,
 ) -> Fit:
-    """Fit a method to a folder of nnU-Net predictions made with ``--save_probabilities``.
+    """Fit a method to predictions that nnU-Net saved with their probabilities.
 
-    Writes the fit as JSON. A case that cannot be used is in ``skipped`` with the reason. Figures on held-out cases come
-    from a seeded split of the cases into five parts.
+    Writes the fit as JSON. A case that cannot be used is in ``skipped`` with the reason. Of several folds each is held
+    out in turn; a folder's cases are split into five parts, with a seed, to get values on held-out cases.
 
     Args:
-        gt_folder: reference segmentations, ``CASE<file_ending>``.
-        pred_folder: predicted segmentations of the same names and the probabilities, ``CASE.npz``.
+        predictions: a folder, or the validation cases of a model, but not of fold ``all``.
         method: one of ``METHODS``.
         voxels: near = within ``margin_mm`` of where the prediction gives the foreground more than 0.05, the default;
             image = all, the default of vector, which takes no other. union = {y > 0 or predicted > 0} and foreground =
@@ -69,218 +63,31 @@ def fit_folder(
             much. local takes near and image.
         margin_mm: of near.
         images: folder with the images, ``CASE_0000<file_ending>``: the method local then looks at them, too.
-        output: the file; by default ``posthoc_METHOD.json`` in ``pred_folder``.
-        dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
-        plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``, and without any the
-            reader that fits the file ending.
+        output: the file; by default ``posthoc_METHOD.json`` in the folder of predictions, or in the model's folder.
         num_voxels: how many voxels are drawn at most, the same number from each case; by default 2,000,000 divided by
             the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
 
-    Returns:
-        The fit.
-
     Raises:
-        FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
+        FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
         OSError: the output cannot be written.
-        ValueError: no case can be used, an argument has a value that it cannot have, or the voxels do not determine
-            the method's parameters.
+        ValueError: no case can be used, the predictions are calibrated already, an argument has a value that it cannot
+            have, or the voxels do not determine the method's parameters.
     """
-    references, predictions = Path(gt_folder), Path(pred_folder)
-    _check_folders(references, predictions)
-    dataset_file, plans_file = data_set_files(predictions, dataset_json, plans)
-    cases = find_cases(references, predictions, read_dataset_json(dataset_file)["file_ending"])
-    return _fit(
-        {"": [case for case in cases if case.is_predicted]},
-        predictions,
-        dataset_file,
-        plans_file,
-        {"gt_folder": str(references), "pred_folder": str(predictions)},
-        method=method,
-        voxels=voxels,
-        margin_mm=margin_mm,
-        images=images,
-        output=Path(output) if output else predictions / f"posthoc_{method}.json",
-        num_voxels=num_voxels,
-        seed=seed,
-    )
-
-
-def fit_model(
-    dataset: str | int,
-    configuration: str,
-    *,
-    trainer: str = "nnUNetTrainer",
-    plans: str = "nnUNetPlans",
-    folds: Sequence[int | str] = (0, 1, 2, 3, 4),
-    method: str = "temperature",
-    voxels: VoxelSet | None = None,
-    margin_mm: float = 5.0,
-    images: str | Path | None = None,
-    output: str | Path | None = None,
-    num_voxels: int | None = None,
-    seed: int = 0,
-) -> Fit:
-    """As :func:`fit_folder`, to the validation cases of a model trained with ``nnUNetv2_train ... --npz``.
-
-    References are those that nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
-
-    Args:
-        dataset: name or number.
-        configuration: ``2d``, ``3d_fullres``, ...
-        trainer: name of the trainer.
-        plans: name of the plans.
-        folds: whose validation folders to take, not ``all``. Of several, each is held out in turn.
-        method: see :func:`fit_folder`, as for what follows.
-        voxels: which voxels.
-        margin_mm: of near.
-        images: folder with the images.
-        output: the file; by default ``posthoc_METHOD.json`` in the model's folder.
-        num_voxels: how many voxels are drawn at most.
-        seed: of the draw.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        OSError: the output cannot be written.
-        RuntimeError: nnU-Net's environment variables are not set, or it knows no such data set.
-        ValueError: as :func:`fit_folder`.
-    """
-    from nnunetv2.paths import nnUNet_preprocessed
-    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
-    from nnunetv2.utilities.file_path_utilities import get_output_folder
-
-    return fit_validation(
-        get_output_folder(dataset, trainer, plans, configuration),
-        Path(str(nnUNet_preprocessed)) / maybe_convert_to_dataset_name(dataset),
-        folds,
-        method=method,
-        voxels=voxels,
-        margin_mm=margin_mm,
-        images=images,
-        output=output,
-        num_voxels=num_voxels,
-        seed=seed,
-    )
-
-
-def fit_validation(
-    model_folder: str | Path,
-    preprocessed_folder: str | Path,
-    folds: Sequence[int | str],
-    *,
-    method: str = "temperature",
-    voxels: VoxelSet | None = None,
-    margin_mm: float = 5.0,
-    images: str | Path | None = None,
-    output: str | Path | None = None,
-    num_voxels: int | None = None,
-    seed: int = 0,
-) -> Fit:
-    """As :func:`fit_model`, of folders.
-
-    Args:
-        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
-        preprocessed_folder: the data set's, with ``gt_segmentations``.
-        folds: see :func:`fit_model`, as for what follows.
-        method: one of ``METHODS``.
-        voxels: which voxels.
-        margin_mm: of near.
-        images: folder with the images.
-        output: the file.
-        num_voxels: how many voxels are drawn at most.
-        seed: of the draw.
-
-    Raises:
-        FileNotFoundError: a folder is missing.
-        OSError: the output cannot be written.
-        ValueError: as :func:`fit_folder`.
-    """
-    model, references = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-    validation = {f"fold {fold}": model / f"fold_{fold}" / "validation" for fold in folds}
-    if not validation:
-        raise ValueError("folds must name at least one fold; got none.")
-    if "fold_all" in {f"fold_{fold}" for fold in folds}:
-        raise ValueError(
-            "fold all is validated on the cases that it was trained with: a fit to them would be too mild."
-        )
-    _check_folders(model, references, *validation.values())
-    dataset_file = model / "dataset.json"
-    ending = read_dataset_json(dataset_file)["file_ending"]
-    groups = {
-        fold: [case for case in find_cases(references, folder, ending) if case.is_predicted]
-        for fold, folder in validation.items()
-    }
-    cases = sorted((case for group in groups.values() for case in group), key=lambda case: case.name)
-    for case, following in pairwise(cases):
-        if case.name == following.name:
-            raise ValueError(
-                f"the case {case.name} is in {case.probabilities.parent} and in {following.probabilities.parent}: "
-                "folds must not share cases."
-            )
-    return _fit(
-        groups,
-        model,
-        dataset_file,
-        model / "plans.json",
-        {"gt_folder": str(references), "pred_folder": list(map(str, validation.values()))},
-        method=method,
-        voxels=voxels,
-        margin_mm=margin_mm,
-        images=images,
-        output=Path(output) if output else model / f"posthoc_{method}.json",
-        num_voxels=num_voxels,
-        seed=seed,
-    )
-
-
-def data_set_files(
-    pred_folder: Path, dataset_json: str | Path | None, plans: str | Path | None
-) -> tuple[Path, Path | None]:
-    """``dataset.json`` and, if there is one, ``plans.json`` of a folder, or of the model for a validation folder."""
-    beside = pred_folder
-    if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
-        beside = pred_folder.resolve().parent.parent
-    dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
-    if not dataset_file.is_file():
-        raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
-    plans_file = Path(plans) if plans else beside / "plans.json"
-    return dataset_file, plans_file if plans or plans_file.is_file() else None
-
-
-def _check_folders(*folders: Path) -> None:
-    for folder in folders:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-        if (folder / APPLIED_NAME).exists():
-            raise ValueError(f"{folder} is calibrated already ({APPLIED_NAME}); fit to what the model predicted.")
-
-
-def _fit(
-    groups: Mapping[str, Sequence[CaseFiles]],
-    folder: Path,
-    dataset_file: Path,
-    plans_file: Path | None,
-    places: dict[str, Any],
-    *,
-    method: str,
-    voxels: VoxelSet | None,
-    margin_mm: float,
-    images: str | Path | None,
-    output: Path,
-    num_voxels: int | None,
-    seed: int,
-) -> Fit:
+    _check_predictions(predictions)
     voxels = _checked_voxels(method, voxels, margin_mm, images)
     local = method == LocalTemperature.method
-    check_file(output)
-    cases = [case for group in groups.values() for case in group]
+    home = predictions.model_folder or predictions.pred_folders[0]
+    file = check_file(Path(output) if output else home / f"posthoc_{method}.json")
+    predicted = predictions.predicted()
+    cases = [case for group in predicted.groups.values() for case in group]
+    folders = list(map(str, predictions.pred_folders))
     if not cases:
-        raise ValueError(f"No prediction found in {places['pred_folder']}; train or validate with --npz.")
-    references = [case.reference for case in cases if case.reference.is_file()]
-    data_set = DataSet.read(dataset_file, plans_file, sorted(references, key=lambda file: file.stat().st_size))
+        raise ValueError(f"No prediction found in {', '.join(folders)}; train or validate with --npz.")
+    data_set = predicted.read_data_set()
     if data_set.meaning.regions is None and data_set.meaning.num_channels < 2:
-        raise ValueError(f"{dataset_file}: expected 2 labels or more, the background being one; got 1.")
-    found = None if images is None else Images.find(Path(images), data_set, dataset_file)
+        raise ValueError(f"{predictions.dataset_json}: expected 2 labels or more, the background being one; got 1.")
+    found = None if images is None else Images.find(Path(images), data_set, predictions.dataset_json)
     if num_voxels is None:
         channels = data_set.meaning.num_channels + (found.channels if found else 0)
         num_voxels = NUM_VALUES_AROUND // (NUM_PLACES * channels) if local else NUM_VALUES // channels
@@ -309,16 +116,19 @@ def _fit(
     if voxels in CHOSEN_BY_LABEL:
         near, _ = _samples([case for case in cases if case.name in samples], partial(draw, voxels="near"))
         bias = bias_of(method, calibrator, Sample.join(list(near.values())))
-    if len(groups) > 1:
-        parts = {name: [case.name for case in group if case.name in samples] for name, group in groups.items()}
+    if len(predicted.groups) > 1:
+        parts = {
+            name: [case.name for case in group if case.name in samples] for name, group in predicted.groups.items()
+        }
     else:
         parts = split_cases(list(samples), seed)
-    fit = Fit(
+    result = Fit(
         calibrator,
-        Model.of_folder(folder, dataset_file, plans_file, data_set),
+        Model.of_folder(home, predictions.dataset_json, predictions.plans, data_set),
         sorted(samples),
         {
-            **places,
+            "gt_folder": str(predictions.gt_folder),
+            "pred_folder": folders if predictions.model_folder else folders[0],
             "images": None if images is None else str(images),
             "voxels": voxels,
             "margin_mm": margin_mm,
@@ -332,8 +142,19 @@ def _fit(
         versions(),
         bias,
     )
-    fit.write(output)
-    return replace(fit, file=output)
+    result.write(file)
+    return replace(result, file=file)
+
+
+def _check_predictions(predictions: Predictions) -> None:
+    """Raise a ValueError if they are no predictions to fit to."""
+    for folder in (predictions.gt_folder, *predictions.pred_folders):
+        if (folder / APPLIED_NAME).exists():
+            raise ValueError(f"{folder} is calibrated already ({APPLIED_NAME}); fit to what the model predicted.")
+    if "fold all" in predictions.groups:
+        raise ValueError(
+            "fold all is validated on the cases that it was trained with: a fit to them would be too mild."
+        )
 
 
 def _checked_voxels(method: str, voxels: VoxelSet | None, margin_mm: float, images: str | Path | None) -> VoxelSet:

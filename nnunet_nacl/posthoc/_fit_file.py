@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl import __version__
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.posthoc._held_out import Change
 from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import Calibrator, read_calibrator
@@ -26,7 +26,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Fit:
-    """What :func:`fit_folder` found.
+    """What :func:`fit` found.
 
     Attributes:
         calibrator: the method and its parameters.

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nnunet_nacl.evaluation._channels import ArrayChannels
+from nnunet_nacl.nnunet import ArrayChannels
 from nnunet_nacl.posthoc._log_space import log_odds, log_probabilities
 from nnunet_nacl.posthoc._near import near_prediction
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES, REACH, STEP, WIDTH

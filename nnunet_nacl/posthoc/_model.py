@@ -1,17 +1,14 @@
 """Which model and data set predictions come from, as far as their folder says."""
 
 import json
-import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.evaluation._cases import DataSet, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, ModelName, read_dataset_json
 
 APPLIED_NAME = "posthoc_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
-
-_DATA_SET = re.compile(r"Dataset\d{3}_\w+")
 
 
 @dataclass(frozen=True)
@@ -82,11 +79,10 @@ class Model:
 
 
 def _named_by(folder: Path) -> dict[str, str | None]:
+    model = ModelName.of(folder)
     for part in (folder, *folder.parents):
-        names = part.name.split("__")
-        if len(names) == 3 and _DATA_SET.fullmatch(part.parent.name):
-            keys = ("dataset", "trainer", "plans", "configuration")
-            return dict(zip(keys, (part.parent.name, *names), strict=True))
-        if part.name.startswith("nnUNetTrainer") and len(names) == 1:
+        if model is not None and part == model.folder and model.dataset is not None:
+            return {name: getattr(model, name) for name in ("dataset", "trainer", "plans", "configuration")}
+        if part.name.startswith("nnUNetTrainer") and "__" not in part.name:
             return {"trainer": part.name}
     return {}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import CORE_PROBABILITY, near_core
-from nnunet_nacl.evaluation._channels import BLOCK, Channels
+from nnunet_nacl.nnunet import BLOCK, Channels
 
 
 def near_prediction(

@@ -8,12 +8,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import read_labels
-from nnunet_nacl.evaluation._case import LabelMeaning, canonical_labels
-from nnunet_nacl.evaluation._cases import CaseFiles, DataSet
-from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.evaluation._case import canonical_labels
 from nnunet_nacl.evaluation._checks import check_shape
 from nnunet_nacl.evaluation._worker import check_same_grid
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, read_labels
 from nnunet_nacl.posthoc._local import scaled_logits
 from nnunet_nacl.posthoc._near import near_prediction
 from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
@@ -92,9 +90,9 @@ def sample_case(
     """
     meaning = data_set.meaning
     channels = open_channels(files.probabilities, meaning)
-    reference, spacing = read_labels(files.reference, data_set.reader)
+    reference, spacing = read_labels(files.ground_truth, data_set.reader)
     check_shape(channels.shape, reference.shape, channels.name)
-    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.reference)).reshape(-1)
+    labels = canonical_labels(reference, meaning, data_set.ignore_label, str(files.ground_truth)).reshape(-1)
     saved, _ = read_labels(files.prediction, data_set.reader)
     if saved.shape != reference.shape:
         raise ValueError(

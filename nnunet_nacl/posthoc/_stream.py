@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import NpzChannels
-from nnunet_nacl.evaluation._case import LabelMeaning
-from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.evaluation._checks import SumCheck, check_block
+from nnunet_nacl.nnunet import BLOCK, LabelMeaning, NpzChannels
 
 
 def open_channels(file: Path, meaning: LabelMeaning) -> NpzChannels:

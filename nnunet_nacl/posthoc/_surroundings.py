@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._cases import DataSet, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, read_dataset_json
 
 WIDTH, STEP = 5, 2
 REACH = STEP * (WIDTH // 2)

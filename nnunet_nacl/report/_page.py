@@ -13,8 +13,8 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
-from nnunet_nacl._whole import check_file, whole_file
 from nnunet_nacl.evaluation import VOXEL_SETS
+from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
 from nnunet_nacl.report._formats import Table
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place

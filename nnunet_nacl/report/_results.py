@@ -1,6 +1,5 @@
 """What ``nnunet_nacl evaluate`` has written: read, named, and traced back to the command that wrote it."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,12 +10,12 @@ from nnunet_nacl.evaluation import (
     SUMMARY_NAME,
     Case,
     FolderResult,
-    Region,
     Settings,
     Voxels,
     bins_file,
     merge_results,
 )
+from nnunet_nacl.nnunet import ModelName, Region, dataset_in
 
 Label = int | Region
 
@@ -25,7 +24,6 @@ _SETTINGS = (
     "gt_folder", "pred_folder", "part", "voxels", "num_bins", "boundary_mm", "surface", "tolerance_mm", "protocol",
     "labels", "reader",
 )  # fmt: skip
-_DATA_SET = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,7 @@ class Origin:
     @property
     def dataset(self) -> str:
         """``DatasetXXX_NAME``, if it is part of the ground truth's path; else empty."""
-        match = _DATA_SET.search(str(self.ground_truth))
-        return match[0] if match else ""
+        return dataset_in(str(self.ground_truth)) or ""
 
     def name_of(self, structure: Label) -> str:
         """What ``dataset.json`` calls a label or region."""
@@ -150,7 +147,7 @@ def read_results(
         name = default_name(file) if names is None else names[number]
         dataset = Origin.of(result).dataset if datasets is None else datasets[number]
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
-        models.setdefault((dataset, name), set()).add(_model_folder(file) or file)
+        models.setdefault((dataset, name), set()).add(model.folder if (model := ModelName.of(file.parent)) else file)
     for (dataset, name), folders in models.items():
         if names is None and len(folders) > 1:
             shown = ", ".join(str(result.file) for result in grouped[dataset][name])
@@ -189,17 +186,11 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         ) from error
 
 
-def _model_folder(file: Path) -> Path | None:
-    """``TRAINER__PLANS__CONFIGURATION``, if a summary lies in one."""
-    return next((folder for folder in file.resolve().parents if folder.name.count("__") == 2), None)
-
-
 def default_name(file: Path) -> str:
     """The trainer (less ``nnUNetTrainer``) if the summary lies in a model's folder, else its own folder or file."""
-    path, model = file.resolve(), _model_folder(file)
+    path, model = file.resolve(), ModelName.of(file.parent)
     if model is not None:
-        trainer = model.name.split("__")[0]
-        return trainer.removeprefix("nnUNetTrainer") or trainer
+        return model.trainer.removeprefix("nnUNetTrainer") or model.trainer
     return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
 
 
@@ -226,13 +217,12 @@ def evaluate_command(result: FolderResult) -> str:
 def _model_options(folders: list[str]) -> list[str]:
     """``-d -c -tr -p -f`` if the folders are the validation folders of one model."""
     validation = [Path(folder) for folder in folders]
-    model = validation[0].parent.parent
-    parts = model.name.split("__")
-    if len(parts) != 3 or any(one.parent.parent != model or one.name != "validation" for one in validation):
+    folder = validation[0].parent.parent
+    model = ModelName.of(folder)
+    if model is None or any(one.parent.parent != folder or one.name != "validation" for one in validation):
         return []
-    trainer, plans, configuration = parts
     folds = [one.parent.name.removeprefix("fold_") for one in validation]
-    return ["-d", model.parent.name, "-c", configuration, "-tr", trainer, "-p", plans, "-f", *folds]
+    return ["-d", folder.parent.name, "-c", model.configuration, "-tr", model.trainer, "-p", model.plans, "-f", *folds]
 
 
 def _options(origin: Origin) -> list[str]:

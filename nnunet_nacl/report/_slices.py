@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import Case, NpzChannels, read_labels
+from nnunet_nacl.evaluation import Case
+from nnunet_nacl.nnunet import NpzChannels, read_labels
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 from nnunet_nacl.report._results import Origin

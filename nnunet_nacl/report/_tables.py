@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl._whole import check_file, whole_file
+from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
 from nnunet_nacl.report._formats import FORMATS, NO_INTERVAL, Cell, Mark, Table

@@ -148,15 +148,14 @@ class CalibratedLossMixin(_Trainer):
             return
         from nnunetv2.configuration import default_num_processes
 
-        from nnunet_nacl.evaluation import evaluate_validation
+        from nnunet_nacl.evaluation import evaluate
+        from nnunet_nacl.nnunet import Predictions
 
         try:
-            result = evaluate_validation(
-                self.output_folder_base,
-                self.preprocessed_dataset_folder_base,
-                [self.fold],
-                num_processes=default_num_processes,
+            predictions = Predictions.of_validation(
+                self.output_folder_base, self.preprocessed_dataset_folder_base, [self.fold]
             )
+            result = evaluate(predictions, num_processes=default_num_processes)
         except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
             self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
             return

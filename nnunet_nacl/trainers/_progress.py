@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nnunet_nacl._whole import whole_file
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from torch.nn.functional import one_hot
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, CaseResult, Settings, evaluate_case
-from nnunet_nacl.evaluation._channels import BLOCK
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
+from nnunet_nacl.nnunet import BLOCK
 
 ALL_SETS = Settings(voxels=VOXEL_SETS)
 

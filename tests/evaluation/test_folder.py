@@ -27,11 +27,10 @@ from nnunet_nacl.evaluation import (
     FolderResult,
     Settings,
     _folder,
+    evaluate,
     evaluate_case,
-    evaluate_folder,
-    evaluate_model,
 )
-from nnunet_nacl.evaluation._labels import read_labels
+from nnunet_nacl.nnunet import Predictions, read_labels
 from tests.evaluation.test_case import random_case
 
 LABELS = {"background": 0, "one": 1, "two": 2}
@@ -63,7 +62,7 @@ def write(labels: np.ndarray, file: Path, spacing: tuple[float, ...] = (1, 1, 1)
     sitk.WriteImage(image, str(file))
 
 
-def evaluate(folders: Folders, *options: object) -> int:
+def run_evaluate(folders: Folders, *options: object) -> int:
     return main(["evaluate", *map(str, folders), "-np", "1", *map(str, options)])
 
 
@@ -76,7 +75,7 @@ def reasons(folders: Folders) -> dict[str, str]:
 
 
 def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    assert evaluate(folders) == 0
+    assert run_evaluate(folders) == 0
     printed = capsys.readouterr().out
     summary = summary_of(folders)
     assert f"{summary['mean']['foreground']['ECE']:.3f}" in printed
@@ -110,7 +109,7 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_cases_in_long_form(folders: Folders) -> None:
-    evaluate(folders, "--surface")
+    run_evaluate(folders, "--surface")
     with (folders[1] / "calibration_cases.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["case", "voxels", "class", "metric", "value"]
@@ -131,7 +130,7 @@ def test_cases_in_long_form(folders: Folders) -> None:
 
 
 def test_every_figure_can_be_computed_again_from_the_bin_tables(folders: Folders) -> None:
-    result = evaluate_folder(*folders, settings=Settings(voxels=("image", "boundary"), surface=True))
+    result = evaluate(Predictions.of_folder(*folders), settings=Settings(voxels=("image", "boundary"), surface=True))
     again = FolderResult.read(folders[1] / SUMMARY)
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
     with np.load(folders[1] / "calibration_bins.zip") as archive:
@@ -141,7 +140,7 @@ def test_every_figure_can_be_computed_again_from_the_bin_tables(folders: Folders
 
 
 def test_dice_equals_nnunets(folders: Folders) -> None:
-    result = evaluate_folder(*folders)
+    result = evaluate(Predictions.of_folder(*folders))
     per_class = {1: [], 2: []}
     for case in result.cases:
         peer = compute_metrics(str(case.files.reference), str(case.files.prediction), SimpleITKIO(), [1, 2])
@@ -153,8 +152,8 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
 
 def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     (folders[1] / "summary.json").write_text("nnU-Net's")
-    evaluate(folders)
-    assert evaluate(folders, "-o", folders[1] / "summary.json") == 1
+    run_evaluate(folders)
+    assert run_evaluate(folders, "-o", folders[1] / "summary.json") == 1
     assert "summary.json is nnU-Net's own file; choose another name." in capsys.readouterr().err
     assert main(["merge", str(folders[1] / SUMMARY), "-o", str(folders[1] / "summary.json")]) == 1
     assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
@@ -165,19 +164,19 @@ def test_a_duplicated_case_leaves_the_mean(folders: Folders) -> None:
     for name in ("case_1", "case_2"):
         (references / f"{name}.nii.gz").unlink()
         (predictions / f"{name}.npz").unlink()
-    before = evaluate_folder(*folders)
+    before = evaluate(Predictions.of_folder(*folders))
     add_case(references, predictions, "case_9", *random_case(0))
-    after = evaluate_folder(*folders)
+    after = evaluate(Predictions.of_folder(*folders))
     for voxels in ("foreground", "union"):
         for metric in METRICS:
             assert after.mean(voxels, metric) == pytest.approx(before.mean(voxels, metric), abs=1e-15)
 
 
 def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> None:
-    before = evaluate_folder(*folders).mean("foreground", "ECE")
+    before = evaluate(Predictions.of_folder(*folders)).mean("foreground", "ECE")
     p, y = random_case(8)
     add_case(*folders, "empty", p, np.zeros_like(y))
-    after = evaluate_folder(*folders)
+    after = evaluate(Predictions.of_folder(*folders))
     assert after.mean("foreground", "ECE") == before
     assert after.to_json()["num_cases"] == {
         "evaluated": 4,
@@ -193,7 +192,7 @@ def test_options(folders: Folders, tmp_path: Path) -> None:
     (folders[1] / "dataset.json").rename(tmp_path / "my.json")
     output = tmp_path / "mine.json"
     options = ["-djfile", tmp_path / "my.json", "-o", output, "--voxels", "boundary", "image", "--bins", 10]
-    assert evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
+    assert run_evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
     summary = json.loads(output.read_text())
     assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine.cases.csv", "mine.bins.zip"}
     settings = Settings(voxels=("image", "boundary"), num_bins=10, boundary_mm=1, surface=True, tolerance_mm=2)
@@ -202,8 +201,8 @@ def test_options(folders: Folders, tmp_path: Path) -> None:
     assert case["calibration"]["boundary"]["ECE"] == expected.calibration["boundary"].metrics()["ECE"]
     assert case["segmentation"]["1"] == pytest.approx(expected.segmentation[1], nan_ok=True)
     # An output in the predictions' folder is not taken for a case the next time.
-    assert evaluate(folders, "-djfile", tmp_path / "my.json", "-o", folders[1] / "again.json") == 0
-    assert evaluate(folders, "-djfile", tmp_path / "my.json") == 0
+    assert run_evaluate(folders, "-djfile", tmp_path / "my.json", "-o", folders[1] / "again.json") == 0
+    assert run_evaluate(folders, "-djfile", tmp_path / "my.json") == 0
 
 
 FORMATS = [
@@ -237,7 +236,7 @@ def test_formats(tmp_path: Path, ending: str, reader: type | str, plans: bool) -
     if not isinstance(reader, str):
         assert np.array_equal(reader().read_seg(str(references / f"a{ending}"))[0][0], y)
     np.savez_compressed(predictions / "a.npz", probabilities=p)
-    result = evaluate_folder(references, predictions)
+    result = evaluate(Predictions.of_folder(references, predictions))
     assert result.skipped == []
     expected = evaluate_case(p, y)
     for voxels, tables in expected.calibration.items():
@@ -262,7 +261,7 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
     add_case(references, predictions, "case_0", p, y)
     for folder, labels in ((references, y), (predictions, np.roll(y, 1, 0))):
         write(labels, folder / "case_0.nii.gz", (1, 1, 5))
-    result = evaluate_folder(*folders, settings=Settings(surface=True))
+    result = evaluate(Predictions.of_folder(*folders), settings=Settings(surface=True))
     found = result.cases[0].result.segmentation[1]
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
 
@@ -367,57 +366,57 @@ def test_a_bad_case_is_named_and_the_others_are_evaluated(
 ) -> None:
     spoil, message = BAD[name]
     spoil(*folders)
-    assert evaluate(folders, "--chill") == 1
+    assert run_evaluate(folders, "--chill") == 1
     assert message in reasons(folders)["case_1"]
     assert f"skipped case_1: {reasons(folders)['case_1']}" in capsys.readouterr().err
     assert [case["case"] for case in summary_of(folders)["metric_per_case"]] == ["case_0", "case_2"]
-    assert evaluate(folders) == 1  # also when the good ones need not be evaluated again
+    assert run_evaluate(folders) == 1  # also when the good ones need not be evaluated again
 
 
 def test_labels_that_are_no_whole_numbers(folders: Folders) -> None:
     image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32) + 0.5)
     sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
-    assert evaluate(folders) == 1
+    assert run_evaluate(folders) == 1
     assert "case_1.nii.gz holds labels that are not whole numbers." in reasons(folders)["case_1"]
 
 
 def test_whole_numbers_may_be_floats(folders: Folders) -> None:
     image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32))
     sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
-    assert evaluate(folders) == 0
+    assert run_evaluate(folders) == 0
 
 
 def test_chill_forgives_missing_predictions(folders: Folders) -> None:
     for file in ("case_1.npz", "case_1.nii.gz"):
         (folders[1] / file).unlink()
-    assert evaluate(folders) == 1
-    assert evaluate(folders, "--chill") == 0
+    assert run_evaluate(folders) == 1
+    assert run_evaluate(folders, "--chill") == 0
     assert list(reasons(folders)) == ["case_1"]
 
 
 def test_a_segmentation_without_the_rest_is_reported(folders: Folders) -> None:
     write(np.zeros((6, 20, 20)), folders[1] / "extra.nii.gz")
-    assert evaluate(folders, "--chill") == 1
+    assert run_evaluate(folders, "--chill") == 1
     assert reasons(folders) == {"extra": f"{folders[0] / 'extra.nii.gz'} does not exist: no reference."}
 
 
 def test_nothing_predicted_is_not_forgiven(folders: Folders) -> None:
     for file in folders[1].glob("case_*"):
         file.unlink()
-    assert evaluate(folders, "--chill") == 1
+    assert run_evaluate(folders, "--chill") == 1
 
 
 @pytest.mark.parametrize("broken", [0, 1, 2])
 def test_a_broken_reference_does_not_hide_the_reader(folders: Folders, broken: int) -> None:
     """Without plans.json the reader is found by trying references."""
     (folders[0] / f"case_{broken}.nii.gz").write_bytes(b"")
-    assert evaluate(folders) == 1
+    assert run_evaluate(folders) == 1
     assert list(reasons(folders)) == [f"case_{broken}"]
 
 
 def test_hidden_files_are_no_cases(folders: Folders) -> None:
     (folders[0] / "._case_0.nii.gz").write_bytes(b"what macOS leaves")
-    assert evaluate(folders) == 0
+    assert run_evaluate(folders) == 0
 
 
 def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
@@ -451,7 +450,7 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
 )
 def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str], spoil: object, message: str) -> None:
     spoil(*folders)  # type: ignore[operator]
-    assert evaluate(folders) == 1
+    assert run_evaluate(folders) == 1
     assert message in capsys.readouterr().err
     assert not (folders[1] / SUMMARY).is_file()
 
@@ -468,7 +467,7 @@ def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str
 def test_wrong_options(
     folders: Folders, capsys: pytest.CaptureFixture[str], options: list[object], message: str
 ) -> None:
-    assert evaluate(folders, *options) == 1
+    assert run_evaluate(folders, *options) == 1
     assert message in capsys.readouterr().err
 
 
@@ -496,10 +495,10 @@ def test_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     for name in ("nnUNet_results", "nnUNet_preprocessed"):
         with pytest.raises(RuntimeError, match=f"^{name} is not defined"):
-            evaluate_model("Dataset004_X", "2d")
+            evaluate(Predictions.of_model("Dataset004_X", "2d"))
         monkeypatch.setenv(name, str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"Dataset004_X.nnUNetTrainer__nnUNetPlans__2d is not a folder\.$"):
-        evaluate_model("Dataset004_X", "2d")
+        evaluate(Predictions.of_model("Dataset004_X", "2d"))
 
 
 def test_an_output_that_cannot_be_written_is_named_before_the_work(
@@ -507,7 +506,7 @@ def test_an_output_that_cannot_be_written_is_named_before_the_work(
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
-        assert evaluate(folders, "-o", missing) == 1
+        assert run_evaluate(folders, "-o", missing) == 1
         printed = capsys.readouterr().err
         assert f"{missing.parent} cannot be written: " in printed
         assert "evaluating" not in printed
@@ -529,16 +528,16 @@ def content(summary: Path) -> str:
 
 
 def test_processes_change_nothing(folders: Folders) -> None:
-    evaluate(folders)
+    run_evaluate(folders)
     alone = content(folders[1] / SUMMARY)
-    assert evaluate(folders, "-np", 2, "--overwrite") == 0
+    assert run_evaluate(folders, "-np", 2, "--overwrite") == 0
     assert content(folders[1] / SUMMARY) == alone
 
 
 def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *options: object) -> int:
     """How many cases were evaluated, from the progress bar's start."""
     capsys.readouterr()
-    assert evaluate(folders, *options) == 0
+    assert run_evaluate(folders, *options) == 0
     return 3 - int(re.search(r"(\d+)/3", capsys.readouterr().err)[1])
 
 
@@ -574,12 +573,12 @@ def test_files_of_the_same_size_and_time_are_not_taken_for_each_other(
 
 def test_an_interrupted_overwrite_goes_on(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     """What was there before --overwrite is not taken up again."""
-    evaluate(folders)
+    run_evaluate(folders)
     journal = folders[1] / ".calibration_bins.partial"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_folder, "_results", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            evaluate(folders, "--overwrite")
+            run_evaluate(folders, "--overwrite")
     assert list(journal.iterdir()) == []
     assert evaluated_again(folders, capsys) == 3
 
@@ -605,7 +604,7 @@ def test_killed_and_run_again_gives_the_same_to_the_last_bit(folders: Folders) -
     """kill -9 in mid-run, with two processes, which must not outlive it."""
     for number in range(3, 40):
         add_case(*folders, f"case_{number}", *random_case(number, 3, (24, 64, 64)))
-    assert evaluate(folders) == 0
+    assert run_evaluate(folders) == 0
     whole = content(folders[1] / SUMMARY)
     for file in folders[1].glob("calibration_*"):
         file.unlink()
@@ -641,9 +640,9 @@ def processes_of(session: int) -> list[str]:
 
 def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     truncated(*folders)
-    evaluate(folders, "-o", tmp_path / "whole.json")
+    run_evaluate(folders, "-o", tmp_path / "whole.json")
     for part in range(2):
-        evaluate(folders, "--num_parts", 2, "--part_id", part)
+        run_evaluate(folders, "--num_parts", 2, "--part_id", part)
     parts = [str(folders[1] / f"calibration_part{part}of2_summary.json") for part in range(2)]
     capsys.readouterr()
     # What was skipped in a part is reported by the merge, too.
@@ -654,10 +653,10 @@ def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path, capsys: py
 
 
 def test_what_cannot_be_merged(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evaluate(folders, "-o", tmp_path / "a.json")
-    evaluate(folders, "-o", tmp_path / "b.json", "--bins", 10)
+    run_evaluate(folders, "-o", tmp_path / "a.json")
+    run_evaluate(folders, "-o", tmp_path / "b.json", "--bins", 10)
     for part in (0, 2):
-        evaluate(folders, "-o", tmp_path / "p.json", "--num_parts", 3, "--part_id", part)
+        run_evaluate(folders, "-o", tmp_path / "p.json", "--num_parts", 3, "--part_id", part)
     for names, message in (
         (("a", "a"), "the case case_0 is in two parts."),
         (("a", "b"), "parts differ in num_bins: 15 and 10."),
@@ -686,7 +685,7 @@ def test_folders_with_one_set_of_references_merge(folders: Folders, tmp_path: Pa
         for name in names:
             (folder / f"{name}.npz").unlink()
             (folder / f"{name}.nii.gz").unlink()
-        assert evaluate((references, folder), "--chill") == 0
+        assert run_evaluate((references, folder), "--chill") == 0
     merged = tmp_path / "merged.json"
     assert main(["merge", str(first / SUMMARY), str(second / SUMMARY), "-o", str(merged)]) == 0
     assert len(json.loads(merged.read_text())["metric_per_case"]) == 3
@@ -694,8 +693,8 @@ def test_folders_with_one_set_of_references_merge(folders: Folders, tmp_path: Pa
 
 
 def test_summaries_do_not_share_their_tables(folders: Folders, tmp_path: Path) -> None:
-    evaluate(folders, "-o", tmp_path / "a.json")
-    evaluate(folders, "-o", tmp_path / "a_summary.json", "--bins", 5)
+    run_evaluate(folders, "-o", tmp_path / "a.json")
+    run_evaluate(folders, "-o", tmp_path / "a_summary.json", "--bins", 5)
     assert FolderResult.read(tmp_path / "a.json").settings["num_bins"] == 15
 
 
@@ -718,16 +717,16 @@ def model(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_folds_of_a_model(model: Path, tmp_path: Path) -> None:
-    assert len(evaluate_model(7, "2d", folds=[0]).cases) == 3
+    assert len(evaluate(Predictions.of_model(7, "2d", folds=[0])).cases) == 3
     validation = model / "fold_0" / "validation"
     assert (validation / SUMMARY).is_file()
     for file in validation.glob("case_2*"):
         file.rename(model / "fold_1" / "validation" / file.name)
     # a case that the fold should have validated on, and has not
-    assert [entry.case for entry in evaluate_model(7, "2d", folds=[0]).skipped] == ["case_2"]
+    assert [entry.case for entry in evaluate(Predictions.of_model(7, "2d", folds=[0])).skipped] == ["case_2"]
     splits = [{"val": ["case_0", "case_1"]}, {"val": ["case_2"]}]
     (tmp_path / "preprocessed" / "Dataset007_Toy" / "splits_final.json").write_text(json.dumps(splits))
-    both = evaluate_model("7", "2d", folds=[0, 1])
+    both = evaluate(Predictions.of_model("7", "2d", folds=[0, 1]))
     assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()
 
@@ -736,11 +735,11 @@ def test_folds_must_not_share_cases(model: Path) -> None:
     for file in (model / "fold_0" / "validation").glob("case_1*"):
         shutil.copy(file, model / "fold_1" / "validation")
     with pytest.raises(ValueError, match=r"^the case case_1 is in .*fold_0.* and in .*fold_1.*: folds must not share"):
-        evaluate_model(7, "2d", folds=[0, 1])
+        evaluate(Predictions.of_model(7, "2d", folds=[0, 1]))
 
 
 def test_a_model_without_probabilities(model: Path) -> None:
     shutil.rmtree(model / "fold_0" / "validation")
     (model / "fold_0" / "validation").mkdir()
     with pytest.raises(ValueError, match=r"^No case found in .*fold_0.*; train or validate with --npz\.$"):
-        evaluate_model(7, "2d", folds=[0])
+        evaluate(Predictions.of_model(7, "2d", folds=[0]))

@@ -11,13 +11,14 @@ from nnunet_nacl.evaluation import (
     FolderResult,
     Settings,
     bins_file,
+    evaluate,
     evaluate_case,
-    evaluate_folder,
     merge_results,
 )
 from nnunet_nacl.metrics import BinCounts, brier_sum, nll_sum
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.test_case import random_case
-from tests.evaluation.test_folder import SUMMARY, Folders, add_case, evaluate, folders, summary_of, write
+from tests.evaluation.test_folder import SUMMARY, Folders, add_case, folders, run_evaluate, summary_of, write
 
 __all__ = ["folders"]  # a fixture
 
@@ -53,7 +54,7 @@ def test_the_image_of_a_perfect_and_sure_model_scores_zero() -> None:
 
 
 def test_summary(folders: Folders) -> None:
-    assert evaluate(folders) == 0
+    assert run_evaluate(folders) == 0
     summary = summary_of(folders)
     cases = [random_case(number) for number in range(3)]
     foreground = sum(int((y > 0).sum()) for _, y in cases)
@@ -75,7 +76,7 @@ def test_summary(folders: Folders) -> None:
 
 
 def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
-    result = evaluate_folder(*folders)
+    result = evaluate(Predictions.of_folder(*folders))
     tables = [case.result.calibration for case in result.cases]
     drawn = np.random.default_rng(0).integers(0, 3, (2000, 3))
     ece, nll, sign = [], [], []
@@ -93,22 +94,22 @@ def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
 
 
 def test_parts_add_up(folders: Folders) -> None:
-    whole = evaluate_folder(*folders)
-    parts = [evaluate_folder(*folders, num_parts=2, part_id=number) for number in (0, 1)]
+    whole = evaluate(Predictions.of_folder(*folders))
+    parts = [evaluate(Predictions.of_folder(*folders), num_parts=2, part_id=number) for number in (0, 1)]
     merged = merge_results(parts)
     assert json.dumps(merged.to_json()["pooled"]) == json.dumps(whole.to_json()["pooled"])
     assert json.dumps(merged.to_json()["pooled_interval"]) == json.dumps(whole.to_json()["pooled_interval"])
 
 
 def test_written_and_read_again(folders: Folders) -> None:
-    result = evaluate_folder(*folders)
+    result = evaluate(Predictions.of_folder(*folders))
     again = FolderResult.read(folders[1] / SUMMARY)
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
 
 
 def test_older_tables_are_read(folders: Folders) -> None:
     """Archives of the first version know neither near nor what is expected."""
-    evaluate_folder(*folders, settings=Settings(voxels=("foreground", "union")))
+    evaluate(Predictions.of_folder(*folders), settings=Settings(voxels=("foreground", "union")))
     file = bins_file(folders[1] / SUMMARY)
     with np.load(file) as archive:
         arrays = {name: archive[name] for name in archive if "expected" not in name and "image_voxels" not in name}
@@ -124,19 +125,19 @@ def test_older_tables_are_read(folders: Folders) -> None:
 
 
 def test_a_segmentation_that_lost_a_component_changes_nothing_but_dice(folders: Folders) -> None:
-    before = evaluate_folder(*folders)
+    before = evaluate(Predictions.of_folder(*folders))
     p, _ = random_case(0)
     segmentation = p.argmax(0)
     segmentation[:1] = 0  # as postprocessing that removes components
     write(segmentation, folders[1] / "case_0.nii.gz")
-    after = evaluate_folder(*folders)
+    after = evaluate(Predictions.of_folder(*folders))
     for voxels in before.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)
     assert before.foreground_mean() != after.foreground_mean()
 
 
 def test_reference_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
-    result = evaluate_folder(*folders, settings=Settings(protocol="reference"))
+    result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="reference"))
     assert "ECE_expected" not in result.pooled("union")
     assert "NLL_per_foreground" not in result.pooled("image")
     assert "NLL_sum" not in result.to_json()["metric_per_case"][0]["calibration"]["image"]
@@ -208,18 +209,18 @@ def test_settings() -> None:
 
 
 def test_command_line_margin(folders: Folders) -> None:
-    assert evaluate(folders, "--margin_mm", 0, "--voxels", "near") == 0
+    assert run_evaluate(folders, "--margin_mm", 0, "--voxels", "near") == 0
     small = summary_of(folders)["pooled"]["near"]["share"]
-    assert evaluate(folders, "--margin_mm", 3, "--voxels", "near") == 0
+    assert run_evaluate(folders, "--margin_mm", 3, "--voxels", "near") == 0
     assert small < summary_of(folders)["pooled"]["near"]["share"]
     assert summary_of(folders)["settings"]["margin_mm"] == 3
 
 
 def test_a_case_without_foreground_counts_in_the_scores(folders: Folders) -> None:
-    before = evaluate_folder(*folders).pooled("image")
+    before = evaluate(Predictions.of_folder(*folders)).pooled("image")
     p, y = random_case(8)
     add_case(*folders, "empty", p, np.zeros_like(y))
-    after = evaluate_folder(*folders)
+    after = evaluate(Predictions.of_folder(*folders))
     assert after.pooled("image")["NLL_per_foreground"] > before["NLL_per_foreground"]
     assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])
 

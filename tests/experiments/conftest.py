@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.experiments import Budget, DataSet, Job, Run
-from nnunet_nacl.experiments._data_set import read_data_set
+from nnunet_nacl.experiments import Budget, Job, Run
+from nnunet_nacl.nnunet import PreprocessedDataSet
 from tests.conftest import KINDS, NNUNet
 
 NAME = KINDS["labels"][0]
@@ -35,12 +35,12 @@ def nnunet(planned: Callable[[str], tuple[NNUNet, str]], tmp_path: Path, monkeyp
 
 
 @pytest.fixture
-def data_set(nnunet: NNUNet) -> DataSet:
+def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
     assert nnunet.folder.is_dir()
-    return read_data_set("901", "2d_small", "nnUNetPlans")
+    return PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
 
 
 @pytest.fixture
-def job(data_set: DataSet, tmp_path: Path) -> Job:
+def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
     run = Run("NACL", BRIEF.trainer("nnUNetTrainerNACL"), 0, 0)
     return Job(run, data_set.splits[0], dataclasses.replace(data_set), tmp_path / "out", "cpu")

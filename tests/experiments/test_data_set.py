@@ -6,36 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from nnunet_nacl.experiments import DataSet, Job
-from nnunet_nacl.experiments._data_set import check_model, read_data_set, write_splits
+from nnunet_nacl.experiments import Job
 from nnunet_nacl.experiments._disk import bytes_needed, check_disk
+from nnunet_nacl.nnunet import PreprocessedDataSet, check_model, write_splits
 from tests.conftest import NUM_CASES, SHAPE, NNUNet
 from tests.experiments.conftest import NAME, TEST_CASES
 
 
 def test_a_planned_data_set(nnunet: NNUNet) -> None:
     splits = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
-    data_set = read_data_set("901", "2d_small", "nnUNetPlans")
+    data_set = PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     assert not splits.exists()
     assert data_set.name == NAME
     assert data_set.test_cases == TEST_CASES
     assert data_set.num_channels == 3
-    write_splits(data_set, data_set.splits)
+    write_splits(data_set.folder, data_set.splits, known=data_set.splits)
     assert json.loads(splits.read_text()) == data_set.splits
     assert len(data_set.splits) == 5
     assert sorted(case for split in data_set.splits for case in split["val"]) == [f"toy_{n}" for n in range(NUM_CASES)]
 
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
-    write_splits(data_set, extended)
-    write_splits(data_set, extended)
-    assert read_data_set(NAME, "2d_small", "nnUNetPlans").splits == extended
+    write_splits(data_set.folder, extended, known=data_set.splits)
+    write_splits(data_set.folder, extended, known=data_set.splits)
+    assert PreprocessedDataSet.find(NAME, "2d_small", "nnUNetPlans").splits == extended
     with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
-        write_splits(data_set, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
+        write_splits(data_set.folder, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}], known=data_set.splits)
     assert json.loads(splits.read_text()) == extended
 
 
 def test_the_splits_are_those_that_nnunet_would_make(nnunet: NNUNet) -> None:
-    ours = read_data_set("901", "2d_small", "nnUNetPlans").splits
+    ours = PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans").splits
     file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
     nnunet.run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_1epochs_1iterations", "-device", "cpu")
     assert json.loads(file.read_text()) == ours
@@ -43,52 +43,52 @@ def test_the_splits_are_those_that_nnunet_would_make(nnunet: NNUNet) -> None:
 
 def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Data set '77': Could not find a dataset with the ID 77"):
-        read_data_set("77", "2d", "nnUNetPlans")
+        PreprocessedDataSet.find("77", "2d", "nnUNetPlans")
     with pytest.raises(ValueError, match=r"Data set 'toys': .*did not start with 'Dataset'"):
-        read_data_set("toys", "2d", "nnUNetPlans")
+        PreprocessedDataSet.find("toys", "2d", "nnUNetPlans")
     with pytest.raises(ValueError, match="has no configuration '4d'; it has 2d, 3d_fullres, 2d_small"):
-        read_data_set("901", "4d", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "4d", "nnUNetPlans")
     with pytest.raises(ValueError, match=r"nnUNetv2_plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"):
-        read_data_set("901", "2d", "nnUNetResEncUNetMPlans")
+        PreprocessedDataSet.find("901", "2d", "nnUNetResEncUNetMPlans")
     preprocessed = nnunet.folder / "preprocessed" / NAME
     for file in (preprocessed / "nnUNetPlans_2d").glob("toy_3*"):
         file.unlink()
     with pytest.raises(ValueError, match=r"nnUNetPlans_2d holds 5 of 6 preprocessed cases\. Preprocess them with"):
-        read_data_set("901", "2d_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     shutil.rmtree(preprocessed / "nnUNetPlans_2d")
     with pytest.raises(ValueError, match="with: nnUNetv2_preprocess -d 901 -plans_name nnUNetPlans -c 2d_small"):
-        read_data_set("901", "2d_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     plans = json.loads((preprocessed / "nnUNetPlans.json").read_text())
     with pytest.raises(ValueError, match="3d_cascade_small is the second stage of a cascade"):
-        read_data_set("901", "3d_cascade_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "3d_cascade_small", "nnUNetPlans")
     (preprocessed / "nnUNetPlans.json").write_text(json.dumps(plans)[:-9])
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json is no JSON file"):
-        read_data_set("901", "2d_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
     with pytest.raises(ValueError, match="nnUNet_raw is not set"):
-        read_data_set("901", "2d", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d", "nnUNetPlans")
 
 
 def test_test_cases_need_a_reference(nnunet: NNUNet) -> None:
     raw = nnunet.folder / "raw" / NAME
     (raw / "labelsTs" / "toy_a.nii.gz").unlink()
-    assert read_data_set("901", "2d_small", "nnUNetPlans").test_cases == ["toy_b"]
+    assert PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans").test_cases == ["toy_b"]
     shutil.rmtree(raw / "labelsTs")
-    assert read_data_set("901", "2d_small", "nnUNetPlans").test_cases == []
+    assert PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans").test_cases == []
 
 
 def test_splits_that_do_not_fit(nnunet: NNUNet) -> None:
     file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
     file.write_text(json.dumps([{"train": ["toy_0"], "val": ["toy_77"]}]))
     with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
-        read_data_set("901", "2d_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     file.write_text(json.dumps([{"train": ["toy_0"]}]))
     with pytest.raises(ValueError, match="must be a list of folds, each with train and val"):
-        read_data_set("901", "2d_small", "nnUNetPlans")
+        PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
 
 
 @pytest.mark.parametrize("file", ["plans.json", "dataset.json"])
-def test_a_model_of_other_settings_is_refused(data_set: DataSet, file: str) -> None:
+def test_a_model_of_other_settings_is_refused(data_set: PreprocessedDataSet, file: str) -> None:
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
     check_model(data_set, trainer, 0, data_set.splits[0])
     model = data_set.model_folder(trainer)
@@ -109,7 +109,7 @@ def test_a_model_of_other_settings_is_refused(data_set: DataSet, file: str) -> N
         check_model(data_set, trainer, 0, data_set.splits[0])
 
 
-def test_a_model_of_other_cases_is_refused(data_set: DataSet) -> None:
+def test_a_model_of_other_cases_is_refused(data_set: PreprocessedDataSet) -> None:
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
     check_model(data_set, trainer, 0, data_set.splits[0])
     check_model(data_set, trainer, 0, data_set.splits[1])  # nothing was trained yet

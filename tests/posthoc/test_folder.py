@@ -13,7 +13,8 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import Settings, evaluate_folder
+from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.posthoc import (
     APPLIED_NAME,
     METHODS,
@@ -22,10 +23,8 @@ from nnunet_nacl.posthoc import (
     _apply,
     apply_folder,
     calibrate,
-    fit_folder,
-    fit_model,
-    fit_validation,
 )
+from nnunet_nacl.posthoc import fit as fit_predictions
 from tests.posthoc.generated import (
     ENDING,
     LABELS,
@@ -80,7 +79,7 @@ def labels(folder: Path, name: str) -> sitk.Image:
 
 
 def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path) -> None:
-    fit = fit_folder(*train)
+    fit = fit_predictions(Predictions.of_folder(*train))
     file = train[1] / "posthoc_temperature.json"
     content = json.loads(file.read_text())
     assert content["method"] == "temperature"
@@ -100,7 +99,9 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
     assert [entry["part"] for entry in content["held_out"]["parts"]] == [f"part {n} of 5" for n in range(1, 6)]
     assert sorted(name for entry in content["held_out"]["parts"] for name in entry["cases"]) == list("abcdef")
     assert fit.improves
-    before, after = (evaluate_folder(*train, settings=IMAGE).mean("image", metric) for metric in ("NLL", "ECE"))
+    before, after = (
+        evaluate(Predictions.of_folder(*train), settings=IMAGE).mean("image", metric) for metric in ("NLL", "ECE")
+    )
     assert content["fitted"]["before"] == {"NLL": pytest.approx(before), "ECE": pytest.approx(after)}
     assert "temperature: temperature 2.5000\nFitted to 7,200 of 7,200 voxels (near) of 6 cases; 0 of" in fit.summary()
     assert re.search(r"On cases held out: NLL 1\.\d+ → 0\.\d+, ECE 0\.\d+ → 0\.\d+$", fit.summary())
@@ -124,7 +125,7 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
         f"Calibrated 3 of 3 cases into {output}.\n"
         "Not known of both the fit and the folder, so not compared: trainer, configuration."
     )
-    before, after = (evaluate_folder(test[0], folder, settings=IMAGE) for folder in (test[1], output))
+    before, after = (evaluate(Predictions.of_folder(test[0], folder), settings=IMAGE) for folder in (test[1], output))
     assert after.mean("image", "NLL") < before.mean("image", "NLL") - 0.1
     assert after.mean("image", "ECE") < before.mean("image", "ECE") - 0.1
     assert after.foreground_mean() == before.foreground_mean()
@@ -136,10 +137,10 @@ def test_each_method_helps_new_cases(tmp_path: Path, method: str, regions: bool)
     train = make(tmp_path / "train", "abcdef", temperature=3, regions=regions)
     test = make(tmp_path / "test", "xy", temperature=3, regions=regions, first=10)
     output = tmp_path / "calibrated"
-    fit = fit_folder(*train, method=method)
+    fit = fit_predictions(Predictions.of_folder(*train), method=method)
     assert fit.improves
     apply_folder(train[1] / f"posthoc_{method}.json", test[1], output)
-    before, after = (evaluate_folder(test[0], folder, settings=IMAGE) for folder in (test[1], output))
+    before, after = (evaluate(Predictions.of_folder(test[0], folder), settings=IMAGE) for folder in (test[1], output))
     assert after.skipped == []
     assert after.mean("image", "NLL") < before.mean("image", "NLL") - 0.05
     manager = LabelManager(REGIONS if regions else LABELS, regions_class_order=[1, 2] if regions else None)
@@ -157,7 +158,7 @@ def test_each_method_helps_new_cases(tmp_path: Path, method: str, regions: bool)
 @pytest.mark.parametrize("regions", [False, True])
 def test_vector_scaling_writes_changed_segmentations(tmp_path: Path, regions: bool) -> None:
     train = make(tmp_path / "train", "abcdef", regions=regions)
-    fit_folder(*train, method="vector")
+    fit_predictions(Predictions.of_folder(*train), method="vector")
     file = train[1] / "posthoc_vector.json"
     content = json.loads(file.read_text())
     content["biases"][-1] += 3
@@ -172,7 +173,7 @@ def test_vector_scaling_writes_changed_segmentations(tmp_path: Path, regions: bo
 
 
 def test_nnunet_can_ensemble_the_folder(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     apply_folder(train[1] / "posthoc_temperature.json", test[1], tmp_path / "calibrated")
     merged = tmp_path / "merged"
     ensemble_folders([str(test[1]), str(tmp_path / "calibrated")], str(merged), True, num_processes=1)
@@ -190,16 +191,18 @@ def test_the_sample(tmp_path: Path, voxels: Any, most: int) -> None:
         p = generator.dirichlet([4, 0.5, 0.5], (10, 90, 100)).astype(np.float32)
         y = (p.cumsum(-1) < generator.random((10, 90, 100, 1))).sum(-1).clip(0, 2)
         write_case(references, predictions, name, np.moveaxis(p, -1, 0), y, regions=False)
-    fit = fit_folder(references, predictions, voxels=voxels, num_voxels=most)
-    whole = evaluate_folder(references, predictions, settings=Settings(voxels=(voxels,))).to_json()["pooled"][voxels]
+    fit = fit_predictions(Predictions.of_folder(references, predictions), voxels=voxels, num_voxels=most)
+    whole = evaluate(Predictions.of_folder(references, predictions), settings=Settings(voxels=(voxels,))).to_json()[
+        "pooled"
+    ][voxels]
     size = 2 * 90000 if voxels == "image" else fit.sample["available"]
     assert fit.sample["available"] == size
     assert fit.sample["voxels"] == min(size, most)
     slack = 1e-6 if most > size else 0.1
     assert fit.fitted["before"] == {metric: pytest.approx(whole[metric], abs=slack) for metric in ("NLL", "ECE")}
-    again = fit_folder(references, predictions, voxels=voxels, num_voxels=most)
+    again = fit_predictions(Predictions.of_folder(references, predictions), voxels=voxels, num_voxels=most)
     assert again == fit
-    other = fit_folder(references, predictions, voxels=voxels, num_voxels=most, seed=1)
+    other = fit_predictions(Predictions.of_folder(references, predictions), voxels=voxels, num_voxels=most, seed=1)
     assert (other.calibrator == fit.calibrator) == (most > size)
 
 
@@ -214,9 +217,11 @@ def test_ignored_voxels_are_not_sampled(tmp_path: Path) -> None:
         noise = np.random.default_rng(0).dirichlet([1, 1, 1], y.shape).astype(np.float32)
         write_case(references, predictions, name, np.concatenate([p, np.moveaxis(noise, -1, 0)], 1), ignored, False)
     for voxels in ("image", "union"):
-        fit = fit_folder(references, predictions, voxels=voxels)
+        fit = fit_predictions(Predictions.of_folder(references, predictions), voxels=voxels)
         assert fit.sample["available"] <= 2400
-    assert fit_folder(references, predictions).calibrator == Temperature(pytest.approx(2.0, abs=1e-5))
+    assert fit_predictions(Predictions.of_folder(references, predictions)).calibrator == Temperature(
+        pytest.approx(2.0, abs=1e-5)
+    )
 
 
 def make_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
@@ -235,7 +240,7 @@ def make_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
 
 def test_a_model_is_held_out_by_fold(tmp_path: Path) -> None:
     model, preprocessed = make_model(tmp_path, ["abc", "de", "f"])
-    fit = fit_validation(model, preprocessed, [0, 1, 2])
+    fit = fit_predictions(Predictions.of_validation(model, preprocessed, [0, 1, 2]))
     assert (model / "posthoc_temperature.json").is_file()
     assert fit.model.trainer == "nnUNetTrainerNACL"
     assert fit.model.configuration == "2d"
@@ -243,13 +248,15 @@ def test_a_model_is_held_out_by_fold(tmp_path: Path) -> None:
     assert [(entry["part"], entry["cases"]) for entry in parts] == [
         ("fold 0", ["a", "b", "c"]), ("fold 1", ["d", "e"]), ("fold 2", ["f"])
     ]  # fmt: skip
-    others = fit_validation(model, preprocessed, [1, 2], output=tmp_path / "others.json")
+    others = fit_predictions(Predictions.of_validation(model, preprocessed, [1, 2]), output=tmp_path / "others.json")
     first = model / "fold_0" / "validation"
     apply_folder(tmp_path / "others.json", first, tmp_path / "out")
-    figures = evaluate_folder(preprocessed / "gt_segmentations", tmp_path / "out", settings=IMAGE).mean("image", "NLL")
+    figures = evaluate(Predictions.of_folder(preprocessed / "gt_segmentations", tmp_path / "out"), settings=IMAGE).mean(
+        "image", "NLL"
+    )
     assert parts[0]["after"]["NLL"] == pytest.approx(figures, abs=1e-6)
     assert len(others.held_out["parts"]) == 2
-    one = fit_validation(model, preprocessed, ["0"], output=tmp_path / "one.json")
+    one = fit_predictions(Predictions.of_validation(model, preprocessed, ["0"]), output=tmp_path / "one.json")
     assert len(one.held_out["parts"]) == 3
     total = sum(entry["voxels"] * entry["after"]["NLL"] for entry in parts) / fit.sample["voxels"]
     assert fit.held_out["after"]["NLL"] == pytest.approx(total)
@@ -261,7 +268,9 @@ def test_by_the_models_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for module in ("file_path_utilities", "dataset_name_id_conversion"):
         monkeypatch.setattr(f"nnunetv2.utilities.{module}.nnUNet_results", str(model.parents[1]), raising=False)
         monkeypatch.setattr(f"nnunetv2.utilities.{module}.nnUNet_preprocessed", str(preprocessed.parent), raising=False)
-    fit = fit_model("Dataset001_Toy", "2d", trainer="nnUNetTrainerNACL", folds=(0, 1), method="classwise")
+    fit = fit_predictions(
+        Predictions.of_model("Dataset001_Toy", "2d", trainer="nnUNetTrainerNACL", folds=(0, 1)), method="classwise"
+    )
     assert Fit.read(model / "posthoc_classwise.json") == fit
 
 
@@ -269,13 +278,13 @@ def test_no_improvement_is_said(tmp_path: Path) -> None:
     references, predictions = make(tmp_path, "")
     for name, temperature in zip("ab", (0.3, 5.0), strict=True):  # each needs the opposite of the other
         write_case(references, predictions, name, *known_case(temperature), regions=False)
-    fit = fit_folder(references, predictions)
+    fit = fit_predictions(Predictions.of_folder(references, predictions))
     assert not fit.improves
     assert "This does NOT improve the NLL on cases held out: NLL" in fit.summary()
 
 
 def test_a_single_case_has_no_held_out_figures(tmp_path: Path) -> None:
-    fit = fit_folder(*make(tmp_path, "a"))
+    fit = fit_predictions(Predictions.of_folder(*make(tmp_path, "a")))
     assert not fit.improves
     assert "part 1 of 1: no voxel in the others." in fit.summary()
     assert "No figures on cases held out: it is not known whether this improves anything." in fit.summary()
@@ -286,7 +295,7 @@ def test_held_out_parts_that_cannot_be_fitted_without(tmp_path: Path) -> None:
     p, y = known_case(2.0)
     write_case(references, predictions, "a", p, y, regions=False)
     write_case(references, predictions, "b", p, p.argmax(0), regions=False)
-    fit = fit_folder(references, predictions)
+    fit = fit_predictions(Predictions.of_folder(references, predictions))
     assert "without it, all 1200 sampled voxels are predicted rightly" in fit.summary()
     assert fit.held_out["before"]["NLL"] > 0
 
@@ -299,7 +308,7 @@ def test_bad_cases_are_named_and_the_others_used(
     np.savez_compressed(train[1] / "b.npz", probabilities=np.log(p))
     (train[1] / "c.npz").write_bytes((train[1] / "c.npz").read_bytes()[:-100])
     (train[0] / f"d{ENDING}").unlink()
-    fit = fit_folder(*train)
+    fit = fit_predictions(Predictions.of_folder(*train))
     reasons = {entry.case: entry.reason for entry in fit.skipped}
     assert fit.cases == ["e", "f"]
     assert fit.calibrator == Temperature(pytest.approx(2.5, abs=1e-5))
@@ -325,29 +334,29 @@ def test_probabilities_of_another_orientation_are_refused(tmp_path: Path) -> Non
     references, predictions = make(tmp_path, "ab")
     p = probabilities(predictions, "a")
     np.savez_compressed(predictions / "a.npz", probabilities=p[:, ::-1, ::-1])
-    fit = fit_folder(references, predictions)
+    fit = fit_predictions(Predictions.of_folder(references, predictions))
     assert "the probabilities are right in" in fit.skipped[0].reason
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector"])
 def test_no_case_at_all(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, method: str) -> None:
-    fit_folder(*train, method=method)
+    fit_predictions(Predictions.of_folder(*train), method=method)
     for name in "xyz":
         write_labels(np.zeros((2, 2, 2)), test[1] / f"{name}{ENDING}")
         (test[1] / f"{name}.npz").write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"None of 3 cases can be calibrated; the first: x: .*x.npz cannot be read"):
         apply_folder(train[1] / f"posthoc_{method}.json", test[1], tmp_path / "out")
     with pytest.raises(ValueError, match=r"None of 3 cases can be used; the first: x: .*x.npz"):
-        fit_folder(*test)
+        fit_predictions(Predictions.of_folder(*test))
     assert not (tmp_path / "out").exists()
     for file in test[1].glob("[xyz]*"):
         file.unlink()
     with pytest.raises(ValueError, match=r"No prediction found in .*; train or validate with --npz"):
-        fit_folder(*test)
+        fit_predictions(Predictions.of_folder(*test))
 
 
 def test_a_segmentation_of_another_shape(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path) -> None:
-    fit_folder(*train, method="vector")
+    fit_predictions(Predictions.of_folder(*train), method="vector")
     write_labels(np.zeros((3, 8, 10)), test[1] / f"x{ENDING}")
     applied = apply_folder(train[1] / "posthoc_vector.json", test[1], tmp_path / "out")
     assert applied.cases == ["y", "z"]
@@ -357,7 +366,7 @@ def test_a_segmentation_of_another_shape(train: tuple[Path, Path], test: tuple[P
 def test_nothing_is_left_of_a_case_that_fails_late(
     train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     save = np.savez_compressed
 
     def fail_once(*_: Any, **__: Any) -> None:
@@ -373,7 +382,7 @@ def test_nothing_is_left_of_a_case_that_fails_late(
 def test_interrupted_apply_leaves_nothing(
     train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     before = sorted(tmp_path.rglob("*"))
     calls = []
 
@@ -399,7 +408,7 @@ def test_interrupted_apply_leaves_nothing(
 
 
 def test_the_same_cases_are_refused_unless_forced(train: tuple[Path, Path], tmp_path: Path) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     file, output = train[1] / "posthoc_temperature.json", tmp_path / "out"
     message = (
         f"{file} was fitted to 6 of the 6 cases in {train[1]}: a, b, c, d, e, …. Figures of these would be too good"
@@ -415,7 +424,7 @@ def test_the_same_cases_are_refused_unless_forced(train: tuple[Path, Path], tmp_
 
 def test_another_model_or_label_set_is_refused(test: tuple[Path, Path], tmp_path: Path) -> None:
     model, preprocessed = make_model(tmp_path, ["ab", "cd"])
-    fit_validation(model, preprocessed, [0, 1])
+    fit_predictions(Predictions.of_validation(model, preprocessed, [0, 1]))
     file = model / "posthoc_temperature.json"
 
     def refused(folder: Path, message: str) -> None:
@@ -444,7 +453,7 @@ def test_the_order_of_labels_matters_for_regions_only(tmp_path: Path) -> None:
         folder = tmp_path / str(regions)
         train = make(folder / "train", "ab", regions=regions)
         test = make(folder / "test", "x", regions=regions)
-        fit_folder(*train)
+        fit_predictions(Predictions.of_folder(*train))
         content = json.loads(description(regions))
         content["labels"] = dict(reversed(content["labels"].items()))
         (test[1] / "dataset.json").write_text(json.dumps(content))
@@ -458,7 +467,7 @@ def test_the_order_of_labels_matters_for_regions_only(tmp_path: Path) -> None:
 def test_a_calibrated_folder_is_not_calibrated_again(
     train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     file, output = train[1] / "posthoc_temperature.json", tmp_path / "out"
     apply_folder(file, test[1], output)
     with pytest.raises(FileExistsError, match="out exists already"):
@@ -466,31 +475,31 @@ def test_a_calibrated_folder_is_not_calibrated_again(
     with pytest.raises(ValueError, match=re.escape(f"{output} is calibrated already (posthoc_applied.json).")):
         apply_folder(file, output, tmp_path / "again")
     with pytest.raises(ValueError, match=r"is calibrated already .*; fit to what the model predicted"):
-        fit_folder(test[0], output)
+        fit_predictions(Predictions.of_folder(test[0], output))
 
 
 def test_arguments(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="method must be one of temperature, classwise, vector, irm, local; got 'platt'"
     ):
-        fit_folder(*train, method="platt")
+        fit_predictions(Predictions.of_folder(*train), method="platt")
     with pytest.raises(ValueError, match="voxels must be one of near, image, union, foreground; got 'boundary'"):
-        fit_folder(*train, voxels="boundary")  # type: ignore[arg-type]
+        fit_predictions(Predictions.of_folder(*train), voxels="boundary")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"vector scaling changes segmentations.*; voxels must be image; got union"):
-        fit_folder(*train, method="vector", voxels="union")
+        fit_predictions(Predictions.of_folder(*train), method="vector", voxels="union")
     with pytest.raises(ValueError, match="num_voxels must be at least the number of cases, 6; got 5"):
-        fit_folder(*train, num_voxels=5)
+        fit_predictions(Predictions.of_folder(*train), num_voxels=5)
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        fit_folder(*train, output=tmp_path / "nowhere" / "fit.json")
+        fit_predictions(Predictions.of_folder(*train), output=tmp_path / "nowhere" / "fit.json")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
-        fit_folder(tmp_path / "nowhere", train[1])
+        fit_predictions(Predictions.of_folder(tmp_path / "nowhere", train[1]))
     with pytest.raises(FileNotFoundError, match="fold_7/validation is not a folder"):
-        fit_validation(*make_model(tmp_path / "m", ["ab"]), [0, 7])
+        fit_predictions(Predictions.of_validation(*make_model(tmp_path / "m", ["ab"]), [0, 7]))
     with pytest.raises(ValueError, match="folds must name at least one fold; got none"):
-        fit_validation(tmp_path, tmp_path, [])
+        fit_predictions(Predictions.of_validation(tmp_path, tmp_path, []))
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
-        fit_validation(tmp_path, tmp_path, ["all"])
-    fit_folder(*train)
+        fit_predictions(Predictions.of_validation(tmp_path, tmp_path, ["all"]))
+    fit_predictions(Predictions.of_folder(*train))
     file = train[1] / "posthoc_temperature.json"
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         apply_folder(file, tmp_path / "nowhere", tmp_path / "out")
@@ -507,18 +516,18 @@ def test_no_voxel_of_the_set(tmp_path: Path) -> None:
     write_case(references, predictions, "a", p, np.zeros((4, 4, 4)), regions=False)
     for voxels in ("foreground", "union"):
         with pytest.raises(ValueError, match=f"No voxel in the set {voxels} in any of 1 cases"):
-            fit_folder(references, predictions, voxels=voxels)
+            fit_predictions(Predictions.of_folder(references, predictions), voxels=voxels)
     with pytest.raises(ValueError, match="all 64 sampled voxels are of class 0, so there is nothing to tell from it"):
-        fit_folder(references, predictions)
+        fit_predictions(Predictions.of_folder(references, predictions))
     (predictions / "dataset.json").write_text(json.dumps({"labels": {"background": 0}, "file_ending": ENDING}))
     with pytest.raises(ValueError, match="expected 2 labels or more, the background being one; got 1"):
-        fit_folder(references, predictions)
+        fit_predictions(Predictions.of_folder(references, predictions))
     assert list(predictions.glob("posthoc*")) == []
 
 
 def test_folds_must_not_share_cases(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the case b is in .*: folds must not share cases"):
-        fit_validation(*make_model(tmp_path, ["ab", "bc"]), [0, 1])
+        fit_predictions(Predictions.of_validation(*make_model(tmp_path, ["ab", "bc"]), [0, 1]))
 
 
 @pytest.mark.parametrize(
@@ -535,7 +544,7 @@ def test_folds_must_not_share_cases(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_fit(train: tuple[Path, Path], change: Any, message: str) -> None:
-    fit_folder(*train)
+    fit_predictions(Predictions.of_folder(*train))
     file = train[1] / "posthoc_temperature.json"
     file.write_text(json.dumps(change(json.loads(file.read_text()))))
     with pytest.raises(ValueError, match=f"{re.escape(str(file))}.*{re.escape(message)}"):

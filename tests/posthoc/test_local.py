@@ -17,17 +17,17 @@ from scipy.special import expit, logit
 from skimage import io
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import Settings, evaluate_folder
+from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.posthoc import (
     Fit,
     LocalTemperature,
     apply_folder,
     calibrate,
-    fit_folder,
     fit_method,
-    fit_validation,
 )
 from nnunet_nacl.posthoc import _local as local
+from nnunet_nacl.posthoc import fit as fit_predictions
 from nnunet_nacl.posthoc._local import scaled_logits
 from nnunet_nacl.posthoc._surroundings import Images, around
 from tests.posthoc.generated import ENDING, description, plans, softmax, write_case
@@ -147,8 +147,10 @@ def make(folder: Path, names: str, first: int, *, regions: bool = False) -> tupl
 @pytest.mark.parametrize("regions", [False, True])
 def test_where_the_image_tells_the_temperature(tmp_path: Path, regions: bool) -> None:
     references, predictions, images = make(tmp_path / "train", "abcd", 0, regions=regions)
-    fit = fit_folder(references, predictions, method="local", images=images, num_voxels=8000)
-    one = fit_folder(references, predictions)
+    fit = fit_predictions(
+        Predictions.of_folder(references, predictions), method="local", images=images, num_voxels=8000
+    )
+    one = fit_predictions(Predictions.of_folder(references, predictions))
     assert fit.improves
     gain = 0.002 if regions else 0.02
     assert fit.held_out["after"]["NLL"] < one.held_out["after"]["NLL"] - gain
@@ -160,7 +162,7 @@ def test_where_the_image_tells_the_temperature(tmp_path: Path, regions: bool) ->
     assert main(["calibrate", "apply", str(file), str(test[1]), "-i", str(test[2]), "-o", str(output)]) == 0
     apply_folder(predictions / "posthoc_temperature.json", test[1], tmp_path / "one")
     before, scaled, local_scaled = (
-        evaluate_folder(test[0], folder, settings=IMAGE).mean("image", "NLL")
+        evaluate(Predictions.of_folder(test[0], folder), settings=IMAGE).mean("image", "NLL")
         for folder in (test[1], tmp_path / "one", output)
     )
     assert local_scaled < scaled - gain
@@ -182,10 +184,10 @@ def ratio_of_logits(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def test_without_an_image_the_logits_tell(tmp_path: Path) -> None:
     """Where neighbours are unsure, they are what they should be: the logits around a voxel tell its temperature."""
     references, predictions, _ = make(tmp_path, "abcd", 0)
-    fit = fit_folder(references, predictions, method="local", num_voxels=8000)
-    one = fit_folder(references, predictions)
+    fit = fit_predictions(Predictions.of_folder(references, predictions), method="local", num_voxels=8000)
+    one = fit_predictions(Predictions.of_folder(references, predictions))
     assert fit.held_out["after"]["NLL"] < one.held_out["after"]["NLL"] - 0.02
-    again = fit_folder(references, predictions, method="local", num_voxels=8000)
+    again = fit_predictions(Predictions.of_folder(references, predictions), method="local", num_voxels=8000)
     assert again.fitted["after"]["NLL"] == pytest.approx(fit.fitted["after"]["NLL"], abs=1e-4)
 
 
@@ -193,7 +195,7 @@ def test_without_an_image_the_logits_tell(tmp_path: Path) -> None:
 def fitted(tmp_path: Path) -> tuple[Path, Path, Path]:
     """A fit's file, and a folder with images to apply it to."""
     references, predictions, images = make(tmp_path / "train", "abc", 0)
-    fit_folder(references, predictions, method="local", images=images, num_voxels=600)
+    fit_predictions(Predictions.of_folder(references, predictions), method="local", images=images, num_voxels=600)
     _, others, other_images = make(tmp_path / "test", "xy", 10)
     return predictions / "posthoc_local.json", others, other_images
 
@@ -248,8 +250,11 @@ def test_ignored_voxels_and_images_of_folds(tmp_path: Path) -> None:
     content["labels"]["ignore"] = 3
     (model / "dataset.json").write_text(json.dumps(content))
     (model / "plans.json").write_text(plans())
-    found = fit_validation(
-        model, tmp_path / "data", [0, 1], method="local", images=tmp_path / "imagesTr", num_voxels=4000
+    found = fit_predictions(
+        Predictions.of_validation(model, tmp_path / "data", [0, 1]),
+        method="local",
+        images=tmp_path / "imagesTr",
+        num_voxels=4000,
     )
     assert found.cases == list("abcd")
     assert found.sample["available"] == 4 * 7 * 400
@@ -293,18 +298,18 @@ def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
 def test_what_it_sees_must_not_depend_on_labels(tmp_path: Path, voxels: str) -> None:
     references, predictions, _ = make(tmp_path, "ab", 0)
     with pytest.raises(ValueError, match=f"must not depend on labels; voxels must be near or image; got {voxels}"):
-        fit_folder(references, predictions, method="local", voxels=voxels)
+        fit_predictions(Predictions.of_folder(references, predictions), method="local", voxels=voxels)
 
 
 def test_images_where_none_are_looked_at(tmp_path: Path) -> None:
     references, predictions, images = make(tmp_path / "train", "abc", 0)
     with pytest.raises(ValueError, match="images are looked at by the method local only; got temperature"):
-        fit_folder(references, predictions, images=images)
-    fit_folder(references, predictions)
+        fit_predictions(Predictions.of_folder(references, predictions), images=images)
+    fit_predictions(Predictions.of_folder(references, predictions))
     with pytest.raises(ValueError, match="was fitted without images"):
         apply_folder(predictions / "posthoc_temperature.json", predictions, tmp_path / "out", images=images)
     (images / f"b_0000{ENDING}").unlink()
-    fit = fit_folder(references, predictions, method="local", images=images, num_voxels=600)
+    fit = fit_predictions(Predictions.of_folder(references, predictions), method="local", images=images, num_voxels=600)
     assert fit.cases == ["a", "c"]
     assert "no image" in fit.skipped[0].reason
     with pytest.raises(ValueError, match="the method local needs the surroundings of voxels"):

@@ -10,9 +10,10 @@ import SimpleITK as sitk
 from scipy.ndimage import distance_transform_edt
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import Settings, evaluate_folder
-from nnunet_nacl.evaluation._channels import BLOCK, ArrayChannels
-from nnunet_nacl.posthoc import VOXELS, Fit, LocalTemperature, apply_folder, fit_folder
+from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import BLOCK, ArrayChannels, Predictions
+from nnunet_nacl.posthoc import VOXELS, Fit, LocalTemperature, apply_folder
+from nnunet_nacl.posthoc import fit as fit_predictions
 from nnunet_nacl.posthoc._near import near_prediction
 from tests.posthoc.generated import ENDING, SPACING, description, plans, structure_case, write_case
 
@@ -63,13 +64,15 @@ def test_nothing_and_everything_is_near() -> None:
 def test_a_known_temperature_and_the_sets(tmp_path: Path, regions: bool) -> None:
     """Labels of a true posterior, predictions of T = 2: near and image find it, sets chosen by labels do not."""
     folders = make(tmp_path, "abcdefgh", regions=regions)
-    found = {v: fit_folder(*folders, voxels=v, output=tmp_path / f"{v}.json") for v in VOXELS}
+    found = {
+        v: fit_predictions(Predictions.of_folder(*folders), voxels=v, output=tmp_path / f"{v}.json") for v in VOXELS
+    }
     temperatures = {v: fit.calibrator.parameters()["temperature"] for v, fit in found.items()}
     assert temperatures["near"] == pytest.approx(2, abs=0.05)
     assert temperatures["image"] == pytest.approx(2, abs=0.05)
     assert temperatures["foreground"] > 2.1
     assert temperatures["union"] > 2.4
-    assert fit_folder(*folders).calibrator == found["near"].calibrator
+    assert fit_predictions(Predictions.of_folder(*folders)).calibrator == found["near"].calibrator
     assert found["near"].bias is None
     assert "favour" not in found["near"].summary()
     for voxels in ("union", "foreground"):
@@ -89,9 +92,12 @@ def test_a_known_temperature_and_the_sets(tmp_path: Path, regions: bool) -> None
 @pytest.mark.parametrize("method", ["classwise", "irm"])
 def test_the_bias_of_other_methods(tmp_path: Path, method: str) -> None:
     folders = make(tmp_path, "abcd")
-    fit = fit_folder(*folders, method=method, voxels="union")
+    fit = fit_predictions(Predictions.of_folder(*folders), method=method, voxels="union")
     assert fit.bias is not None
-    assert fit.bias["parameters"] == fit_folder(*folders, method=method).calibrator.parameters()
+    assert (
+        fit.bias["parameters"]
+        == fit_predictions(Predictions.of_folder(*folders), method=method).calibrator.parameters()
+    )
     assert fit.bias["NLL"]["near"] < fit.bias["NLL"]["this"]
     assert re.search(
         r"union: T = [\d., ]+\. Voxels chosen.*; over near T = [\d., ]+\.\nNLL over near: 0", fit.summary()
@@ -111,7 +117,7 @@ def test_a_bias_that_cannot_be_told(tmp_path: Path) -> None:
         y[:, 35:, 50:] = 1
         y[0, 3, 3] = 2
         write_case(references, predictions, name, p.astype(np.float32), y, regions=False)
-    fit = fit_folder(references, predictions, voxels="union", method="temperature")
+    fit = fit_predictions(Predictions.of_folder(references, predictions), voxels="union", method="temperature")
     assert fit.bias is not None
     assert "are predicted rightly" in fit.bias["error"]
     assert "under-confident models; near cannot be fitted to: all " in fit.summary()
@@ -134,12 +140,14 @@ def test_the_sample_is_near(tmp_path: Path, regions: bool) -> None:
             assert 0.02 < near.mean() < 0.8
             expected[margin_mm] += int((near & (y != 3)).sum())
     for margin_mm, count in expected.items():
-        fit = fit_folder(references, predictions, margin_mm=margin_mm)
+        fit = fit_predictions(Predictions.of_folder(references, predictions), margin_mm=margin_mm)
         assert fit.sample["voxels"] == fit.sample["available"] == count
         assert fit.settings["margin_mm"] == margin_mm
         assert f"of {count:,} voxels (near) of 2 cases" in fit.summary()
     if not regions:
-        whole = evaluate_folder(references, predictions, settings=Settings(voxels=("near",), margin_mm=1.0))
+        whole = evaluate(
+            Predictions.of_folder(references, predictions), settings=Settings(voxels=("near",), margin_mm=1.0)
+        )
         figures = {metric: pytest.approx(whole.pooled("near")[metric], abs=1e-6) for metric in ("NLL", "ECE")}
         assert fit.fitted["before"] == figures
 
@@ -151,7 +159,7 @@ def test_held_out_figures_are_pooled(tmp_path: Path) -> None:
     for name, share in (("a", 0.95), ("b", 0.55)):
         y = (np.arange(2000) >= 2000 * share).astype(int).reshape(2, 10, 100)
         write_case(references, predictions, name, np.broadcast_to(right, (3, *y.shape)).astype(np.float32), y, False)
-    held_out = fit_folder(references, predictions).held_out
+    held_out = fit_predictions(Predictions.of_folder(references, predictions)).held_out
     assert [part["before"]["ECE"] for part in held_out["parts"]] == pytest.approx([0.2, 0.2])
     assert held_out["before"]["ECE"] == pytest.approx(0, abs=1e-6)
     parts = [part["after"]["NLL"] for part in held_out["parts"]]
@@ -168,17 +176,20 @@ def test_local_temperatures_reach_as_far_as_near(tmp_path: Path, regions: bool) 
     """Beyond, where the network has seen nothing, it is one temperature; nothing gets worse, near gets better."""
     train = make(tmp_path / "train", "abc", regions=regions)
     test = make(tmp_path / "test", "xy", first=20, regions=regions)
-    fits = {method: fit_folder(*train, method=method, num_voxels=6_000) for method in ("local", "temperature")}
+    fits = {
+        method: fit_predictions(Predictions.of_folder(*train), method=method, num_voxels=6_000)
+        for method in ("local", "temperature")
+    }
     local = fits["local"].calibrator
     assert isinstance(local, LocalTemperature)
     assert local.margin_mm == 5.0
     assert fits["local"].settings["voxels"] == "near"
     assert "margin_mm 5" in fits["local"].summary()
     assert Fit.read(train[1] / "posthoc_local.json") == fits["local"]
-    results = {"before": evaluate_folder(*test, settings=SETTINGS)}
+    results = {"before": evaluate(Predictions.of_folder(*test), settings=SETTINGS)}
     for method in fits:
         apply_folder(train[1] / f"posthoc_{method}.json", test[1], tmp_path / method)
-        results[method] = evaluate_folder(test[0], tmp_path / method, settings=SETTINGS)
+        results[method] = evaluate(Predictions.of_folder(test[0], tmp_path / method), settings=SETTINGS)
     for name in "xy":
         p = probabilities(test[1], name)
         near = near_by_scipy(p.max(0) if regions else 1 - p[0])
@@ -206,7 +217,7 @@ def nll_of(p: np.ndarray, truth: np.ndarray) -> np.ndarray:
 def test_fits_of_earlier_versions(tmp_path: Path) -> None:
     """Without a margin local temperatures reach everywhere, and nothing is known of a bias."""
     train, test = make(tmp_path / "train", "abc"), make(tmp_path / "test", "x", first=20)
-    fit_folder(*train, method="local", voxels="image", num_voxels=6000)
+    fit_predictions(Predictions.of_folder(*train), method="local", voxels="image", num_voxels=6000)
     file = train[1] / "posthoc_local.json"
     content = json.loads(file.read_text())
     assert content["margin_mm"] is None
@@ -216,7 +227,7 @@ def test_fits_of_earlier_versions(tmp_path: Path) -> None:
     apply_folder(file, test[1], tmp_path / "then")
     assert np.array_equal(probabilities(tmp_path / "now", "x"), probabilities(tmp_path / "then", "x"))
 
-    fit_folder(*train, voxels="union")
+    fit_predictions(Predictions.of_folder(*train), voxels="union")
     file = train[1] / "posthoc_temperature.json"
     content = json.loads(file.read_text())
     del content["bias"], content["settings"]["margin_mm"]
@@ -228,15 +239,17 @@ def test_fits_of_earlier_versions(tmp_path: Path) -> None:
 def test_which_sets_a_method_takes(tmp_path: Path) -> None:
     train = make(tmp_path, "ab")
     for method in ("temperature", "classwise", "irm", "local"):
-        assert fit_folder(*train, method=method, num_voxels=2000).settings["voxels"] == "near"
-    assert fit_folder(*train, method="vector").settings["voxels"] == "image"
+        assert (
+            fit_predictions(Predictions.of_folder(*train), method=method, num_voxels=2000).settings["voxels"] == "near"
+        )
+    assert fit_predictions(Predictions.of_folder(*train), method="vector").settings["voxels"] == "image"
     for method, voxels, possible in (("vector", "near", "image"), ("local", "union", "near or image")):
         with pytest.raises(ValueError, match=f"{method} scaling .*; voxels must be {possible}; got {voxels}"):
-            fit_folder(*train, method=method, voxels=voxels)  # type: ignore[arg-type]
+            fit_predictions(Predictions.of_folder(*train), method=method, voxels=voxels)  # type: ignore[arg-type]
     for margin_mm in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"margin_mm must be at least 0 and finite; got {margin_mm}"):
-            fit_folder(*train, margin_mm=margin_mm)
-    fit_folder(*train, method="local", num_voxels=2000)
+            fit_predictions(Predictions.of_folder(*train), margin_mm=margin_mm)
+    fit_predictions(Predictions.of_folder(*train), method="local", num_voxels=2000)
     file = train[1] / "posthoc_local.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"margin_mm": -2}))
     with pytest.raises(ValueError, match=r"is no fit of nnunet_nacl: margin_mm must be at least 0 and finite; got -2"):
@@ -262,5 +275,5 @@ def test_a_model_that_sees_nothing(tmp_path: Path) -> None:
     p[1:], p[0] = 0.01, 0.98
     write_case(references, predictions, "a", p, y, regions=False)
     with pytest.raises(ValueError, match="No voxel in the set near in any of 1 cases"):
-        fit_folder(references, predictions)
+        fit_predictions(Predictions.of_folder(references, predictions))
     assert not list(predictions.glob(f"*{ENDING}.json"))

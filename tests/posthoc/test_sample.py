@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation._channels import BLOCK
+from nnunet_nacl.nnunet import BLOCK
 from nnunet_nacl.posthoc._sample import Sample, _draw, _generator
 
 

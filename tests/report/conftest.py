@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_folder
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import Comparison, compare
 from tests.report.generated import make_result, write_predictions
 
@@ -24,5 +25,5 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs") / "Dataset004_Demo"
     predictions = write_predictions(folder, {"sharp": 0.4, "right": 1.0, "soft": 1.8})
     for predicted in predictions.values():
-        evaluate_folder(folder / "labelsTs", predicted, settings=Settings(surface=True))
+        evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=Settings(surface=True))
     return predictions

@@ -10,7 +10,7 @@ import SimpleITK as sitk
 
 from nnunet_nacl.demo._model import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Settings, evaluate_case
-from nnunet_nacl.evaluation._cases import CaseFiles
+from nnunet_nacl.nnunet import CaseFiles
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 

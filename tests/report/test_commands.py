@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl import cli
-from nnunet_nacl.evaluation import evaluate_folder
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results
 from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._results import default_name
@@ -181,7 +182,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
             name = file.name.removesuffix(".nii.gz")
             for ending in (".nii.gz", ".npz"):
                 shutil.copy(runs["soft"] / f"{name}{ending}", folder)
-        evaluate_folder(references, folder)
+        evaluate(Predictions.of_folder(references, folder))
         halves.append(folder)
     with pytest.raises(ValueError, match=r"would all be called 'soft'; name them with --names"):
         read_results([*halves, runs["sharp"]])

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.evaluation import NpzChannels, evaluate_folder
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.nnunet import NpzChannels, Predictions
 from nnunet_nacl.report import Comparison, compare_all, read_results
 from nnunet_nacl.report._slices import _channel_slices, _window, chosen_cases, read_slice
 
@@ -70,7 +71,7 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(runs: dict[str, Path], tmp_
     shutil.copytree(runs["soft"].parents[1], folder)
     predictions = {name: folder / "predictions" / name for name in ("sharp", "soft")}
     for predicted in predictions.values():
-        evaluate_folder(folder / "labelsTs", predicted)
+        evaluate(Predictions.of_folder(folder / "labelsTs", predicted))
     comparison = read(predictions)
     (predictions["soft"] / "case_01.npz").write_bytes(b"damaged")
     shutil.rmtree(folder / "imagesTs")
@@ -112,7 +113,7 @@ def test_the_slice_with_most_structure_and_regions(tmp_path: Path) -> None:
         image.SetSpacing((1, 2, 5))
         sitk.WriteImage(image, str(file))
     np.savez_compressed(predicted / "a.npz", probabilities=p)
-    evaluate_folder(references, predicted)
+    evaluate(Predictions.of_folder(references, predicted))
     data = read_slice(compare_all(read_results([predicted]))[0], "a")
     assert (data.number, data.num_slices, data.aspect) == (4, 6, 2)
     np.testing.assert_allclose(data.confidences["soft"], np.maximum(p, 1 - p)[:, 4].min(0)[6:54, 6:50][:48], atol=1e-6)

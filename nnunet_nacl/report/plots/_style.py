@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl._whole import check_file, whole_file
+from nnunet_nacl.files import check_file, whole_file
 
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""

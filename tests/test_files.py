@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl._whole import whole_file, whole_folder
+from nnunet_nacl.files import whole_file, whole_folder
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

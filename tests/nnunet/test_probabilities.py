@@ -9,9 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnunet_nacl.evaluation import _npz
-from nnunet_nacl.evaluation._channels import BLOCK
-from nnunet_nacl.evaluation._npz import NpzChannels
+from nnunet_nacl.nnunet import BLOCK, NpzChannels, _probabilities
 from tests.evaluation.test_case import random_case
 
 
@@ -21,7 +19,7 @@ def inflate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "isal":
         pytest.importorskip("isal", reason="the extra fast is not installed")
     else:
-        monkeypatch.setattr(_npz, "_inflate", zlib)
+        monkeypatch.setattr(_probabilities, "_inflate", zlib)
 
 
 def read(file: Path) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""The ``.npz`` files that nnU-Net saves, read as a stream: an array is never held whole."""
+"""Probabilities as a stream: channel after channel, in blocks small enough for the processor's cache.
+
+The ``.npz`` files that nnU-Net saves are never held whole.
+"""
 
 import math
 import zipfile
@@ -6,13 +9,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._channels import BLOCK, ArrayChannels, check_dtype
+BLOCK = 1 << 16
+"""Voxels in a block. Positions within a block fit into 16 bits."""
 
 KEY = "probabilities"
 _inflate: Any = zlib
@@ -22,6 +26,46 @@ with suppress(ImportError):  # the extra "fast": the same stream, inflated faste
     _inflate = isal_zlib
 _READ = 1 << 16
 _SMALL_DEFLATE_BYTE = 1100  # deflate makes at most 1,032 bytes of one
+
+
+class Channels(Protocol):
+    """Probabilities (C, *spatial) that are read in order.
+
+    Attributes:
+        name: what errors call them.
+        shape: (C, *spatial).
+        dtype: float16, float32 or float64.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.floating]
+
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
+
+
+class ArrayChannels:
+    """An array in memory as :class:`Channels`."""
+
+    def __init__(self, probabilities: NDArray[np.floating], name: str = "the probabilities") -> None:
+        self.name = name
+        self.shape = probabilities.shape
+        self.dtype = check_dtype(probabilities.dtype, name)
+        self._probabilities = probabilities
+
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        for channel in self._probabilities:
+            voxels = channel.reshape(-1)
+            for start in range(0, voxels.size, BLOCK):
+                yield voxels[start : start + BLOCK]
+
+
+def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
+    """Return the dtype in the machine's byte order if it is a floating one of two, four or eight bytes."""
+    if dtype.kind != "f" or dtype.itemsize > 8:
+        raise ValueError(f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}.")
+    return dtype.newbyteorder("=")
 
 
 class NpzChannels:

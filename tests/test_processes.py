@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl import _running
-from nnunet_nacl._running import Ended, end_commands, run_command
+from nnunet_nacl import processes
+from nnunet_nacl.processes import Ended, end_commands, run_command
 
 
 def run(program: str, log: Path) -> list[str]:
@@ -22,7 +22,7 @@ def run(program: str, log: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def not_ending() -> Iterator[None]:
     yield
-    _running.ending.clear()
+    processes.ending.clear()
 
 
 def test_output_is_logged_and_progress_shown(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A trained model's folder: its fold, its checkpoints, nnU-Net's predictor of it."""
+"""A trained model's folder: its folds, their checkpoints, nnU-Net's predictor of them."""
 
 import io
 import os

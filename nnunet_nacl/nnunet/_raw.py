@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nnunet_nacl.nnunet._names import nnunet_folder
+
 
 @dataclass(frozen=True)
-class RawDataset:
+class RawDataSet:
     """A data set in nnU-Net's raw format.
 
     Args:
@@ -23,17 +25,27 @@ class RawDataset:
     description: dict[str, Any]
     cases: dict[str, list[Path]]
 
+    @classmethod
+    def read(cls, dataset: int | str) -> "RawDataSet":
+        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
 
-def nnunet_folder(variable: str) -> Path:
-    """The folder that one of nnU-Net's environment variables names.
-
-    Raises:
-        RuntimeError: the variable is not set.
-    """
-    value = os.environ.get(variable)
-    if not value:
-        raise RuntimeError(f"The environment variable {variable} is not set; expected the path of a folder of nnU-Net.")
-    return Path(value)
+        Raises:
+            FileNotFoundError: there is none, or files are missing in it.
+            RuntimeError: ``nnUNet_raw`` is not set.
+            ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
+        """
+        raw = nnunet_folder("nnUNet_raw")
+        found = [raw / str(dataset)]
+        if str(dataset).isdecimal():
+            found = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
+        found = [path for path in found if path.is_dir() and path.name.startswith("Dataset")]
+        if not found:
+            raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
+        if len(found) > 1:
+            raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in found)} in {raw}.")
+        (folder,) = found
+        description = _read_description(folder / "dataset.json")
+        return cls(folder, description, _list_cases(folder, description))
 
 
 def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
@@ -48,35 +60,13 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
         raise ValueError(f"The id of a data set must be from 1 to 999, got {dataset_id}.")
     parent = nnunet_folder("nnUNet_raw") if raw is None else Path(raw)
     folder = parent / f"Dataset{dataset_id:03d}_{title}"
-    # nnU-Net refuses an id that has two names in its three folders; old results of the same name are no such thing.
+    # nnU-Net refuses an id that has two names in its three folders. Old results of the same name do no harm.
     others = [os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results")] if raw is None else []
     for place_to_look in (parent, *(Path(other) for other in others if other)):
         for taken in sorted(place_to_look.glob(f"Dataset{dataset_id:03d}_*")):
             if place_to_look == parent or taken.name != folder.name:
                 raise FileExistsError(f"{taken} exists already: choose another id than {dataset_id}, or remove it.")
     return folder
-
-
-def read_dataset(dataset: int | str) -> RawDataset:
-    """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
-
-    Raises:
-        FileNotFoundError: there is none, or files are missing in it.
-        RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
-    """
-    raw = nnunet_folder("nnUNet_raw")
-    found = [raw / str(dataset)]
-    if str(dataset).isdecimal():
-        found = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
-    found = [path for path in found if path.is_dir() and path.name.startswith("Dataset")]
-    if not found:
-        raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
-    if len(found) > 1:
-        raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in found)} in {raw}.")
-    (folder,) = found
-    description = _read_description(folder / "dataset.json")
-    return RawDataset(folder, description, _list_cases(folder, description))
 
 
 def place(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which files make up a case, and what the data set says of them."""
+"""What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
 
 import io
 import json
@@ -6,47 +6,45 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from nnunet_nacl.evaluation._case import LabelMeaning
+Region: TypeAlias = tuple[int, ...]
+"""Labels that together make up a structure."""
 
 
 @dataclass(frozen=True)
-class CaseFiles:
-    """A case's name and files."""
+class LabelMeaning:
+    """What the labels of a data set stand for, and the channels of its probabilities.
 
-    name: str
-    reference: Path
-    prediction: Path
-    probabilities: Path
+    Attributes:
+        num_channels: K classes, or R regions.
+        known: every label that may occur, but the ignore label.
+        regions: the labels of each region, in the order of the channels; None for classes.
+        written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
+        ignored: label of the voxels that count for nothing: the one after the highest known.
+    """
+
+    num_channels: int
+    known: tuple[int, ...]
+    regions: tuple[Region, ...] | None
+    written: tuple[int, ...] = ()
 
     @property
-    def is_predicted(self) -> bool:
-        return self.prediction.is_file() or self.probabilities.is_file()
+    def ignored(self) -> int:
+        return max(self.known) + 1
 
-    def missing(self) -> str | None:
-        """Which file is missing, if one is."""
-        for file, meaning in (
-            (self.reference, "reference"),
-            (self.prediction, "predicted segmentation"),
-            (self.probabilities, "probabilities (predict with --save_probabilities)"),
-        ):
-            if not file.is_file():
-                return f"{file} does not exist: no {meaning}."
-        return None
+    @property
+    def names(self) -> list[int | Region]:
+        """The foreground labels, or the regions."""
+        return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
 
-    def states(self) -> dict[str, list[str | int] | None]:
-        """Path, size and time of change of each file, by which another or changed one is known; None if missing."""
-        files = {"reference": self.reference, "prediction": self.prediction, "probabilities": self.probabilities}
-        return {role: _state(file) for role, file in files.items()}
+    @classmethod
+    def of_classes(cls, num_classes: int) -> "LabelMeaning":
+        return cls(num_classes, tuple(range(num_classes)), None)
 
-
-def _state(file: Path) -> list[str | int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
+    @classmethod
+    def of_regions(cls, regions: Sequence[Region], known: Sequence[int], written: Sequence[int] = ()) -> "LabelMeaning":
+        return cls(len(regions), tuple(known), tuple(regions), tuple(written))
 
 
 @dataclass(frozen=True)
@@ -160,34 +158,3 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{file}: expected a JSON object; got {type(content).__name__}.")
     return content
-
-
-def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
-    """Every case that has a reference, a prediction or probabilities, in the order of their names.
-
-    Raises:
-        ValueError: the folders hold no case at all.
-    """
-    names = {
-        file.name.removesuffix(ending) for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}")
-    }
-    names |= {file.stem for file in pred_folder.glob("*.npz")}
-    cases = [
-        CaseFiles(name, gt_folder / f"{name}{ending}", pred_folder / f"{name}{ending}", pred_folder / f"{name}.npz")
-        for name in sorted(names)
-        if not name.startswith(".")
-    ]
-    if not cases:
-        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {pred_folder}.")
-    return cases
-
-
-def part_of(cases: Sequence[CaseFiles], part_id: int, num_parts: int) -> list[CaseFiles]:
-    """Every ``num_parts``-th case, from number ``part_id`` on, as nnU-Net's predict divides its work.
-
-    Raises:
-        ValueError: there is no such part.
-    """
-    if not 0 <= part_id < num_parts:
-        raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
-    return list(cases[part_id::num_parts])

@@ -1,0 +1,88 @@
+"""nnU-Net's folders and the names in them: ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION``."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
+
+
+def nnunet_folder(variable: str) -> Path:
+    """The folder that one of nnU-Net's environment variables names.
+
+    Args:
+        variable: ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results``.
+
+    Raises:
+        RuntimeError: the variable is not set.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        raise RuntimeError(
+            f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder for its files."
+        )
+    return Path(value)
+
+
+def dataset_name(dataset: str | int) -> str:
+    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders.
+
+    Raises:
+        ValueError: nnU-Net knows no such data set, or its name has no number.
+    """
+    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+    try:
+        name = str(maybe_convert_to_dataset_name(dataset))
+        dataset_number(name)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(f"Data set {dataset!r}: {error}") from error
+    return name
+
+
+def dataset_number(name: str) -> int:
+    """XXX of ``DatasetXXX_NAME``.
+
+    Raises:
+        ValueError: the name is of another form.
+    """
+    if not _DATASET_NAME.fullmatch(name):
+        raise ValueError(f"expected a name such as Dataset004_Hippocampus; got {name!r}.")
+    return int(name[7:10])
+
+
+def dataset_in(path: str | Path) -> str | None:
+    """The first ``DatasetXXX_NAME`` in a path, if there is one."""
+    match = _DATASET_NAME.search(str(path))
+    return match[0] if match else None
+
+
+@dataclass(frozen=True)
+class ModelName:
+    """A trained model, as its folder ``TRAINER__PLANS__CONFIGURATION`` names it.
+
+    Attributes:
+        folder: the model's folder.
+        dataset: ``DatasetXXX_NAME``, the name of the folder above; None if that has another name.
+        trainer: the trainer's name.
+        plans: the plans' name.
+        configuration: such as ``2d``.
+    """
+
+    folder: Path
+    dataset: str | None
+    trainer: str
+    plans: str
+    configuration: str
+
+    @classmethod
+    def of(cls, path: str | Path) -> "ModelName | None":
+        """The model that a file or folder belongs to: the nearest folder on its path with such a name, if any."""
+        absolute = Path(path).resolve()
+        for folder in (absolute, *absolute.parents):
+            parts = folder.name.split("__")
+            if len(parts) == 3 and all(parts):
+                dataset = folder.parent.name if _DATASET_NAME.fullmatch(folder.parent.name) else None
+                return cls(folder, dataset, *parts)
+        return None

@@ -1,0 +1,191 @@
+"""A data set that nnU-Net has planned and preprocessed: its plans, cases, splits and test cases."""
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.files import whole_file
+from nnunet_nacl.nnunet._names import dataset_name, dataset_number, nnunet_folder
+from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits
+
+
+@dataclass(frozen=True, eq=False)
+class PreprocessedDataSet:
+    """A data set that has been planned and preprocessed for a configuration.
+
+    Attributes:
+        name: DatasetXXX_Name.
+        configuration, plans: of nnU-Net.
+        raw, preprocessed, results: nnU-Net's folders for all data sets.
+        splits: training and validation cases of each fold.
+        test_cases: those that have both images and a reference in the raw data.
+        file_ending: of images and segmentations.
+        num_channels: of the probabilities: classes with the background, or regions.
+    """
+
+    name: str
+    configuration: str
+    plans: str
+    raw: Path
+    preprocessed: Path
+    results: Path
+    splits: list[Split]
+    test_cases: list[str]
+    file_ending: str
+    num_channels: int
+
+    @property
+    def folder(self) -> Path:
+        """Its preprocessed folder."""
+        return self.preprocessed / self.name
+
+    def model_folder(self, trainer: str) -> Path:
+        return self.results / self.name / f"{trainer}__{self.plans}__{self.configuration}"
+
+    @classmethod
+    def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
+        """Find a data set and check that it can be trained on.
+
+        Args:
+            dataset: name or number.
+            configuration: such as ``2d``.
+            plans: such as ``nnUNetPlans``.
+
+        Raises:
+            RuntimeError: nnU-Net's environment variables are not set.
+            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not
+                been preprocessed; says what to do.
+        """
+        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
+        name = dataset_name(dataset)
+        number = str(dataset_number(name))
+        folder = folders["preprocessed"] / name
+        plans_file = folder / f"{plans}.json"
+        if not plans_file.is_file():
+            command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", configuration, "--verify_dataset_integrity"]
+            resenc = re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans)
+            command += ["-pl", f"nnUNetPlannerResEnc{resenc[1]}"] if resenc else []
+            raise ValueError(
+                f"{plans_file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}"
+            )
+        found = _read_json(plans_file)
+        if configuration not in found["configurations"]:
+            known = ", ".join(found["configurations"])
+            raise ValueError(f"{plans_file} has no configuration {configuration!r}; it has {known}.")
+
+        from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+        manager = PlansManager(found)
+        settings = manager.get_configuration(configuration)
+        if settings.previous_stage_name is not None:
+            raise ValueError(
+                f"{configuration} is the second stage of a cascade: each method would need the predictions of its own "
+                "first stage. Experiments take configurations of one stage."
+            )
+        dataset_json = _read_json(folder / "dataset.json")
+        ending = dataset_json["file_ending"]
+        cases = _preprocessed_cases(folder / settings.data_identifier)
+        expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
+        if not cases or not expected <= set(cases):
+            command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
+            raise ValueError(
+                f"{folder / settings.data_identifier} holds {len(cases)} of {len(expected)} preprocessed cases. "
+                f"Preprocess them with: {shlex.join(command)}"
+            )
+        return cls(
+            name,
+            configuration,
+            plans,
+            **folders,
+            splits=_splits(folder / SPLITS_NAME, cases),
+            test_cases=_test_cases(folders["raw"] / name, ending),
+            file_ending=ending,
+            num_channels=manager.get_label_manager(dataset_json).num_segmentation_heads,
+        )
+
+
+def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
+    """Check that a model of that name, if there is one, is of these plans, labels and training cases; note the latter.
+
+    Raises:
+        ValueError: it is not.
+    """
+    model = data_set.model_folder(trainer)
+    for file, expected in (("plans.json", f"{data_set.plans}.json"), ("dataset.json", "dataset.json")):
+        if (model / file).is_file() and _meaning(model / file, data_set) != _meaning(
+            data_set.folder / expected, data_set
+        ):
+            raise ValueError(
+                f"{model} was trained with another {file} than {data_set.folder / expected}. Move it away to train "
+                "anew, or use the plans that it was trained with."
+            )
+    noted = model / f".fold_{fold}_split.json"
+    if not noted.is_file() or not (model / f"fold_{fold}").is_dir():
+        model.mkdir(parents=True, exist_ok=True)
+        with whole_file(noted) as partial:
+            partial.write_text(json.dumps(split))
+    elif _read_json(noted) != split:
+        raise ValueError(
+            f"{model / f'fold_{fold}'} was trained with other cases than splits_final.json now has for fold {fold}. "
+            "Move it away to train anew, or restore the splits."
+        )
+
+
+def _meaning(file: Path, data_set: PreprocessedDataSet) -> Any:
+    """What of the file a training depends on."""
+    read = _read_json(file)
+    if file.name == "dataset.json":
+        return {key: read.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")}
+    configurations = read["configurations"]
+    chain = [configurations.get(data_set.configuration) or {}]
+    while chain[-1].get("inherits_from") in configurations:
+        chain.append(configurations[chain[-1]["inherits_from"]])
+    return chain
+
+
+def _preprocessed_cases(folder: Path) -> list[str]:
+    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return []
+    try:
+        return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
+    except AssertionError as error:
+        raise ValueError(f"{folder} holds other files than nnU-Net's: {error}") from error
+
+
+def _splits(file: Path, cases: list[str]) -> list[Split]:
+    """Those of the file, or those that nnU-Net would write into it."""
+    if not file.is_file():
+        from nnunetv2.utilities.crossval_split import generate_crossval_split
+
+        if len(cases) < 5:
+            raise ValueError(f"{file.parent} has {len(cases)} cases; nnU-Net's five folds need at least 5.")
+        return [
+            Split(train=list(map(str, split["train"])), val=list(map(str, split["val"])))
+            for split in generate_crossval_split(cases, seed=12345, n_splits=5)
+        ]
+    splits = read_splits(file)
+    for number, split in enumerate(splits):
+        unknown = sorted({*split["train"], *split["val"]} - set(cases))
+        if unknown:
+            raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
+    return splits
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON file: {error}") from error
+
+
+def _test_cases(raw: Path, ending: str) -> list[str]:
+    images, labels = raw / "imagesTs", raw / "labelsTs"
+    if not images.is_dir() or not labels.is_dir():
+        return []
+    have_image = {file.name[: -len(ending) - 5] for file in images.iterdir() if file.name.endswith(ending)}
+    return sorted(name for name in have_image if (labels / f"{name}{ending}").is_file())

@@ -11,7 +11,7 @@ from nnunet_nacl.evaluation._checks import check_block
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum
+from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum, region_top_label
 from nnunet_nacl.nnunet import BLOCK, Channels, Region
 
 
@@ -118,9 +118,9 @@ class _Tally:
 
 
 def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings) -> CalibrationTables:
-    hits = (p > 0.5) == truth
-    confidence, bins = _confidence(p, settings.num_bins)
     exact = p.astype(np.float64)
+    confidence, hits = region_top_label(exact, truth)
+    bins = _top_bins(confidence, p.dtype, settings.num_bins)
     return CalibrationTables(
         top=BinCounts.at(bins, confidence, hits, settings.num_bins),
         classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=settings.protocol == "reference"),
@@ -131,19 +131,17 @@ def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings
     )
 
 
-def _confidence(p: NDArray[np.floating], num_bins: int) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """max(p, 1 − p) and its bins."""
-    exact = p.astype(np.float64)
-    confidence = np.maximum(exact, 1 - exact)
+def _top_bins(confidence: NDArray[np.floating], dtype: np.dtype[Any], num_bins: int) -> NDArray[np.intp]:
     # Bins as in the dtype of the file, in which k/M is on an edge; sums in float64, where 1 - p is not rounded.
-    return confidence, equal_width_bins(confidence.astype(np.result_type(p, np.float32)), num_bins)
+    return equal_width_bins(confidence.astype(np.result_type(dtype, np.float32)), num_bins)
 
 
 def _expected(p: NDArray[np.floating], voxels: Voxels, num_bins: int) -> tuple[BinCounts, BinCounts]:
     """Top-label and class-wise tables of a region that are expected if its mask is drawn from ``p``."""
-    confidence, bins = _confidence(p, num_bins)
     exact = p.astype(np.float64)
     predicted = exact > 0.5
+    confidence = np.maximum(exact, 1 - exact)
+    bins = _top_bins(confidence, p.dtype, num_bins)
     chance = np.where(predicted, 1.0, exact) if voxels == "union" else exact  # of being in the voxel set
     return (
         _expected_table(bins, chance, np.where(predicted, exact, 0), confidence, num_bins),

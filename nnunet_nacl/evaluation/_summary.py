@@ -3,21 +3,31 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._settings import Voxels
-from nnunet_nacl.evaluation._statistics import bootstrap_interval, mean, percentile_interval
 from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts, expected_calibration_error, resample_weights
+from nnunet_nacl.metrics import (
+    NLL_CLIP,
+    BinCounts,
+    Interval,
+    bootstrap_interval,
+    expected_calibration_error,
+    mean_of_known,
+    mean_over_cases,
+    percentile_interval,
+    ratio,
+    resample_tables,
+    resample_weights,
+)
 from nnunet_nacl.nnunet import Region
 
 SUMMARY_NAME = "calibration_summary.json"
@@ -73,7 +83,7 @@ class FolderResult:
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's figure)."""
-        return mean(self.values(voxels, metric))
+        return mean_over_cases(self.values(voxels, metric))
 
     def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
         """The tables of all cases added up, in the order of their names; None without cases."""
@@ -87,7 +97,7 @@ class FolderResult:
             return {}
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
-    def pooled_interval(self, voxels: Voxels) -> dict[str, list[float]]:
+    def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals of pooled figures over the cases; NaN for fewer than two cases.
 
         2,000 resamples with a fixed seed. Of ECE, CECE and over-confidence, and over the image of the scores per
@@ -97,24 +107,20 @@ class FolderResult:
             return {}
         tables = [case.result.calibration[voxels] for case in self.cases]
         weights = resample_weights(len(tables))
-        top = _resampled([one.top for one in tables], weights)
-        with np.errstate(invalid="ignore"):
-            voxels_left = np.where(top.total > 0, top.total, np.nan)
-            found = {
-                "ECE": _nanmean(expected_calibration_error(top)),
-                "CECE": _nanmean(
-                    expected_calibration_error(_resampled([one.classwise for one in tables], weights))[
-                        :, : max(one.num_classes for one in tables)
-                    ]
-                ),
-                "over_confidence": _nanmean((top.confidence - top.hits).sum(-1) / voxels_left),
-            }
+        top = resample_tables(BinCounts.stack([one.top for one in tables]), weights)
+        classwise = resample_tables(BinCounts.stack([one.classwise for one in tables]), weights)
+        num_classes = max(one.num_classes for one in tables)
+        values = {
+            "ECE": mean_of_known(expected_calibration_error(top)),
+            "CECE": mean_of_known(expected_calibration_error(classwise)[:, :num_classes]),
+            "over_confidence": mean_of_known(ratio((top.confidence - top.hits).sum(-1), top.total)),
+        }
         if self._has_scores(voxels):
             foreground = weights @ np.array([one.foreground_voxels for one in tables], np.float64)
             for name, field in zip(SCORES, ("nll", "brier"), strict=True):
                 total = weights @ np.array([getattr(one, field).sum() for one in tables])
-                found[name] = np.where(foreground > 0, total / np.where(foreground > 0, foreground, 1), np.nan)
-        return {name: percentile_interval(values, len(tables)) for name, values in found.items()}
+                values[name] = ratio(total, foreground)
+        return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
 
     def _has_scores(self, voxels: Voxels) -> bool:
         """With the reference protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
@@ -126,7 +132,7 @@ class FolderResult:
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
-        return mean([mean(self.segmentation(name, metric)) for name in self.names])
+        return mean_over_cases([mean_over_cases(self.segmentation(name, metric)) for name in self.names])
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
@@ -146,7 +152,7 @@ class FolderResult:
                 "evaluated": len(self.cases),
                 **{v: sum(not case.result.calibration[v].is_empty for case in self.cases) for v in self.voxels},
             },
-            "mean": {v: _with_classes(mean, values[v], by_class[v]) for v in self.voxels},
+            "mean": {v: _with_classes(mean_over_cases, values[v], by_class[v]) for v in self.voxels},
             "interval": {v: _with_classes(bootstrap_interval, values[v], by_class[v]) for v in self.voxels},
             "pooled": {
                 v: {**self.pooled(v), "classes": self._by_class(tables)}
@@ -155,7 +161,9 @@ class FolderResult:
             },
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
-                "mean": {str(n): {m: mean(found) for m, found in one.items()} for n, one in segmented.items()},
+                "mean": {
+                    str(n): {m: mean_over_cases(found) for m, found in one.items()} for n, one in segmented.items()
+                },
                 "interval": {
                     str(n): {m: bootstrap_interval(found) for m, found in one.items()} for n, one in segmented.items()
                 },
@@ -268,21 +276,6 @@ def _beside(summary: Path, name: str) -> Path:
     """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
     prefix = summary.stem.removesuffix("_summary")
     return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
-
-
-def _resampled(tables: Sequence[BinCounts], weights: NDArray[np.float64]) -> BinCounts:
-    """Tables (resamples, rows, M) of resampled cases, from one (rows, M) a case."""
-    stacked = BinCounts.stack(list(tables))
-    parts = (np.tensordot(weights, getattr(stacked, part.name), 1) for part in fields(BinCounts))
-    return BinCounts(*parts)
-
-
-def _nanmean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(resamples,) means over the rows (resamples, rows) that are not NaN."""
-    known = ~np.isnan(values)
-    count = known.sum(-1)
-    found: NDArray[np.float64] = np.where(count > 0, np.where(known, values, 0).sum(-1) / np.maximum(count, 1), np.nan)
-    return found
 
 
 def _with_classes(

@@ -4,48 +4,54 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from nnunet_nacl.evaluation._settings import VOXEL_SETS
 from nnunet_nacl.evaluation._summary import FolderResult
+
+_SIGN = "confidence − accuracy"
+_POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
+_PAPER = tuple(f"{metric} {voxels}" for metric in ("ECE", "CECE") for voxels in VOXEL_SETS)
+_TITLES = tuple(dict.fromkeys(("Dice", "HD95", "NSD", *_POOLED, *_PAPER)))
 
 
 def format_table(results: Mapping[str, FolderResult]) -> str:
-    """One line a result: Dice, the scores that compare methods, and the paper's figures.
+    """One line for each result: Dice, the scores that compare methods, and the paper's metrics.
 
     Args:
-        results: name -> result; all with the same voxel sets.
+        results: name -> result. What was not evaluated for one of them is shown as ``–``.
     """
-    width = max(map(len, [*results, "method"]))
-    rows = [["method".ljust(width)], *([name.ljust(width)] for name in results)]
-    columns: dict[str, list[float]] = {}
-    for result in results.values():
-        for title, value in _figures(result).items():
-            columns.setdefault(title, []).append(value)
-    for title, values in columns.items():
-        digits = 1 if title == "HD95" else 3
-        texts = [f"{value:{'+' if title == _SIGN else ''}.{digits}f}" for value in values]
-        space = max(map(len, [title, *texts]))
-        for row, text in zip(rows, [title, *texts], strict=True):
-            row.append(text.rjust(space))
-    lines = ["  ".join(row) for row in rows]
-    pooled = [title for title in columns if title in _POOLED]
+    values = {name: _values(result) for name, result in results.items()}
+    titles = [title for title in _TITLES if any(title in row for row in values.values())]
+    columns = [["method", *results]]
+    for title in titles:
+        texts = [_text(title, row[title]) if title in row else "–" for row in values.values()]
+        columns.append([title, *texts])
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for name, *texts in zip(*columns, strict=True):
+        cells = [text.rjust(width) for text, width in zip(texts, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *cells]))
+    pooled = [title for title in titles if title in _POOLED]
     if pooled:
         lines.append(f"{', '.join(pooled)}: all cases pooled; the others are means over cases.")
     return "\n".join(lines)
 
 
-_SIGN = "confidence − accuracy"
-_POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
+def _text(title: str, value: float) -> str:
+    return f"{value:{'+' if title == _SIGN else ''}.{1 if title == 'HD95' else 3}f}"
 
 
-def _figures(result: FolderResult) -> dict[str, float]:
-    surface = ("HD95", "NSD") if result.settings["surface"] else ()
-    found = {metric: result.foreground_mean(metric) for metric in ("Dice", *surface)}
-    if "image" in result.voxels and result.settings["protocol"] == "standard":
-        found["NLL per foreground voxel"] = result.pooled("image").get("NLL_per_foreground", np.nan)
+def _values(result: FolderResult) -> dict[str, float]:
+    """Title -> value, of what was evaluated."""
+    is_standard = result.settings["protocol"] == "standard"
+    metrics = ("Dice", "HD95", "NSD") if result.settings["surface"] else ("Dice",)
+    values = {metric: result.foreground_mean(metric) for metric in metrics}
+    if "image" in result.voxels and is_standard:
+        values["NLL per foreground voxel"] = result.pooled("image").get("NLL_per_foreground", np.nan)
     if "near" in result.voxels:
         near = result.pooled("near")
-        found["ECE near"], found[_SIGN] = near.get("ECE", np.nan), near.get("over_confidence", np.nan)
+        values["ECE near"], values[_SIGN] = near.get("ECE", np.nan), near.get("over_confidence", np.nan)
     for metric in ("ECE", "CECE"):
         for voxels in result.voxels:
-            if voxels not in {"near", "image"} or result.settings["protocol"] != "standard":
-                found[f"{metric} {voxels}"] = result.mean(voxels, metric)
-    return found
+            if voxels not in {"near", "image"} or not is_standard:
+                values[f"{metric} {voxels}"] = result.mean(voxels, metric)
+    return values

@@ -14,7 +14,7 @@ from nnunet_nacl.logits._figures import draw_max_logits, draw_mean_logits
 from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
 from nnunet_nacl.logits._means import LogitMeans, mean_logits
 from nnunet_nacl.nnunet import ModelName, check_no_cascade
-from nnunet_nacl.report.figures._compose import write_figure
+from nnunet_nacl.report.plots import save_plot
 
 NUMBERS_NAME = "logits.json"
 
@@ -69,7 +69,7 @@ def compare_logits(
     with whole_folder(output) as partial:
         for stem, figure in figures.items():
             for ending in ("svg", "png"):
-                write_figure(figure, partial / f"{stem}.{ending}")
+                save_plot(figure, partial / f"{stem}.{ending}")
         numbers = {
             "fold": fold,
             "images": None if images is None else str(images),

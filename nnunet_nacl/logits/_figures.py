@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.logits._history import MaxLogitHistory
 from nnunet_nacl.logits._means import LogitMeans
-from nnunet_nacl.report.figures._style import color_of, figure_style, fitted
+from nnunet_nacl.report.plots import color_of, plot_style, wrapped
 
 _MEDIAN = "#D55E00"
 _LEAST_SHARE = 1e-3
@@ -34,7 +34,7 @@ def draw_mean_logits(means: Mapping[str, LogitMeans]) -> Figure:
     inches = min(max(3.1, 0.75 + 0.12 * len(means) * len(first.logits)), 4.2)
     # A letter of 9 points is about 0.08 inches wide.
     tilted = max(map(len, first.logits)) * len(first.logits) * 0.08 > inches - 0.6
-    with figure_style():
+    with plot_style():
         # Tilted names take an inch, and another above an incomplete last row.
         names_inches = tilted * (1 if len(first.references) % columns == 0 else 2)
         figure = Figure(figsize=(inches * columns + 0.4, 1.9 * rows + 1.2 + names_inches), layout="constrained")
@@ -44,7 +44,7 @@ def draw_mean_logits(means: Mapping[str, LogitMeans]) -> Figure:
         panels = panels[: len(first.references)]
         for row, (reference, axes) in enumerate(zip(first.references, panels, strict=True)):
             _draw_bars(means, row, axes)
-            axes.set_title(f"true: {fitted(reference, 30)}")
+            axes.set_title(f"true: {wrapped(reference, 30)}")
             if row % columns == 0:
                 axes.set_ylabel("mean |logit|")
             if row + columns >= len(first.references):
@@ -66,7 +66,7 @@ def _draw_bars(means: Mapping[str, LogitMeans], row: int, axes: Axes) -> None:
             of_method.mean_absolute[row],
             width,
             color=color_of(names, name),
-            label=f"\u200b{fitted(name)}",  # one that starts with _ is left out
+            label=f"\u200b{wrapped(name)}",  # one that starts with _ is left out
         )
     if not any(of_method.voxels[row] for of_method in means.values()):
         axes.text(0.5, 0.5, "no voxel", ha="center", va="center", transform=axes.transAxes)
@@ -78,7 +78,7 @@ def _columns(panels: int, *, pairs: bool) -> int:
 
 
 def _label_logits(panels: Sequence[Axes], logits: tuple[str, ...], *, tilted: bool) -> None:
-    panels[0].set_xticks(range(len(logits)), [fitted(name, 18, 1) for name in logits])
+    panels[0].set_xticks(range(len(logits)), [wrapped(name, 18, 1) for name in logits])
     for axes in panels:
         axes.tick_params(axis="x", length=0)
         for label in axes.get_xticklabels() if tilted else ():
@@ -122,7 +122,7 @@ def draw_max_logits(histories: Mapping[str, MaxLogitHistory]) -> Figure:
     norm = PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares.values()))
     columns = min(4, len(histories))
     rows = math.ceil(len(histories) / columns)
-    with figure_style():
+    with plot_style():
         figure = Figure(figsize=(2.7 * columns + 0.9, 2.7 * rows + 0.3), layout="constrained")
         panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
         for axes in panels[len(histories) :]:
@@ -130,7 +130,7 @@ def draw_max_logits(histories: Mapping[str, MaxLogitHistory]) -> Figure:
         panels = panels[: len(histories)]
         for number, ((name, history), axes) in enumerate(zip(histories.items(), panels, strict=True)):
             _draw_history(history, shares[name], norm, axes)
-            axes.set_title(fitted(name))
+            axes.set_title(wrapped(name))
             if number % columns == 0:
                 axes.set_ylabel("maximum logit")
             if number + columns >= len(histories):

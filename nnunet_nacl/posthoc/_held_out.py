@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
+from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum, region_top_label
 from nnunet_nacl.posthoc._local import LocalTemperature
 from nnunet_nacl.posthoc._methods import Calibrator, at_voxels, calibrate, fit_method
 from nnunet_nacl.posthoc._sample import Sample
@@ -43,7 +43,7 @@ class Tally:
             return cls(np.array(nll_sum(chosen)), bins)
         exact = probabilities.astype(np.float64)
         nll = [nll_sum(np.where(inside, p, 1 - p)) for p, inside in zip(exact, truth, strict=True)]
-        each = [BinCounts.of(np.maximum(p, 1 - p), (p > 0.5) == inside) for p, inside in zip(exact, truth, strict=True)]
+        each = [BinCounts.of(*region_top_label(p, inside)) for p, inside in zip(exact, truth, strict=True)]
         return cls(np.array(nll), BinCounts.stack(each))
 
     def __add__(self, other: "Tally") -> "Tally":

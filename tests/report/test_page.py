@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
-from nnunet_nacl.report import read_results, verdict, write_report
-from nnunet_nacl.report._commands import evaluate_command
-from nnunet_nacl.report._comparison import compare
+from nnunet_nacl.report import compare, read_results, verdict, write_report
+from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._tables import methods_table, paper_table, score_ranks_table
-from nnunet_nacl.report.figures._style import INK
+from nnunet_nacl.report.plots._style import INK
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 QUICK = Settings(voxels=("foreground",))
@@ -77,7 +76,7 @@ def page_of(file: Path) -> Page:
             assert str(value).startswith(("#", "data:")), (tag, name, value)  # nothing from elsewhere
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
-    assert text.count(INK) == 1  # in the style sheet: figures have the color of the text
+    assert text.count(INK) == 1  # in the style sheet: plots have the color of the text
     assert page.tags["h1"] == page.tags["main"] == page.tags["script"] == 1
     assert page.tags["table"] == page.tags["caption"]
     assert "None" not in page.text
@@ -113,8 +112,8 @@ def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
     assert file.stat().st_size < 2e6
 
 
-def test_figures_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult]) -> None:
-    """Coordinates are shortened; what is written in a figure is not."""
+def test_plots_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    """Coordinates are shortened; what is written in a plot is not."""
     page = write(tmp_path, results)
     for name, result in results.items():
         error = result.pooled_tables("foreground").metrics()["ECE"]

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
+from nnunet_nacl.report._metrics import Tradeoff
 from nnunet_nacl.report._study import RelativeDifferences, StudyScores, Variant, place_name
-from nnunet_nacl.report._tradeoff import Tradeoff
-from nnunet_nacl.report.figures._style import INK, color_of, fitted, marker_of
-from nnunet_nacl.report.figures._tradeoff import arms
+from nnunet_nacl.report.plots._methods import arms
+from nnunet_nacl.report.plots._style import INK, color_of, marker_of, wrapped
 
 
 def study_radar(data: StudyScores, ax: Axes) -> Axes:
@@ -27,14 +27,14 @@ def study_radar(data: StudyScores, ax: Axes) -> Axes:
     """
     groups = [name for name in data.study.groups if any(one.group == name for one in data.variants)]
     places = range(max(map(len, data.study.groups.values())))
-    found = {
-        (one.group, data.study.groups[one.group].index(one)): (one, figure)
-        for one, figure in zip(data.variants, data.figures, strict=True)
+    by_place = {
+        (one.group, data.study.groups[one.group].index(one)): (one, value)
+        for one, value in zip(data.variants, data.values, strict=True)
     }
     angles = np.linspace(0, 2 * np.pi, len(groups), endpoint=False)
     names = [place_name(place) for place in places]
     for place, name in enumerate(names):
-        here = [found.get((group, place)) for group in groups]
+        here = [by_place.get((group, place)) for group in groups]
         if not any(here):
             continue
         values = [math.nan if one is None else one[1] for one in here]
@@ -46,13 +46,13 @@ def study_radar(data: StudyScores, ax: Axes) -> Axes:
             marker=marker_of(names, name),
             markersize=4,
             linewidth=1.3,
-            label=fitted(f"{name}: {told}", 44, 6),
+            label=wrapped(f"{name}: {told}", 44, 6),
         )
     polar = cast("PolarAxes", ax)
     polar.set_theta_offset(np.pi / 2)
     polar.set_theta_direction(-1)
     polar.set_rlabel_position(180 / len(groups))
-    ax.set_xticks(angles, [fitted(name, 14) for name in groups])
+    ax.set_xticks(angles, [wrapped(name, 14) for name in groups])
     low, high = _radial_limits(data)
     ax.set_ylim(low, high)
     ax.set_yticks([one for one in MaxNLocator(4).tick_values(low, high) if low <= one <= high])
@@ -64,7 +64,7 @@ def study_radar(data: StudyScores, ax: Axes) -> Axes:
 
 
 def _radial_limits(data: StudyScores) -> tuple[float, float]:
-    known = [one for one in data.figures if not math.isnan(one)]
+    known = [one for one in data.values if not math.isnan(one)]
     if not known or max(known) == 0:
         return 0, 1
     if not data.metric.higher_is_better:
@@ -77,8 +77,8 @@ def study_curves(data: StudyScores, ax: Axes) -> Axes:
     """A metric against the setting, one line for each group, with 95 % intervals.
 
     Args:
-        data: a metric of the variants. If all values are numbers, they are where they belong on the axis; else they
-            are names, in the order given.
+        data: a metric of the variants. If all values are numbers, they stand at their place on the axis; otherwise
+            they are names, in the order given.
         ax: where to draw.
     """
     groups = list(data.study.groups)
@@ -86,28 +86,28 @@ def study_curves(data: StudyScores, ax: Axes) -> Axes:
     positions = sorted(set(values.values()))
     gaps = np.diff(positions)
     apart = 0.3 * float(min(gaps, default=1.0)) / len(groups)
-    rows = list(zip(data.variants, data.figures, data.intervals, strict=True))
+    rows = list(zip(data.variants, data.values, data.intervals, strict=True))
     for number, group in enumerate(groups):
         own = sorted((row for row in rows if row[0].group == group), key=lambda row: values[row[0]])
         if not own:
             continue
-        ends = np.array([arms(figure, ends) or ([math.nan], [math.nan]) for _, figure, ends in own])[:, :, 0].T
+        ends = np.array([arms(value, ends) or ([math.nan], [math.nan]) for _, value, ends in own])[:, :, 0].T
         ax.errorbar(
             [values[one] + apart * (number - (len(groups) - 1) / 2) for one, _, _ in own],
-            [figure for _, figure, _ in own],
+            [value for _, value, _ in own],
             yerr=ends,
             color=color_of(groups, group),
             marker=marker_of(groups, group),
             markersize=5,
             linewidth=1.3,
             elinewidth=0.8,
-            label=f"\u200b{fitted(group)}",
+            label=f"\u200b{wrapped(group)}",
         )
     names = {values[one]: one.text for one in data.variants}
-    if all(gaps > 0.08 * (positions[-1] - positions[0])):  # else their names would overlap
-        ax.set_xticks(positions, [fitted(names[one], 12) for one in positions])
+    if all(gaps > 0.08 * (positions[-1] - positions[0])):  # otherwise their names would overlap
+        ax.set_xticks(positions, [wrapped(names[one], 12) for one in positions])
     ax.margins(0.12)
-    ax.set(xlabel=fitted(data.study.setting, 40), title=_better(data, "up", "down"))
+    ax.set(xlabel=wrapped(data.study.setting, 40), title=_better(data, "up", "down"))
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
     return ax
 
@@ -121,7 +121,7 @@ def _places(data: StudyScores) -> dict[Variant, float]:
 
 
 def study_differences(data: RelativeDifferences, ax: Axes) -> Axes:
-    """(reference − other) / reference in per cent at each value, with 95 % intervals; in the color of the better one.
+    """(first − second) / first in per cent at each value, with 95 % intervals; in the color of the better one.
 
     Args:
         data: relative differences; one that is not defined leaves a gap.
@@ -130,8 +130,8 @@ def study_differences(data: RelativeDifferences, ax: Axes) -> Axes:
     References:
         Murugesan et al., Medical Image Analysis 2024, figure "Direct comparison of SVLS vs. NACL".
     """
-    groups = [data.reference, data.other]
-    left, right = (data.other, data.reference) if data.metric.higher_is_better else (data.reference, data.other)
+    groups = [data.first, data.second]
+    left, right = (data.second, data.first) if data.metric.higher_is_better else (data.first, data.second)
     reach = 0.0
     for number, (percent, ends) in enumerate(zip(data.percent, data.intervals, strict=True)):
         if math.isnan(percent):
@@ -141,13 +141,13 @@ def study_differences(data: RelativeDifferences, ax: Axes) -> Axes:
         reach = max(reach, *(abs(one) for one in (percent, *ends) if not math.isnan(one)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * reach or -1, 1.1 * reach or 1)
-    ax.set_yticks(range(len(data.values)), [fitted(one, 12) for one in data.values])
+    ax.set_yticks(range(len(data.values)), [wrapped(one, 12) for one in data.values])
     ax.set_ylim(len(data.values) - 0.4, -0.6)
-    sides = (0, "left", f"← {fitted(left, 16)}\nbetter"), (1, "right", f"{fitted(right, 16)} →\nbetter")
+    sides = (0, "left", f"← {wrapped(left, 16)}\nbetter"), (1, "right", f"{wrapped(right, 16)} →\nbetter")
     for x, align, text in sides:
         ax.text(x, 1.02, text, transform=ax.transAxes, ha=align, va="bottom", fontsize=8)
     ax.set_title(data.metric.title, pad=12 + 10 * max(text.count("\n") + 1 for _, _, text in sides))
-    ax.set(xlabel="relative difference (%)", ylabel=fitted(data.study.setting))
+    ax.set(xlabel="relative difference (%)", ylabel=wrapped(data.study.setting))
     return ax
 
 
@@ -157,7 +157,7 @@ def study_arrows(data: Tradeoff, pairs: list[tuple[Variant, Variant]], groups: l
     Args:
         data: Dice and error of the methods.
         pairs: the variants at both ends of each arrow; one that is not defined is left out.
-        groups: all of the study, of which each has its color.
+        groups: all groups of the study, in the order of their colors.
         ax: where to draw.
 
     References:
@@ -169,7 +169,7 @@ def study_arrows(data: Tradeoff, pairs: list[tuple[Variant, Variant]], groups: l
         if np.isnan([*tail, *head]).any():
             continue
         color = color_of(groups, first.group)
-        label = fitted(f"{first.group}: {first.text} → {second.text}", 40)
+        label = wrapped(f"{first.group}: {first.text} → {second.text}", 40)
         for place, marker, told in zip(places, "xo", (None, f"\u200b{label}"), strict=True):
             ax.errorbar(
                 data.error[place],

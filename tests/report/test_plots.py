@@ -8,28 +8,22 @@ import pytest
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
-from nnunet_nacl.report import (
-    Comparison,
-    _panels,
-    class_curve,
-    compare,
+from nnunet_nacl.report import Comparison, _panels, compare, top_label_curves, tradeoff
+from nnunet_nacl.report._metrics import CaseMeans, Metric
+from nnunet_nacl.report._panels import worst_classes
+from nnunet_nacl.report._reliability import class_curve, class_errors
+from nnunet_nacl.report._statistics import rank_methods
+from nnunet_nacl.report._tables import scores_table
+from nnunet_nacl.report.plots import (
     radar,
     rank_heatmap,
-    rank_methods,
     rank_stability,
     reliability_curves,
     reliability_diagram,
-    top_label_curves,
-    tradeoff,
     tradeoff_scatter,
+    wrapped,
 )
-from nnunet_nacl.report._describe import describe_reliability
-from nnunet_nacl.report._metrics import Metric, mean_over_cases
-from nnunet_nacl.report._panels import worst_classes
-from nnunet_nacl.report._reliability import class_errors
-from nnunet_nacl.report._tables import scores_table
-from nnunet_nacl.report.figures._style import fitted
-from nnunet_nacl.report.figures._svg import to_svg
+from nnunet_nacl.report.plots._style import to_svg
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 
@@ -71,7 +65,7 @@ def test_ece_of_a_cases_bars_is_the_cases(comparison: Comparison) -> None:
         assert np.isnan(curve.low).all()  # a single case has no band over cases
 
 
-def test_the_reference_protocol_drops_zeros_from_the_bins() -> None:
+def test_the_papers_protocol_drops_zeros_from_the_bins() -> None:
     comparison = compare({"one": make_result(0.05, settings=Settings(protocol="reference"))})
     curve = class_curve(comparison, "one", "union", "core")
     assert curve.error == pytest.approx(np.nansum(curve.share * np.abs(curve.accuracy - curve.confidence)), abs=1e-12)
@@ -131,7 +125,7 @@ def test_the_expected_curve_by_hand() -> None:
         perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
         np.testing.assert_allclose(perfect.get_xydata(), points)
         assert axes.get_title().endswith(f"(if perfectly calibrated {error:.3f})")
-        assert f" ({error:.3f} if perfectly calibrated). The fullest bin" in describe_reliability(curve, voxels)
+        assert f" ({error:.3f} if perfectly calibrated). The fullest bin" in curve.describe(voxels)
     # The class disc over the foreground: hits are expected Σ p, confidences Σ p².
     curve = class_curve(comparison, "one", "foreground", "disc")
     np.testing.assert_allclose(curve.expected_accuracy[[1, 5, 8]], 1, atol=1e-6)
@@ -189,8 +183,8 @@ def test_worst_classes(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) 
 
 def test_tradeoff(comparison: Comparison) -> None:
     data = tradeoff(comparison, "CECE", voxels="union")
-    assert data.error == [mean_over_cases(Metric("CECE", "union").values(m)) for m in comparison.methods]
-    assert data.dice == [mean_over_cases(Metric("Dice").values(m)) for m in comparison.methods]
+    assert data.error == [CaseMeans(Metric("CECE", "union").values(m)).value for m in comparison.methods]
+    assert data.dice == [CaseMeans(Metric("Dice").values(m)).value for m in comparison.methods]
     axes = tradeoff_scatter(data, new_axes())
     points = [(c.lines[0].get_xdata()[0], c.lines[0].get_ydata()[0]) for c in axes.containers]
     assert points == list(zip(data.error, data.dice, strict=True))
@@ -239,12 +233,12 @@ def test_a_bin_of_one_case_has_no_band() -> None:
 
 def test_long_names_are_told_apart() -> None:
     names = [f"NACL_weight0p{weight}_gaussian_sigma2_l2_paperSchedule_100epochs" for weight in (1, 2, 3)]
-    shown = {fitted(name) for name in names}
+    shown = {wrapped(name) for name in names}
     assert len(shown) == 3
     assert all(len(line) <= 24 for one in shown for line in one.split("\n"))
-    assert [one.replace("\n", "") for one in map(fitted, names)] == names
-    assert fitted("NACL") == "NACL"
-    assert len(fitted("x" * 500).replace("\n", "")) == 72
+    assert [one.replace("\n", "") for one in map(wrapped, names)] == names
+    assert wrapped("NACL") == "NACL"
+    assert len(wrapped("x" * 500).replace("\n", "")) == 72
 
 
 def test_texts_in_a_page_stay_as_they_are() -> None:

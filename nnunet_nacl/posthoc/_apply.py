@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl.evaluation import check_shape
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (

@@ -8,9 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._case import canonical_labels
-from nnunet_nacl.evaluation._checks import check_shape
-from nnunet_nacl.evaluation._worker import check_same_grid
+from nnunet_nacl.evaluation import canonical_labels, check_same_grid, check_shape
 from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, read_labels
 from nnunet_nacl.posthoc._local import scaled_logits
 from nnunet_nacl.posthoc._near import near_prediction

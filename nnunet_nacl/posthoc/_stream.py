@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._checks import SumCheck, check_block
+from nnunet_nacl.evaluation import SumCheck, check_block
 from nnunet_nacl.nnunet import BLOCK, LabelMeaning, NpzChannels
 
 

@@ -9,9 +9,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, Case, CaseResult, FolderResult, Voxels
+from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, Case, CaseResult, FolderResult, Origin, Voxels
 from nnunet_nacl.metrics import BinCounts
-from nnunet_nacl.report._results import Label, Origin, has_regions, with_cases
+from nnunet_nacl.nnunet import Region
+
+Label = int | Region
 
 Array = NDArray[np.float64]
 Results = Mapping[str, FolderResult]
@@ -132,7 +134,7 @@ class Comparison:
 
     @property
     def has_regions(self) -> bool:
-        return has_regions(self.methods[0].result)
+        return not self.methods[0].result.labels.has_background
 
     @property
     def classes(self) -> list[str]:
@@ -142,7 +144,7 @@ class Comparison:
     @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel, which need the tables of all voxels of the image."""
-        return "image" in self.voxels and all(Origin.of(one.result).counts_all_voxels for one in self.methods)
+        return "image" in self.voxels and all(one.result.settings.counts_all_voxels for one in self.methods)
 
     @property
     def has_surface(self) -> bool:
@@ -190,7 +192,7 @@ def compare(results: Results, *, baseline: str | None = None, dataset: str = "")
     if not voxels:
         sets = "; ".join(f"{name}: {', '.join(result.voxels)}" for name, result in results.items())
         raise ValueError(f"the methods share no voxel set ({sets}); evaluate with the same --voxels.")
-    origins = {name: Origin.of(result) for name, result in results.items()}
+    origins = {name: result.origin for name, result in results.items()}
     notes: list[str] = []
     structures = _shared_structures(results, origins, notes)
     num_bins = _coarsest_bins(origins, notes)
@@ -203,7 +205,7 @@ def compare(results: Results, *, baseline: str | None = None, dataset: str = "")
         without = listed([method.name for method in methods if not method.has_surface])
         notes.append(f"HD95 is left out: it was not measured (--surface) for {without}.")
         methods = [Method(method.name, _without_surface(method.result)) for method in methods]
-    return Comparison(dataset, methods, baseline, [origins[names[0]].name_of(one) for one in structures], notes)
+    return Comparison(dataset, methods, baseline, [origins[names[0]].labels.name_of(one) for one in structures], notes)
 
 
 def _shared_structures(results: Results, origins: Mapping[str, Origin], notes: list[str]) -> list[Label]:
@@ -212,7 +214,9 @@ def _shared_structures(results: Results, origins: Mapping[str, Origin], notes: l
     Raises:
         ValueError: there is none.
     """
-    by_method = {name: {one: origins[name].name_of(one) for one in result.names} for name, result in results.items()}
+    by_method = {
+        name: {one: origins[name].labels.name_of(one) for one in result.names} for name, result in results.items()
+    }
     for name, structures in by_method.items():
         if not structures:
             reasons = "; ".join(f"{one.case}: {one.reason}" for one in results[name].skipped[:1])
@@ -225,7 +229,7 @@ def _shared_structures(results: Results, origins: Mapping[str, Origin], notes: l
     if any(len(structures) != len(shared) for structures in by_method.values()):
         notes.append(
             f"The methods know different structures ({shown}). Those that all share are compared."
-            if has_regions(next(iter(results.values())))
+            if not next(iter(origins.values())).labels.has_background
             else f"The methods know different structures ({shown}). Dice and HD95 are over those that all share, "
             "CECE over their probabilities; which voxels count, ECE and the further metrics are each method's own, and "
             "so not quite comparable."
@@ -246,7 +250,7 @@ def _coarsest_bins(origins: Mapping[str, Origin], notes: list[str]) -> int:
     Raises:
         ValueError: they share no edge but 0 and 1.
     """
-    counts = {name: origin.options.num_bins for name, origin in origins.items()}
+    counts = {name: origin.settings.num_bins for name, origin in origins.items()}
     shared = math.gcd(*counts.values())
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
@@ -301,8 +305,8 @@ def _same_ground_truth(cases: Sequence[Case], origins: Mapping[str, Origin], vox
     """
     whole = [one for one in voxels if one not in {"near", "boundary"}]
     first, *others = origins.values()
-    can_tell = all(one.counts_all_voxels for one in origins.values()) and all(
-        other.labels == first.labels for other in others
+    can_tell = all(one.settings.counts_all_voxels for one in origins.values()) and all(
+        other.labels.labels == first.labels.labels for other in others
     )
     if not whole or not can_tell:
         return True
@@ -317,9 +321,9 @@ def _different_settings(origins: Mapping[str, Origin]) -> list[str]:
     notes = []
     for setting in ("protocol", "margin_mm", "boundary_mm", "tolerance_mm"):
         values = {
-            name: getattr(origin.options, setting)
+            name: getattr(origin.settings, setting)
             for name, origin in origins.items()
-            if setting != "margin_mm" or origin.knows_near
+            if setting != "margin_mm" or origin.counting > 1  # before there was the voxel set near
         }
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
@@ -338,8 +342,8 @@ def _restricted(
     by_name = {case.name: case for case in result.cases}
     positions = [result.names.index(structure) for structure in structures]
     # Rows of the class-wise tables, and of what is there once, or once for each region.
-    channels = positions if has_regions(result) else [0, *(position + 1 for position in positions)]
-    rows = positions if has_regions(result) else [0]
+    channels = positions if not result.labels.has_background else [0, *(position + 1 for position in positions)]
+    rows = positions if not result.labels.has_background else [0]
 
     def joined(table: BinCounts | None, chosen: list[int]) -> Any:
         return None if table is None else _join_bins(_take(table, chosen), num_bins)
@@ -363,7 +367,12 @@ def _restricted(
         segmentation = {one: case.result.segmentation[one] for one in structures}
         return replace(case, result=CaseResult(calibration, segmentation))
 
-    return with_cases(result, [reduced_case(by_name[name]) for name in cases], voxels=voxels, num_bins=num_bins)
+    settings = replace(result.settings, voxels=tuple(voxels), num_bins=num_bins)
+    return replace(
+        result,
+        cases=[reduced_case(by_name[name]) for name in cases],
+        origin=replace(result.origin, settings=settings),
+    )
 
 
 def _take(tables: BinCounts, rows: list[int]) -> BinCounts:

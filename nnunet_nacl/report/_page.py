@@ -29,7 +29,7 @@ from nnunet_nacl.report._panels import (
     study_panels,
     tradeoff_panels,
 )
-from nnunet_nacl.report._results import Origin, all_settings, evaluate_command
+from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._slices import chosen_cases
 from nnunet_nacl.report._statistics import SCHEMES, ranked_voxels
 from nnunet_nacl.report._study import Study, study_caption
@@ -128,7 +128,7 @@ def write_report(
         voxel_sets=voxel_sets,
         has_scores=any(comparison.has_scores for comparison in comparisons),
         by_label=[voxels for voxels in VOXEL_SETS if voxels in voxel_sets and voxels not in POOLED],
-        margins=sorted({f"{Origin.of(method.result).options.margin_mm:g}" for method in methods}),
+        margins=sorted({f"{method.result.settings.margin_mm:g}" for method in methods}),
         has_expected=any(
             method.bins(voxels, "expected_top") is not None for method in methods for voxels in method.result.voxels
         ),
@@ -202,11 +202,11 @@ class _Page:
             "has_scores": comparison.has_scores,
             "baseline": comparison.baseline,
             "num_cases": len(comparison.cases),
-            "settings": {method.name: all_settings(method.result) for method in comparison.methods},
+            "settings": {method.name: method.result.origin.settings_json() for method in comparison.methods},
             "versions": {method.name: method.result.versions for method in comparison.methods},
             "commands": [evaluate_command(method.result) for method in comparison.methods],
             "has_regions": comparison.has_regions,
-            "num_bins": Origin.of(comparison.methods[0].result).options.num_bins,
+            "num_bins": comparison.methods[0].result.settings.num_bins,
         }
 
     def _study(self, comparison: Comparison, study: Study) -> dict[str, Any]:

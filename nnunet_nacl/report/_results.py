@@ -2,117 +2,22 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from nnunet_nacl.evaluation import (
     SUMMARY_NAME,
-    Case,
     FolderResult,
+    Origin,
     Settings,
-    Voxels,
     bins_file,
     merge_results,
 )
-from nnunet_nacl.nnunet import ModelName, Region, dataset_in
-
-Label = int | Region
-
-# Summaries from before there was the voxel set near lack margin_mm.
-_SETTINGS = (
-    "gt_folder", "pred_folder", "part", "voxels", "num_bins", "boundary_mm", "surface", "tolerance_mm", "protocol",
-    "labels", "reader",
-)  # fmt: skip
+from nnunet_nacl.nnunet import ModelName, dataset_in
 
 
-@dataclass(frozen=True)
-class Origin:
-    """What a result was computed from, and how. Nothing else in this package reads ``FolderResult.settings``.
-
-    Attributes:
-        options: of the evaluation.
-        knows_near: whether the evaluation knew the voxel set near, and so ``margin_mm``.
-        labels: name -> label, or labels of a region, as in ``dataset.json``; with the ignore label.
-        reader: name of nnU-Net's class that reads the images.
-        ground_truth: folders; several if results of different folders were merged.
-        predictions: folders, the same.
-        dataset_json: files, the same.
-        plans: files, the same; None where there was none.
-        part: its number and how many parts there are, if only a part of the cases was evaluated.
-    """
-
-    options: Settings
-    knows_near: bool
-    labels: dict[str, Label]
-    reader: str
-    ground_truth: list[str]
-    predictions: list[str]
-    dataset_json: list[str | None]
-    plans: list[str | None]
-    part: tuple[int, int] | None
-
-    @classmethod
-    def of(cls, result: FolderResult) -> "Origin":
-        settings = result.settings
-
-        def places(key: str) -> list[Any]:
-            value = settings.get(key)
-            return list(value) if isinstance(value, list) else [value]
-
-        return cls(
-            options=Settings(**{one.name: settings[one.name] for one in fields(Settings) if one.name in settings}),
-            knows_near="margin_mm" in settings,
-            labels={
-                name: value if isinstance(value, int) else tuple(value) for name, value in settings["labels"].items()
-            },
-            reader=settings["reader"],
-            ground_truth=places("gt_folder"),
-            predictions=places("pred_folder"),
-            dataset_json=places("dataset_json"),
-            plans=places("plans"),
-            part=None if settings["part"] is None else tuple(settings["part"]),
-        )
-
-    @property
-    def counts_all_voxels(self) -> bool:
-        """Whether every voxel is in the tables. The paper's protocol drops those with a probability of 0."""
-        return self.options.protocol == "standard"
-
-    @property
-    def dataset(self) -> str:
-        """``DatasetXXX_NAME``, if it is part of the ground truth's path; else empty."""
-        return dataset_in(str(self.ground_truth)) or ""
-
-    def name_of(self, structure: Label) -> str:
-        """What ``dataset.json`` calls a label or region."""
-        return next(
-            (name for name, value in self.labels.items() if _as_tuple(value) == _as_tuple(structure)), str(structure)
-        )
-
-    @property
-    def highest_label(self) -> int:
-        """Of all but the ignore label."""
-        return max(max(_as_tuple(value)) for name, value in self.labels.items() if name != "ignore")
-
-
-def has_regions(result: FolderResult) -> bool:
-    """Whether the channels are regions. If not, they are classes, and channel 0 is the background."""
-    return isinstance(result.names[0], tuple)
-
-
-def all_settings(result: FolderResult) -> dict[str, Any]:
-    """All settings of an evaluation, to be shown."""
-    return result.settings
-
-
-def with_cases(result: FolderResult, cases: list[Case], *, voxels: Sequence[Voxels], num_bins: int) -> FolderResult:
-    """The same result with other cases, whose tables are over these voxel sets and have so many bins."""
-    return replace(result, cases=cases, settings={**result.settings, "voxels": list(voxels), "num_bins": num_bins})
-
-
-def _as_tuple(label: Label) -> Region:
-    return (label,) if isinstance(label, int) else label
+def dataset_of(result: FolderResult) -> str:
+    """``DatasetXXX_NAME``, if it is part of the ground truth's path; else empty."""
+    return dataset_in(result.origin.places[0].gt_folder) or ""
 
 
 def read_results(
@@ -145,7 +50,7 @@ def read_results(
     for number, file in enumerate(files):
         result = _read(file)
         name = default_name(file) if names is None else names[number]
-        dataset = Origin.of(result).dataset if datasets is None else datasets[number]
+        dataset = dataset_of(result) if datasets is None else datasets[number]
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
         models.setdefault((dataset, name), set()).add(model.folder if (model := ModelName.of(file.parent)) else file)
     for (dataset, name), folders in models.items():
@@ -166,11 +71,7 @@ def _read(file: Path) -> FolderResult:
     bins = bins_file(file)
     if not bins.is_file():
         raise FileNotFoundError(f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it.")
-    result = FolderResult.read(file)
-    missing = [setting for setting in _SETTINGS if setting not in result.settings]
-    if missing:
-        raise ValueError(f"{bins} lacks the setting {missing[0]!r}: another version wrote it; evaluate again.")
-    return result
+    return FolderResult.read(file)
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
@@ -196,20 +97,19 @@ def default_name(file: Path) -> str:
 
 def evaluate_command(result: FolderResult) -> str:
     """The ``nnunet_nacl evaluate`` command that gives this result; of merged folders one line for each."""
-    origin = Origin.of(result)
+    origin = result.origin
     options = _options(origin)
-    model = _model_options(origin.predictions)
+    model = _model_options([place.pred_folder for place in origin.places])
     if model:
         return shlex.join(["nnunet_nacl", "evaluate", *model, *options])
     lines = []
-    for number, folder in enumerate(origin.predictions):
-        words = [origin.ground_truth[number % len(origin.ground_truth)], folder]
-        for option, files, usual in (
-            ("-djfile", origin.dataset_json, "dataset.json"),
-            ("-pfile", origin.plans, "plans.json"),
+    for place in origin.places:
+        words = [place.gt_folder, place.pred_folder]
+        for option, file, usual in (
+            ("-djfile", place.dataset_json, "dataset.json"),
+            ("-pfile", place.plans, "plans.json"),
         ):
-            file = files[number % len(files)]
-            words += [option, file] if file is not None and Path(file) != Path(folder) / usual else []
+            words += [option, file] if file is not None and Path(file) != Path(place.pred_folder) / usual else []
         lines.append(shlex.join(["nnunet_nacl", "evaluate", *words, *options]))
     return "\n".join(lines)
 
@@ -226,7 +126,7 @@ def _model_options(folders: list[str]) -> list[str]:
 
 
 def _options(origin: Origin) -> list[str]:
-    asked, usual = origin.options, Settings()
+    asked, usual = origin.settings, Settings()
     words: list[str] = []
     if asked.voxels != usual.voxels:
         words += ["--voxels", *asked.voxels]

@@ -14,7 +14,6 @@ from nnunet_nacl.evaluation import Case
 from nnunet_nacl.nnunet import NpzChannels, read_labels
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
-from nnunet_nacl.report._results import Origin
 
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
@@ -84,11 +83,11 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
     of_method = {
         method.name: next(one for one in method.result.cases if one.name == case) for method in comparison.methods
     }
-    origin = Origin.of(comparison.methods[0].result)
+    origin = comparison.methods[0].result.origin
     reader = _reader(origin.reader)
     truth_file = _file(next(iter(of_method.values())), "reference")
     truth, spacing = read_labels(truth_file, reader)
-    foreground = (truth > 0) & (truth <= origin.highest_label)  # the ignore label is above all others
+    foreground = (truth > 0) & (truth <= max(origin.labels.known))  # the ignore label is above all others
     areas = foreground.reshape(len(truth), -1).sum(1)
     number = int(areas.argmax()) if areas.any() else len(truth) // 2
 

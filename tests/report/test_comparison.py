@@ -8,13 +8,14 @@ import pytest
 
 from nnunet_nacl.demo._model import LABELS
 from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
+from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.report import compare, read_results, verdict, write_table
 from nnunet_nacl.report._metrics import CaseMeans, Metric
-from nnunet_nacl.report._results import Origin, evaluate_command
+from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._statistics import differences, rank_methods
 from nnunet_nacl.report._tables import TABLES, methods_table, paper_table, structures_table
 from nnunet_nacl.report._verdict import _cost, undefined_notes
-from tests.report.generated import NAMED, as_before, make_blurred, make_result
+from tests.report.generated import NAMED, as_before, make_blurred, make_result, with_origin
 
 
 def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
@@ -103,7 +104,7 @@ def test_a_summary_from_before_there_was_near(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         result.write(tmp_path / name / "calibration_summary.json")
     results = read_results([tmp_path / "old", tmp_path / "new"])[""]
-    assert "margin_mm" not in results["old"].settings
+    assert results["old"].origin.counting == 1
     comparison = compare(results)
     assert comparison.notes == []
     assert comparison.voxels == ["foreground", "union"]
@@ -179,12 +180,12 @@ def test_hd95_needs_surfaces_of_all() -> None:
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="reference", surface=True))
-    other = replace(other, settings={**other.settings, "part": [0, 2]}, skipped=[Skipped("x", "gone", missing=True)])
+    other = make_result(1.0, settings=Settings(protocol="paper", surface=True))
+    other = replace(with_origin(other, part=(0, 2)), skipped=[Skipped("x", "gone", missing=True)])
     comparison = compare({"one": one, "other": other})
     assert not comparison.has_scores  # the paper's protocol drops voxels
     notes = "\n".join(comparison.notes)
-    assert "different --protocol (one: standard, other: reference)" in notes
+    assert "different --protocol (one: standard, other: paper)" in notes
     assert "other: only part 0 of 2" in notes
     assert "other: 1 case could not be evaluated: x." in notes
 
@@ -248,7 +249,7 @@ def _many_classes(seed: int, labels: dict[str, int]) -> FolderResult:
             y == np.arange(118)[:, None, None, None]
         )
         cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y)))
-    return replace(result, cases=cases, settings={**result.settings, "labels": labels})
+    return with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(labels, None))
 
 
 def test_values_that_not_every_method_has() -> None:

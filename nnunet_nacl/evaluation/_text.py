@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.evaluation._settings import VOXEL_SETS
-from nnunet_nacl.evaluation._summary import FolderResult
 
 _SIGN = "confidence − accuracy"
 _POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
@@ -42,16 +42,16 @@ def _text(title: str, value: float) -> str:
 
 def _values(result: FolderResult) -> dict[str, float]:
     """Title -> value, of what was evaluated."""
-    is_standard = result.settings["protocol"] == "standard"
-    metrics = ("Dice", "HD95", "NSD") if result.settings["surface"] else ("Dice",)
+    counts_all = result.settings.counts_all_voxels
+    metrics = ("Dice", "HD95", "NSD") if result.settings.surface else ("Dice",)
     values = {metric: result.foreground_mean(metric) for metric in metrics}
-    if "image" in result.voxels and is_standard:
+    if "image" in result.voxels and counts_all:
         values["NLL per foreground voxel"] = result.pooled("image").get("NLL_per_foreground", np.nan)
     if "near" in result.voxels:
         near = result.pooled("near")
         values["ECE near"], values[_SIGN] = near.get("ECE", np.nan), near.get("over_confidence", np.nan)
     for metric in ("ECE", "CECE"):
         for voxels in result.voxels:
-            if voxels not in {"near", "image"} or not is_standard:
+            if voxels not in {"near", "image"} or not counts_all:
                 values[f"{metric} {voxels}"] = result.mean(voxels, metric)
     return values

@@ -1,28 +1,27 @@
 """The bin tables of a case with regions (sigmoid), in one pass: each channel stands for itself."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._checks import check_block
-from nnunet_nacl.evaluation._near import near_core
+from nnunet_nacl.evaluation._checks import checked_blocks
+from nnunet_nacl.evaluation._near import near_boundary, near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum, region_top_label
-from nnunet_nacl.nnunet import BLOCK, Channels, Region
+from nnunet_nacl.nnunet import BLOCK, Channels, LabelMeaning, Region
 
 
 def region_tables(
     channels: Channels,
-    labels: NDArray[np.integer],
-    regions: Sequence[Region],
+    labels: NDArray[np.unsignedinteger],
+    meaning: LabelMeaning,
     spacing: Sequence[float],
-    *,
-    boundary: Callable[[Region], NDArray[np.bool_]],
-    ignored: int,
     settings: Settings,
 ) -> dict[Voxels, CalibrationTables]:
     """Tables of each voxel set.
@@ -32,27 +31,23 @@ def region_tables(
 
     Args:
         channels: sigmoid probabilities (R, *spatial).
-        labels: (*spatial) ground truth labels.
-        regions: the labels of each region.
+        labels: (*spatial) canonical ground truth labels.
+        meaning: of the labels.
         spacing: distance between voxel centers along each axis, in mm.
-        boundary: the voxels (n,) near a region's boundary.
-        ignored: label of the voxels that count for nothing.
         settings: which tables, with which bins.
 
     Raises:
         ValueError: values that are no probabilities.
     """
     flat = labels.reshape(-1)
-    image_voxels = np.array(np.count_nonzero(flat != ignored), np.int64)
-    blocks = channels.blocks()
+    image_voxels = np.array(np.count_nonzero(flat != meaning.ignored), np.int64)
+    blocks = (block for _, _, block in checked_blocks(channels, regions=True))
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
-    for k, region in enumerate(regions):
+    for region in meaning.regions or ():
         masks: dict[Voxels, NDArray[np.bool_]] = {}
         if "boundary" in settings.voxels:
-            masks["boundary"] = boundary(region)
-        channel: Iterator[NDArray[np.floating]] = (
-            _checked(next(blocks), k, channels.name) for _ in range(0, flat.size, BLOCK)
-        )
+            masks["boundary"] = _near_boundary(labels, region, meaning.ignored, spacing, settings.boundary_mm)
+        channel: Iterator[NDArray[np.floating]] = islice(blocks, math.ceil(flat.size / BLOCK))
         if "near" in settings.voxels:  # known only when all of the channel has passed
             kept = [block.copy() for block in channel]
             core = np.concatenate([block.astype(np.float64) > CORE_PROBABILITY for block in kept])
@@ -62,7 +57,7 @@ def region_tables(
         for start, block in zip(range(0, flat.size, BLOCK), channel, strict=True):
             part = flat[start : start + BLOCK]
             inside = np.isin(part, region)
-            counted = part != ignored
+            counted = part != meaning.ignored
             for voxels, tally in tallies.items():
                 chosen = counted
                 if voxels == "foreground":
@@ -77,6 +72,14 @@ def region_tables(
             by_region[voxels].append(tally.tables())
     next(blocks, None)  # reading to the end checks the file
     return {voxels: _stack(tables) for voxels, tables in by_region.items()}
+
+
+def _near_boundary(
+    labels: NDArray[np.unsignedinteger], region: Region, ignored: int, spacing: Sequence[float], width_mm: float
+) -> NDArray[np.bool_]:
+    mask = np.isin(labels, region).astype(np.uint8)
+    mask[labels == ignored] = 2
+    return near_boundary(mask, spacing, width_mm, 2).reshape(-1)
 
 
 class _Tally:
@@ -123,11 +126,12 @@ def _count(p: NDArray[np.floating], truth: NDArray[np.bool_], settings: Settings
     bins = _top_bins(confidence, p.dtype, settings.num_bins)
     return CalibrationTables(
         top=BinCounts.at(bins, confidence, hits, settings.num_bins),
-        classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=settings.protocol == "reference"),
+        classwise=BinCounts.of(p, truth, settings.num_bins, drop_zeros=not settings.counts_all_voxels),
         fine=fine_histogram(confidence, hits),
         nll=np.array(nll_sum(np.where(truth, exact, 1 - exact))),
         brier=np.array(brier_sum(exact, truth)),
         num_classes=1,
+        has_background=False,
     )
 
 
@@ -170,9 +174,4 @@ def _stack(regions: list[CalibrationTables]) -> CalibrationTables:
         return BinCounts.stack(tables) if isinstance(tables[0], BinCounts) else np.stack(tables)
 
     names = ("top", "classwise", "fine", "nll", "brier", "expected_top", "expected_classwise", "image_voxels")
-    return CalibrationTables(**{name: stacked(name) for name in names}, num_classes=len(regions))
-
-
-def _checked(block: NDArray[np.floating], channel: int, name: str) -> NDArray[np.floating]:
-    check_block(block, channel, name)
-    return block
+    return CalibrationTables(**{name: stacked(name) for name in names}, num_classes=len(regions), has_background=False)

@@ -1,18 +1,21 @@
-"""The result of a folder: means over cases, pooled figures, and the files that hold them."""
+"""The result of a folder: means over cases, pooled metrics, and the files that hold them; results put together."""
 
 import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.evaluation._settings import Voxels
-from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
+from nnunet_nacl.evaluation._case import Case, Skipped
+from nnunet_nacl.evaluation._origin import Origin
+from nnunet_nacl.evaluation._settings import Settings, Voxels
+from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import (
@@ -28,49 +31,46 @@ from nnunet_nacl.metrics import (
     resample_tables,
     resample_weights,
 )
-from nnunet_nacl.nnunet import Region
+from nnunet_nacl.nnunet import LabelMeaning, Region
 
 SUMMARY_NAME = "calibration_summary.json"
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A case that could not be evaluated.
-
-    Attributes:
-        case: its name.
-        reason: why.
-        missing: there is a reference, but nothing was predicted.
-    """
-
-    case: str
-    reason: str
-    missing: bool
-
-
-@dataclass(frozen=True)
 class FolderResult:
-    """What :func:`evaluate` found.
+    """What :func:`evaluate` returns.
 
     Attributes:
         cases: the evaluated cases, in the order of their names.
         skipped: those that could not be evaluated.
-        settings: folders, files and options.
-        versions: of the packages that the figures came from.
+        origin: what it was computed from, and how.
         file: the summary that it was written to or read from, if it was.
     """
 
     cases: list[Case]
     skipped: list[Skipped]
-    settings: dict[str, Any]
-    versions: dict[str, str]
+    origin: Origin
     file: Path | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """Of the evaluation."""
+        return self.origin.settings
+
+    @property
+    def labels(self) -> LabelMeaning:
+        """What the labels and channels stand for."""
+        return self.origin.labels
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Package -> version that took part."""
+        return self.origin.versions
 
     @property
     def voxels(self) -> list[Voxels]:
         """The voxel sets."""
-        sets: list[Voxels] = self.settings["voxels"]
-        return sets
+        return list(self.settings.voxels)
 
     @property
     def names(self) -> list[int | Region]:
@@ -123,8 +123,8 @@ class FolderResult:
         return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
 
     def _has_scores(self, voxels: Voxels) -> bool:
-        """With the reference protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
-        return voxels == "image" and self.settings["protocol"] == "standard"
+        """With the paper's protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
+        return voxels == "image" and self.settings.counts_all_voxels
 
     def segmentation(self, name: int | Region, metric: str) -> list[float]:
         """A segmentation figure of a label or region for each case."""
@@ -146,7 +146,7 @@ class FolderResult:
         segmented = {name: {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
         pooled = {v: self.pooled_tables(v) for v in self.voxels}
         return {
-            "settings": {**self.settings, "nll_clip": NLL_CLIP},
+            "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
             "versions": self.versions,
             "num_cases": {
                 "evaluated": len(self.cases),
@@ -204,9 +204,8 @@ class FolderResult:
         return {name: {m: [case[name][m] for case in cases] for m in CLASS_METRICS} for name in classes}
 
     def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
-        found = tables.class_metrics()
-        names = self.names if len(found) == len(self.names) else [0, *self.names]
-        return {str(name): values for name, values in zip(names, found, strict=True)}
+        names = [0, *self.names] if self.labels.has_background else self.names
+        return {str(name): values for name, values in zip(names, tables.class_metrics(), strict=True)}
 
     def rows(self) -> list[tuple[str, str, str, str, float]]:
         """The figures of the cases in long form: case, voxels, class, metric, value.
@@ -227,11 +226,7 @@ class FolderResult:
     def write(self, summary: str | Path) -> None:
         """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all."""
         summary = check_output(summary)
-        save_cases(
-            bins_file(summary),
-            self.cases,
-            {"settings": self.settings, "versions": self.versions, "skipped": [asdict(one) for one in self.skipped]},
-        )
+        save_cases(bins_file(summary), self.cases, self.origin, self.skipped)
         with whole_file(cases_file(summary)) as partial, partial.open("w", newline="") as stream:
             writer = csv.writer(stream)
             writer.writerow(("case", "voxels", "class", "metric", "value"))
@@ -242,9 +237,53 @@ class FolderResult:
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
         """Read a result from the bin tables beside its summary."""
-        cases, header = load_cases(bins_file(Path(summary)))
-        skipped = [Skipped(**entry) for entry in header["skipped"]]
-        return cls(cases, skipped, header["settings"], header["versions"], Path(summary))
+        summary = Path(summary)
+        cases, origin, skipped = load_cases(bins_file(summary))
+        return cls(cases, skipped, origin, summary)
+
+
+def merge_results(results: Sequence[FolderResult]) -> FolderResult:
+    """Put parts, or folders of one data set, together; the same numbers as if evaluated at once.
+
+    A case that one of them lacks a prediction for and another has evaluated is not skipped. Results of different
+    versions are put together, too, and all versions recorded.
+
+    Raises:
+        ValueError: nothing to merge, different settings or labels, tables that were counted in different ways, missing
+            parts, or a case that is in two.
+    """
+    if not results:
+        raise ValueError("nothing to merge.")
+    origins = [result.origin for result in results]
+    for origin in origins[1:]:
+        difference = origins[0].difference(origin)
+        if difference is not None:
+            raise ValueError(f"parts differ in {difference}.")
+    _check_parts([origin.part for origin in origins])
+    cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
+    for case, following in pairwise(cases):
+        if case.name == following.name:
+            raise ValueError(f"the case {case.name} is in two parts.")
+    evaluated = {case.name for case in cases}
+    skipped = {
+        (entry.case, entry.reason): entry
+        for result in results
+        for entry in result.skipped
+        if not (entry.missing and entry.case in evaluated)
+    }
+    return FolderResult(cases, [skipped[key] for key in sorted(skipped)], Origin.merged(origins))
+
+
+def _check_parts(parts: list[tuple[int, int] | None]) -> None:
+    """Raise a ValueError unless parts of a folder are all there."""
+    numbered = [part for part in parts if part is not None]
+    if not numbered:
+        return
+    count = numbered[0][1]
+    missing = sorted(set(range(count)) - {number for number, _ in numbered})
+    if missing or len(numbered) < len(parts) or any(total != count for _, total in numbered):
+        have = ", ".join("a whole folder" if part is None else f"{part[0]} of {part[1]}" for part in parts)
+        raise ValueError(f"expected all of the {count} parts, numbered from 0, and nothing else; got {have}.")
 
 
 def check_output(summary: str | Path) -> Path:

@@ -342,14 +342,14 @@ def _restricted(
     rows = positions if has_regions(result) else [0]
 
     def joined(table: BinCounts | None, chosen: list[int]) -> Any:
-        return None if table is None else _join_bins(_take(table, chosen), num_bins)
+        return None if table is None else _join_bins(table[chosen], num_bins)
 
     def reduced(tables: CalibrationTables) -> CalibrationTables:
         return replace(
             tables,
             top=joined(tables.top, rows),
             classwise=joined(tables.classwise, channels),
-            fine=_take(tables.fine, rows),
+            fine=tables.fine[rows],
             nll=tables.nll[rows],
             brier=tables.brier[rows],
             num_classes=sum(channel < tables.num_classes for channel in channels),
@@ -364,10 +364,6 @@ def _restricted(
         return replace(case, result=CaseResult(calibration, segmentation))
 
     return with_cases(result, [reduced_case(by_name[name]) for name in cases], voxels=voxels, num_bins=num_bins)
-
-
-def _take(tables: BinCounts, rows: list[int]) -> BinCounts:
-    return BinCounts(tables.count[rows], tables.hits[rows], tables.confidence[rows], tables.unbinned[rows])
 
 
 def _join_bins(tables: BinCounts, num_bins: int) -> BinCounts:

@@ -90,7 +90,7 @@ class CalibrationTables:
         """The metrics of ``METRICS`` that there are; NaN for an empty voxel set."""
         voxels = self.top.total.astype(np.float64)
         voxels[voxels == 0] = np.nan
-        adaptive = [adaptive_calibration_error(fine, self.top.count.shape[-1]) for fine in self._fine_tables()]
+        adaptive = [adaptive_calibration_error(self.fine[row], self.top.count.shape[-1]) for row in range(len(self.fine.count))]
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
         metrics = {
             "ECE": _mean(expected_calibration_error(self.top)),
@@ -139,11 +139,6 @@ class CalibrationTables:
             average_calibration_error(self.classwise),
         )
         return [dict(zip(CLASS_METRICS, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
-
-    def _fine_tables(self) -> list[BinCounts]:
-        fine = self.fine
-        rows = zip(fine.count, fine.hits, fine.confidence, fine.unbinned, strict=True)
-        return [BinCounts(*row) for row in rows]
 
 
 _Summable = TypeVar("_Summable", BinCounts, NDArray[np.int64])

@@ -98,6 +98,14 @@ class BinCounts:
             np.stack([table.unbinned for table in tables]),
         )
 
+    def __getitem__(self, index: Any) -> "BinCounts":
+        """Some of the tables; the index is one of the leading axes."""
+        return BinCounts(self.count[index], self.hits[index], self.confidence[index], self.unbinned[index])
+
+    def sum(self) -> "BinCounts":
+        """The tables added up over the first axis."""
+        return BinCounts(self.count.sum(0), self.hits.sum(0), self.confidence.sum(0), self.unbinned.sum(0))
+
     def __add__(self, other: "BinCounts") -> "BinCounts":
         return BinCounts(
             self.count + other.count,

@@ -346,14 +346,14 @@ def _restricted(
     rows = positions if not result.labels.has_background else [0]
 
     def joined(table: BinCounts | None, chosen: list[int]) -> Any:
-        return None if table is None else _join_bins(_take(table, chosen), num_bins)
+        return None if table is None else _join_bins(table[chosen], num_bins)
 
     def reduced(tables: CalibrationTables) -> CalibrationTables:
         return replace(
             tables,
             top=joined(tables.top, rows),
             classwise=joined(tables.classwise, channels),
-            fine=_take(tables.fine, rows),
+            fine=tables.fine[rows],
             nll=tables.nll[rows],
             brier=tables.brier[rows],
             num_classes=sum(channel < tables.num_classes for channel in channels),
@@ -373,10 +373,6 @@ def _restricted(
         cases=[reduced_case(by_name[name]) for name in cases],
         origin=replace(result.origin, settings=settings),
     )
-
-
-def _take(tables: BinCounts, rows: list[int]) -> BinCounts:
-    return BinCounts(tables.count[rows], tables.hits[rows], tables.confidence[rows], tables.unbinned[rows])
 
 
 def _join_bins(tables: BinCounts, num_bins: int) -> BinCounts:

@@ -243,11 +243,11 @@ class _Page:
         views = []
         for role, name in chosen_cases(comparison, comparison.main).items():
             try:
-                drawn = draw_case(comparison, name, comparison.main, images=images)
+                figure, description, missing = draw_case(comparison, name, comparison.main, images=images)
             except Exception as error:  # noqa: BLE001 - damaged files of a case must not prevent the page
                 views.append(CaseView(name, role, None, [str(error)]))
                 continue
-            views.append(CaseView(name, role, self.picture(drawn.figure, drawn.description), drawn.missing))
+            views.append(CaseView(name, role, self.picture(figure, description), missing))
         return views
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,7 @@ def _case_plot(pairs: Sequence[tuple[Comparison, str]], case: str | None, images
         roles = chosen_cases(comparison, voxels)
         name = roles.get("median", next(iter(roles.values()), None)) if case is None else case
         if name is not None and name in comparison.cases:
-            return draw_case(comparison, name, voxels, images=images).figure
+            return draw_case(comparison, name, voxels, images=images)[0]
     raise ValueError(f"case: expected one that all methods share; got {case}.")
 
 
@@ -238,22 +237,8 @@ def draw_study(comparison: Comparison, study: Study) -> Figure:
     return figure
 
 
-@dataclass(frozen=True)
-class DrawnCase:
-    """The plot of a case.
-
-    Attributes:
-        figure: image, ground truth and methods.
-        description: what it shows, in words.
-        missing: what could not be read, with the reason.
-    """
-
-    figure: Figure
-    description: str
-    missing: list[str]
-
-
-def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None) -> DrawnCase:
+def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None
+) -> tuple[Figure, str, list[str]]:
     """Draw the slice of a case as every method sees it, and the case's reliability curves.
 
     Args:
@@ -261,6 +246,9 @@ def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | P
         case: its name.
         voxels: voxel set of the curves.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+
+    Returns:
+        The figure, what it shows in words, and what could not be read, with the reason.
 
     Raises:
         OSError: the ground truth cannot be read.
@@ -270,7 +258,7 @@ def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | P
     # With regions, the curve of the first one, which mostly holds the others.
     curves = {name: top_label_curves(comparison, name, voxels, case=case)[0] for name in comparison.names}
     errors = {name: curve.error for name, curve in curves.items()}
-    return DrawnCase(draw_case_slice(data, curves), data.describe(errors), data.missing)
+    return draw_case_slice(data, curves), data.describe(errors), data.missing
 
 
 def _panel(draw: Callable[..., Axes], data: Any, description: str, **options: Any) -> Panel:

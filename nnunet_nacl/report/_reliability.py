@@ -102,7 +102,7 @@ def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, 
     """Class or region -> its ECE over all cases pooled; NaN without voxels."""
     tables = _stacked(comparison, method, voxels, None, "classwise")
     assert tables is not None
-    return dict(zip(comparison.classes, expected_calibration_error(_pooled(tables)).tolist(), strict=True))
+    return dict(zip(comparison.classes, expected_calibration_error(tables.sum()).tolist(), strict=True))
 
 
 def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts | None:
@@ -113,23 +113,14 @@ def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None,
     tables = comparison[method].bins(voxels, table)
     if tables is None or case is None:
         return tables
-    chosen = [comparison.cases.index(case)]
-    return BinCounts(tables.count[chosen], tables.hits[chosen], tables.confidence[chosen], tables.unbinned[chosen])
-
-
-def _row(tables: BinCounts, row: int) -> BinCounts:
-    return BinCounts(tables.count[:, row], tables.hits[:, row], tables.confidence[:, row], tables.unbinned[:, row])
-
-
-def _pooled(tables: BinCounts) -> BinCounts:
-    return BinCounts(tables.count.sum(0), tables.hits.sum(0), tables.confidence.sum(0), tables.unbinned.sum(0))
+    return tables[[comparison.cases.index(case)]]
 
 
 def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | None, row: int) -> Reliability:
     """A curve from a row of tables (cases, rows, M) and, where known, of those expected under perfect calibration."""
-    tables = _row(all_tables, row)
+    tables = all_tables[:, row]
     num_cases, num_bins = tables.count.shape
-    pooled = _pooled(tables)
+    pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
     if num_cases > 1:
         weights = resample_weights(num_cases)
@@ -137,7 +128,7 @@ def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | 
         filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
         if filled.any():
             ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
-    line = None if expected is None else _pooled(_row(expected, row))
+    line = None if expected is None else expected[:, row].sum()
     return Reliability(
         name=method,
         what=what,

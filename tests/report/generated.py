@@ -94,9 +94,8 @@ def with_origin(result: FolderResult, **changes: object) -> FolderResult:
 
 
 def _case(name: str, result: CaseResult) -> Case:
-    files = CaseFiles(name, *(Path("/gone") / f"{role}_{name}.nii.gz" for role in ("reference", "predicted", "p")))
-    states = {role: [str(getattr(files, role)), 1, 1] for role in ("reference", "prediction", "probabilities")}
-    return Case(files, result, states)
+    paths = {one: Path("/gone") / f"{one}_{name}.nii.gz" for one in ("reference", "prediction", "probabilities")}
+    return Case(CaseFiles(name, *paths.values()), result, {one: [str(path), 1, 1] for one, path in paths.items()})
 
 
 def _folder_result(

@@ -150,18 +150,23 @@ def radar(data: Tradeoff, ax: Axes | None = None) -> Axes:
         ax.fill_between(
             closed, [*data.error, *data.error[:1]], [*data.dice, *data.dice[:1]], color="#0072B2", alpha=0.12
         )
-    polar = cast("PolarAxes", ax)
-    polar.set_theta_offset(np.pi / 2)
-    polar.set_theta_direction(-1)
-    polar.set_rlabel_position(180 / max(len(data.names), 1))
-    ax.set_xticks(angles, [wrapped(name) for name in data.names])
+    label_polar(ax, angles, [wrapped(name) for name in data.names])
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
-    ax.tick_params(axis="y", labelsize=7)
-    ax.grid(color=INK, alpha=0.25, linewidth=0.6)
     ax.set_title(wrapped(data.dataset, 40), pad=14)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return ax
+
+
+def label_polar(ax: Axes, angles: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Name the axes of a radar plot, the first at the top, the others clockwise."""
+    polar = cast("PolarAxes", ax)
+    polar.set_theta_offset(np.pi / 2)
+    polar.set_theta_direction(-1)
+    polar.set_rlabel_position(180 / max(len(names), 1))
+    ax.set_xticks(angles, names)
+    ax.tick_params(axis="y", labelsize=7)
+    ax.grid(color=INK, alpha=0.25, linewidth=0.6)
 
 
 def rank_heatmap(data: Ranking, ax: Axes | None = None) -> Axes:

@@ -1,16 +1,14 @@
 """A study's variants: as radar, relative differences, curves and arrows."""
 
 import math
-from typing import cast
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.projections.polar import PolarAxes
 from matplotlib.ticker import MaxNLocator
 
 from nnunet_nacl.report._metrics import Tradeoff
 from nnunet_nacl.report._study import RelativeDifferences, StudyScores, Variant, place_name
-from nnunet_nacl.report.plots._methods import arms
+from nnunet_nacl.report.plots._methods import arms, label_polar
 from nnunet_nacl.report.plots._style import INK, color_of, marker_of, wrapped
 
 
@@ -48,16 +46,10 @@ def study_radar(data: StudyScores, ax: Axes) -> Axes:
             linewidth=1.3,
             label=wrapped(f"{name}: {told}", 44, 6),
         )
-    polar = cast("PolarAxes", ax)
-    polar.set_theta_offset(np.pi / 2)
-    polar.set_theta_direction(-1)
-    polar.set_rlabel_position(180 / len(groups))
-    ax.set_xticks(angles, [wrapped(name, 14) for name in groups])
+    label_polar(ax, angles, [wrapped(name, 14) for name in groups])
     low, high = _radial_limits(data)
     ax.set_ylim(low, high)
     ax.set_yticks([one for one in MaxNLocator(4).tick_values(low, high) if low <= one <= high])
-    ax.tick_params(axis="y", labelsize=7)
-    ax.grid(color=INK, alpha=0.25, linewidth=0.6)
     ax.set_title(_better(data, "out", "in"), pad=14)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=8)
     return ax

@@ -14,8 +14,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_predictions(command: argparse.ArgumentParser) -> None:
-    """Predictions with references: folders, or the validation cases of a model."""
-    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    """Predictions with their ground truth: folders, or the validation cases of a model."""
+    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the ground truth")
     command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")

@@ -5,10 +5,10 @@ from nnunet_nacl.evaluation._checks import (
     SumCheck,
     canonical_labels,
     check_block,
+    check_channels,
     check_same_grid,
     check_shape,
     checked_blocks,
-    open_channels,
 )
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
@@ -42,6 +42,7 @@ __all__ = [
     "bins_file",
     "canonical_labels",
     "check_block",
+    "check_channels",
     "check_same_grid",
     "check_shape",
     "checked_blocks",
@@ -50,5 +51,4 @@ __all__ = [
     "format_table",
     "merge_results",
     "near_core",
-    "open_channels",
 ]

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._checks import (
     canonical_labels,
+    check_channels,
     check_shape,
     compare_hits,
-    open_channels,
     right_in_foreground,
 )
 from nnunet_nacl.evaluation._classes import class_tables
@@ -19,7 +19,16 @@ from nnunet_nacl.evaluation._regions import region_tables
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
-from nnunet_nacl.nnunet import ArrayChannels, CaseFiles, Channels, DataSet, LabelMeaning, Region, read_labels
+from nnunet_nacl.nnunet import (
+    ArrayChannels,
+    CaseFiles,
+    Channels,
+    DataSet,
+    LabelMeaning,
+    NpzChannels,
+    Region,
+    read_labels,
+)
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 Labels: TypeAlias = NDArray[np.unsignedinteger]
@@ -142,9 +151,10 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
         ValueError: a file is damaged, or does not fit the others or the data set.
     """
     meaning = data_set.meaning
-    channels = open_channels(files.probabilities, meaning)
+    channels = NpzChannels(files.probabilities)
     ground_truth, spacing = read_labels(files.ground_truth, data_set.reader)
     check_shape(channels.shape, ground_truth.shape, channels.name)
+    check_channels(channels, meaning)
     labels = canonical_labels(ground_truth, meaning, data_set.ignore_label, str(files.ground_truth))
     del ground_truth
     saved, _ = read_labels(files.prediction, data_set.reader)

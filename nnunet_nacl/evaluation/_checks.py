@@ -2,36 +2,19 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._counting import mark_labels
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning, NpzChannels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning
 
 SUM_TOLERANCE = 1e-3
 _FEW_CLASSES = 48
 _ONE = 32_500
 """What a probability of 1 is in 16 bits: two of them and a little more still fit."""
 _SMALL_LABELS = 1 << 16
-
-
-def open_channels(file: Path, meaning: LabelMeaning) -> NpzChannels:
-    """Open a case's probabilities.
-
-    Raises:
-        ValueError: the file is damaged, or does not have one channel for each class or region.
-    """
-    channels = NpzChannels(file)
-    if channels.shape[0] != meaning.num_channels:
-        kind = "labels" if meaning.has_background else "regions"
-        raise ValueError(
-            f"{file}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the data set has "
-            f"{meaning.num_channels} {kind}."
-        )
-    return channels
 
 
 def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str) -> None:
@@ -49,6 +32,16 @@ def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str
         if sorted(shape[1:]) == sorted(labels_shape):
             hint += "; the same sizes in another order, so is it transposed?"
     raise ValueError(f"{name}: the shape {shape} does not match the ground truth's, {labels_shape}{hint}.")
+
+
+def check_channels(channels: Channels, meaning: LabelMeaning) -> None:
+    """Raise a ValueError unless there is one channel for each class or region."""
+    if channels.shape[0] != meaning.num_channels:
+        kind = "labels" if meaning.has_background else "regions"
+        raise ValueError(
+            f"{channels.name}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the data "
+            f"set has {meaning.num_channels} {kind}."
+        )
 
 
 def canonical_labels(

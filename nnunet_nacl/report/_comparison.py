@@ -9,7 +9,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, Case, CaseResult, FolderResult, Origin, Voxels
+from nnunet_nacl.evaluation import (
+    METRICS,
+    VOXEL_SETS,
+    CalibrationTables,
+    Case,
+    CaseResult,
+    FolderResult,
+    Origin,
+    Voxels,
+)
 from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.nnunet import Region
 

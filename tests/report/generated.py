@@ -102,7 +102,8 @@ def _folder_result(
     cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
     place = Place("labelsTs", f"predictions/{temperature}", "dataset.json", None)
-    meaning = LabelMeaning.of_names(labels, None)
+    regions = [value for value in labels.values() if isinstance(value, list)] or None
+    meaning = LabelMeaning.of_names(labels, regions)
     return FolderResult(cases, [], Origin(settings, (place,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))
 
 

@@ -214,9 +214,8 @@ def test_nothing_shared() -> None:
 
 def test_class_names() -> None:
     result = make_result(labels={"background": 0, "organ": [1, 2, 3], "tip": [3]})
-    origin = Origin.of(result)
-    assert [origin.name_of(one) for one in result.names] == ["organ", "tip"]
-    assert origin.name_of(7) == "7"
+    assert [result.labels.name_of(one) for one in result.names] == ["organ", "tip"]
+    assert result.labels.name_of(7) == "7"
 
 
 def test_cases_without_foreground_are_nan_and_left_out_of_means() -> None:

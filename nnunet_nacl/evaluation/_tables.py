@@ -86,7 +86,9 @@ class CalibrationTables:
         """The figures of ``METRICS`` that there are; NaN for an empty voxel set."""
         voxels = self.top.total.astype(np.float64)
         voxels[voxels == 0] = np.nan
-        adaptive = [adaptive_calibration_error(self.fine[row], self.top.count.shape[-1]) for row in range(len(self.fine.count))]
+        adaptive = [
+            adaptive_calibration_error(self.fine[row], self.top.count.shape[-1]) for row in range(len(self.fine.count))
+        ]
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
         found = {
             "ECE": _mean(expected_calibration_error(self.top)),

@@ -237,7 +237,8 @@ def draw_study(comparison: Comparison, study: Study) -> Figure:
     return figure
 
 
-def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None
+def draw_case(
+    comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None
 ) -> tuple[Figure, str, list[str]]:
     """Draw the slice of a case as every method sees it, and the case's reliability curves.
 

@@ -57,7 +57,7 @@ _LOGIT_PLOTS = {
     "max_logits": (
         "max_logits",
         (
-            "The largest logit of a voxel over the epochs of the training, in nnU-Net's validation patches; the "
+            "The largest logit of a voxel over the epochs of the training: in nnU-Net's validation patches; the "
             "darker, the more voxels. The line is the median."
         ),
     ),

@@ -237,7 +237,9 @@ def study_caption(comparison: Comparison, study: Study, *, drawn: bool) -> str:
         drawn: whether there are plots, which need at least two variants that can be compared with each other.
     """
     _, missing = split_variants(study, comparison)
-    caption = _HOW_TO_READ[drawn_study(study, comparison).plot] if drawn else _NOT_DRAWN
-    caption = caption.format(setting=study.setting, groups=list(study.groups))
+    caption = _NOT_DRAWN
+    if drawn:
+        shown = drawn_study(study, comparison)
+        caption = _HOW_TO_READ[shown.plot].format(setting=shown.setting, groups=list(shown.groups))
     names = ", ".join(one.method for one in missing)
     return f"{caption} Left out, since there are no results here: {names}." if missing else caption

@@ -227,7 +227,7 @@ def test_regions(tmp_path: Path) -> None:
     results = {name: make_result(labels=labels, settings=QUICK) for name in ("one", "other")}
     page = write(tmp_path, results)
     assert page.tags["svg"] == (2 * 2 + 2) + 2 + 4
-    assert "With regions, each region has voxels of its own" in page.text
+    assert "With regions, each region has its own voxels" in page.text
 
 
 def test_118_classes(tmp_path: Path) -> None:

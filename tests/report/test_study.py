@@ -100,7 +100,7 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     np.testing.assert_array_equal([np.isnan(values[0]) for values in found], [False, True, False])
     assert found[2][0] == mean(comparison, "FL 3", DICE)
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
-    assert "No results here, and so left out: FL 2." in study_caption(comparison, RADAR, drawn=True)
+    assert "Left out, since there are no results here: FL 2." in study_caption(comparison, RADAR, drawn=True)
 
 
 def test_a_radar_of_two_axes_becomes_curves(runs_of_losses: dict[str, FolderResult]) -> None:
@@ -232,7 +232,7 @@ def test_a_sentence_in_place_of_a_plot(tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html")
     assert page.tags["svg"] == 5  # reliability alone
     assert "No plot: no two variants here can be compared with each other." in page.text
-    assert "No results here, and so left out: FL 2, LS 0.1, LS 0.2." in page.text
+    assert "Left out, since there are no results here: FL 2, LS 0.1, LS 0.2." in page.text
 
 
 @pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
@@ -287,7 +287,7 @@ def test_each_data_set_says_what_it_lacks(tmp_path: Path) -> None:
     failed = {name: result for name, result in quick.items() if name != "FL 2"}
     write_report({"A": quick, "B": failed}, tmp_path / "page.html", study=ARROWS)
     page = page_of(tmp_path / "page.html")
-    assert page.text.count("so left out: FL 2.") == 1
+    assert page.text.count("there are no results here: FL 2.") == 1
     assert {"d1-study", "d2-study"} <= set(page.ids)
 
 
@@ -307,7 +307,7 @@ def test_names_are_escaped(kind: str, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert "<script>alert" not in text
     assert "<b>lost" not in text
-    assert "so left out: <b>lost." in page.text
+    assert "there are no results here: <b>lost." in page.text
     panels = study_panels(compare(results, dataset=NASTY), study)
     assert panels
     assert all(panel.description in page.svg_labels and NASTY in panel.description for panel in panels)

@@ -78,11 +78,11 @@ class FolderResult:
         return list(self.cases[0].result.segmentation) if self.cases else []
 
     def values(self, voxels: Voxels, metric: str) -> list[float]:
-        """A calibration figure of each case; NaN where its voxel set is empty or the figure was not computed."""
+        """A calibration metric of each case; NaN where its voxel set is empty or the metric was not computed."""
         return [case.result.calibration[voxels].metrics().get(metric, float("nan")) for case in self.cases]
 
     def mean(self, voxels: Voxels, metric: str) -> float:
-        """Unweighted mean over the cases whose voxel set is not empty (the paper's figure)."""
+        """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
         return mean_over_cases(self.values(voxels, metric))
 
     def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
@@ -91,14 +91,14 @@ class FolderResult:
         return reduce(add, tables) if tables else None
 
     def pooled(self, voxels: Voxels) -> dict[str, float]:
-        """Figures of all cases' voxels together; over the image, the scores per foreground voxel too."""
+        """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         tables = self.pooled_tables(voxels)
         if tables is None:
             return {}
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
-        """95 % percentile bootstrap intervals of pooled figures over the cases; NaN for fewer than two cases.
+        """95 % percentile bootstrap intervals of pooled metrics over the cases; NaN for fewer than two cases.
 
         2,000 resamples with a fixed seed. Of ECE, CECE and over-confidence, and over the image of the scores per
         foreground voxel, as ratios of sums.
@@ -127,7 +127,7 @@ class FolderResult:
         return voxels == "image" and self.settings.counts_all_voxels
 
     def segmentation(self, name: int | Region, metric: str) -> list[float]:
-        """A segmentation figure of a label or region for each case."""
+        """A segmentation metric of a label or region for each case."""
         return [case.result.segmentation[name][metric] for case in self.cases]
 
     def foreground_mean(self, metric: str = "Dice") -> float:
@@ -162,14 +162,14 @@ class FolderResult:
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
                 "mean": {
-                    str(n): {m: mean_over_cases(found) for m, found in one.items()} for n, one in segmented.items()
+                    str(n): {m: mean_over_cases(values) for m, values in one.items()} for n, one in segmented.items()
                 },
                 "interval": {
-                    str(n): {m: bootstrap_interval(found) for m, found in one.items()} for n, one in segmented.items()
+                    str(n): {m: bootstrap_interval(values) for m, values in one.items()} for n, one in segmented.items()
                 },
                 "foreground_mean": {metric: self.foreground_mean(metric) for metric in metrics},
             },
-            "metric_per_case": [self._case_json(case, found) for case, found in zip(self.cases, by_case, strict=True)],
+            "metric_per_case": [self._case_json(case, row) for case, row in zip(self.cases, by_case, strict=True)],
             "skipped": [asdict(entry) for entry in self.skipped],
         }
 
@@ -180,8 +180,8 @@ class FolderResult:
             "prediction_file": str(case.files.prediction),
             "probabilities_file": str(case.files.probabilities),
             "calibration": {
-                v: {**figures, **self._sums(case, v), "classes": self._by_class(case.result.calibration[v])}
-                for v, figures in metrics.items()
+                v: {**row, **self._sums(case, v), "classes": self._by_class(case.result.calibration[v])}
+                for v, row in metrics.items()
             },
             "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
         }
@@ -208,15 +208,15 @@ class FolderResult:
         return {str(name): values for name, values in zip(names, tables.class_metrics(), strict=True)}
 
     def rows(self) -> list[tuple[str, str, str, str, float]]:
-        """The figures of the cases in long form: case, voxels, class, metric, value.
+        """The metrics of the cases in long form: case, voxels, class, metric, value.
 
-        ``voxels`` is empty for segmentation metrics, ``class`` for figures that belong to no single one.
+        ``voxels`` is empty for segmentation metrics, ``class`` for metrics that belong to no single one.
         """
         rows: list[tuple[str, str, str, str, float]] = []
         for case in self.cases:
             for voxels, tables in case.result.calibration.items():
-                figures = tables.metrics() | self._sums(case, voxels)
-                rows += [(case.name, voxels, "", metric, value) for metric, value in figures.items()]
+                metrics = tables.metrics() | self._sums(case, voxels)
+                rows += [(case.name, voxels, "", metric, value) for metric, value in metrics.items()]
                 for label, values in self._by_class(tables).items():
                     rows += [(case.name, voxels, label, metric, value) for metric, value in values.items()]
             for name, values in case.result.segmentation.items():
@@ -323,5 +323,5 @@ def _with_classes(
     by_class: dict[str, dict[str, list[float]]],
 ) -> dict[str, Any]:
     """``function`` of the cases' values, for each metric and, under ``classes``, for each class and metric."""
-    classes = {name: {m: function(found) for m, found in one.items()} for name, one in by_class.items()}
-    return {**{m: function(found) for m, found in values.items()}, "classes": classes}
+    classes = {name: {m: function(column) for m, column in one.items()} for name, one in by_class.items()}
+    return {**{m: function(column) for m, column in values.items()}, "classes": classes}

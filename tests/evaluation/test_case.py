@@ -327,6 +327,20 @@ def test_bad_input(change: object, message: str) -> None:
         evaluate_case(*change(*random_case(6)))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", ">i2", "i8", "u8"])
+def test_labels_of_any_integer_dtype(dtype: str) -> None:
+    p, y = random_case(6, 2)
+    assert_same(*(evaluate_case(p, labels).calibration["image"] for labels in (y, y.astype(dtype))))
+
+
+@pytest.mark.parametrize("label", [-1, 1 << 16, -(1 << 40), 1 << 40])
+def test_labels_far_from_known_ones_are_named(label: int) -> None:
+    p, y = random_case(6)
+    y[0, 0, 0] = label
+    with pytest.raises(ValueError, match=f"holds labels that are not in the data set: {label}; known are 0, 1, 2"):
+        evaluate_case(p, y)
+
+
 @pytest.mark.parametrize("classes", [3, 12, 18])
 def test_sums_within_the_tolerance_are_accepted(classes: int) -> None:
     p, y = random_case(6, classes)

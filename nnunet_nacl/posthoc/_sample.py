@@ -149,9 +149,10 @@ def _draw(
     parts = [slice(start, start + BLOCK) for start in range(0, size, BLOCK)]
     ends = np.cumsum([np.count_nonzero(mask(part)) for part in parts], dtype=np.int64)
     available = int(ends[-1]) if parts else 0
-    ranks = np.arange(available)
     if available > most:
         ranks = np.sort(generator.choice(available, most, replace=False, shuffle=False))
+    else:
+        ranks = np.arange(available)
     bounds = np.searchsorted(ranks, [0, *ends])
     found = [np.empty(0, np.int64)]
     for part, first, last, end in zip(parts, bounds[:-1], bounds[1:], ends, strict=True):

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,17 @@ def test_the_draw_is_of_all_voxels_of_the_mask(size: int, most: int) -> None:
         return
     ranks = _generator("case", 0).choice(available, most, replace=False, shuffle=False)
     assert np.array_equal(chosen, every[np.sort(ranks)])
+
+
+def test_a_small_draw_from_a_large_image_takes_little_memory() -> None:
+    """1,000 of 40 million voxels: a rank for each of them would be 320 MB."""
+    full = np.ones(BLOCK, bool)
+    tracemalloc.start()
+    chosen, available = _draw(lambda _: full, BLOCK * 610, 1000, _generator("case", 0))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (chosen.size, available) == (1000, BLOCK * 610)
+    assert peak < 4e6
 
 
 def test_nothing_to_draw() -> None:

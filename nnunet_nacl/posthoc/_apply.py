@@ -18,10 +18,10 @@ from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
     CaseFiles,
     DataSet,
+    DatasetJson,
     LabelMeaning,
     dataset_files,
     find_cases,
-    read_dataset_json,
     read_labels,
 )
 from nnunet_nacl.posthoc._result import APPLIED_NAME, Fit, Model, Skipped
@@ -102,10 +102,10 @@ def apply_folder(
     if (predictions / APPLIED_NAME).exists():
         raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
     dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
-    cases = find_cases(predictions, predictions, read_dataset_json(dataset_file)["file_ending"])
+    cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
-    model = Model.of_folder(predictions, dataset_file, plans_file, data_set)
+    model = Model.of_folder(predictions, plans_file, data_set)
     image_folder = _images(fit, fit_file, images, data_set, dataset_file)
     seen = _check_fit(fit, fit_file, predictions, model, [case.name for case in cases], force=force)
 

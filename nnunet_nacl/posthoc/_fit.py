@@ -121,7 +121,7 @@ def fit(
         parts = split_cases(list(samples), seed)
     result = Fit(
         calibrator=calibrator,
-        model=Model.of_folder(home, predictions.dataset_json, predictions.plans, data_set),
+        model=Model.of_folder(home, predictions.plans, data_set),
         cases=sorted(samples),
         settings=FitSettings(
             gt_folder=str(predictions.gt_folder),

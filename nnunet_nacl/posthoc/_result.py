@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import DataSet, ModelName, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, ModelName
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
@@ -45,21 +45,20 @@ class Model:
     configuration: str | None = None
 
     @classmethod
-    def of_folder(cls, folder: Path, dataset_json: Path, plans: Path | None, data_set: DataSet) -> "Model":
-        """Read it from ``dataset.json``, ``plans.json`` and the names of the folders.
+    def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
+        """Read it from the data set, ``plans.json`` and the names of the folders.
 
         ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
         which name themselves and the data set; the trainer is known if a folder has its name.
         """
-        content = read_dataset_json(dataset_json)
         known: dict[str, str | None] = {}
         if plans is not None:
             stored = json.loads(plans.read_text())
             known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
         known |= _named_by(folder.resolve())
         return cls(
-            content["labels"],
-            None if data_set.meaning.regions is None else content["regions_class_order"],
+            data_set.labels,
+            None if data_set.meaning.regions is None else list(data_set.meaning.written),
             data_set.meaning.num_channels,
             **known,
         )

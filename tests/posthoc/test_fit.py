@@ -96,10 +96,8 @@ def test_a_model_is_held_out_by_fold(tmp_path: Path) -> None:
 
 def test_by_the_models_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, preprocessed = write_model(tmp_path, ["ab", "cd"])
-    monkeypatch.setattr("nnunetv2.paths.nnUNet_preprocessed", str(preprocessed.parent))
-    for module in ("file_path_utilities", "dataset_name_id_conversion"):
-        monkeypatch.setattr(f"nnunetv2.utilities.{module}.nnUNet_results", str(model.parents[1]), raising=False)
-        monkeypatch.setattr(f"nnunetv2.utilities.{module}.nnUNet_preprocessed", str(preprocessed.parent), raising=False)
+    monkeypatch.setenv("nnUNet_results", str(model.parents[1]))
+    monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
     result = fit(
         Predictions.of_model("Dataset001_Toy", "2d", trainer="nnUNetTrainerNACL", folds=(0, 1)), method="classwise"
     )
@@ -188,12 +186,14 @@ def test_arguments(train: tuple[Path, Path], tmp_path: Path) -> None:
         fit_folder(train, output=tmp_path / "nowhere" / "fit.json")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         fit_folder((tmp_path / "nowhere", train[1]))
+    model, preprocessed = write_model(tmp_path / "m", ["ab"])
     with pytest.raises(FileNotFoundError, match="fold_7/validation is not a folder"):
-        fit(Predictions.of_validation(*write_model(tmp_path / "m", ["ab"]), [0, 7]))
+        fit(Predictions.of_validation(model, preprocessed, [0, 7]))
     with pytest.raises(ValueError, match="folds must name at least one fold; got none"):
-        fit(Predictions.of_validation(tmp_path, tmp_path, []))
+        fit(Predictions.of_validation(model, preprocessed, []))
+    (model / "fold_0").rename(model / "fold_all")
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
-        fit(Predictions.of_validation(tmp_path, tmp_path, ["all"]))
+        fit(Predictions.of_validation(model, preprocessed, ["all"]))
     fit_folder(train)
     file = train[1] / "posthoc_temperature.json"
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):

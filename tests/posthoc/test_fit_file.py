@@ -42,7 +42,7 @@ def test_a_damaged_fit(train: tuple[Path, Path], change: Any, message: str) -> N
 def test_fits_of_earlier_versions(tmp_path: Path) -> None:
     """Without a margin local temperatures reach everywhere, and nothing is known of a bias."""
     train, test = write_folder(tmp_path / "train", "abc"), write_folder(tmp_path / "test", "x", first=20)
-    fit_folder(train, method="local", voxels="image", num_voxels=6000)
+    fit_folder(train, method="local", voxels="image", num_voxels=300)
     file = train[1] / "posthoc_local.json"
     content = json.loads(file.read_text())
     assert content["margin_mm"] is None

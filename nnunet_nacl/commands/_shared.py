@@ -1,4 +1,4 @@
-"""What several commands share."""
+"""Options that several commands share."""
 
 import argparse
 import signal
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 VOXELS = ("foreground", "union", "near", "image", "boundary")
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What a parser's add_subparsers gives."""
+"""What ``add_subparsers`` of a parser returns."""
 
 
 def add_predictions(command: argparse.ArgumentParser) -> None:
-    """Predictions with references: folders, or the validation cases of a model."""
-    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    """Options for predictions with ground truth: folders, or the validation cases of a model."""
+    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the ground truth segmentations")
     command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
@@ -52,6 +52,9 @@ def positive(text: str) -> int:
 
 
 def end_as_when_interrupted() -> None:
-    """However we are ended, we must end the commands that are running. Shells start background jobs without SIGINT."""
+    """Raise KeyboardInterrupt on SIGINT and SIGTERM, so that the commands that we run are ended before we are.
+
+    Shells start background jobs with SIGINT ignored.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

@@ -133,7 +133,7 @@ def fit(
             seed=seed,
         ),
         sample=SampleSize(whole.size, whole.available, whole.zeros),
-        fitted=Tallies.of(calibrator, whole).change(),
+        fitted=Tally.of(calibrator, whole).change(),
         held_out=hold_out(kind, samples, parts),
         skipped=skipped,
         bias=bias,
@@ -168,76 +168,54 @@ def _checked_voxels(kind: type[Calibrator], voxels: VoxelSet | None, margin_mm: 
 def _samples(
     cases: Sequence[CaseFiles], draw: Callable[[CaseFiles], Sample]
 ) -> tuple[dict[str, Sample], list[Skipped]]:
+    """A sample of each case, or the reason why there is none: a bad case must not take the others with it."""
     samples: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for case in tqdm(cases, desc="reading", unit="case"):
-        sample = case.missing() or _attempt(case, draw)
-        if isinstance(sample, str):
-            skipped.append(Skipped(case.name, sample))
-        else:
-            samples[case.name] = sample
+        reason = case.missing()
+        if reason is None:
+            try:
+                samples[case.name] = draw(case)
+            except (ValueError, FileNotFoundError) as error:
+                reason = str(error)
+            except Exception as error:  # noqa: BLE001
+                reason = f"{case.probabilities}: {type(error).__name__}: {error}"
+        if reason is not None:
+            skipped.append(Skipped(case.name, reason))
     return samples, skipped
-
-
-def _attempt(case: CaseFiles, draw: Callable[[CaseFiles], Sample]) -> Sample | str:
-    """The sample, or the reason why there is none: a bad case must not take the others with it."""
-    try:
-        return draw(case)
-    except (ValueError, FileNotFoundError) as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001
-        return f"{case.probabilities}: {type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What NLL and ECE of voxels are computed from, as the evaluation does; tallies of parts add up.
+    """What NLL and ECE of voxels before and after calibration are computed from; tally of parts add up.
 
     Attributes:
-        nll: (rows,) summed over voxels; a row for all classes, or one for each region.
-        bins: (rows, 15) of the confidence in what is predicted, and whether it is right.
+        nll: (2, rows) summed over voxels; a row for all classes, or one for each region.
+        bins: (2, rows, 15) of the confidence in what is predicted, and whether it is right.
     """
 
     nll: NDArray[np.float64]
     bins: BinCounts
 
     @classmethod
-    def of(cls, probabilities: NDArray[np.floating], sample: Sample) -> "Tally":
-        """Count the voxels of a sample with these probabilities, (C, n)."""
+    def of(cls, calibrator: Calibrator, sample: Sample) -> "Tally":
+        """Count the voxels of a sample."""
         link, truth = sample.link, sample.truth
-        rows = zip(link.confidence(probabilities), link.hits(probabilities, truth), strict=True)
-        return cls(
-            np.array([nll_sum(p) for p in link.of_truth(probabilities, truth)]),
-            BinCounts.stack([BinCounts.of(confidence, hits) for confidence, hits in rows]),
-        )
+        nll, bins = [], []
+        for p in (sample.probabilities, calibrator.apply(sample.probabilities, sample.surroundings)):
+            rows = zip(link.confidence(p), link.hits(p, truth), strict=True)
+            bins.append(BinCounts.stack([BinCounts.of(confidence, hits) for confidence, hits in rows]))
+            nll.append([nll_sum(row) for row in link.of_truth(p, truth)])
+        return cls(np.array(nll), BinCounts.stack(bins))
 
     def __add__(self, other: "Tally") -> "Tally":
         return Tally(self.nll + other.nll, self.bins + other.bins)
 
-    def metrics(self) -> Metrics:
-        return Metrics(
-            NLL=float(np.mean(self.nll / self.bins.total)),
-            ECE=float(np.mean(expected_calibration_error(self.bins))),
-        )
-
-
-@dataclass(frozen=True)
-class Tallies:
-    """Of voxels before and after calibration."""
-
-    before: Tally
-    after: Tally
-
-    @classmethod
-    def of(cls, calibrator: Calibrator, sample: Sample) -> "Tallies":
-        after = calibrator.apply(sample.probabilities, sample.surroundings)
-        return cls(Tally.of(sample.probabilities, sample), Tally.of(after, sample))
-
-    def __add__(self, other: "Tallies") -> "Tallies":
-        return Tallies(self.before + other.before, self.after + other.after)
-
     def change(self) -> Change:
-        return Change(self.before.metrics(), self.after.metrics())
+        """Means over the rows."""
+        nll, ece = self.nll / self.bins.total, expected_calibration_error(self.bins)
+        before, after = (Metrics(float(n.mean()), float(e.mean())) for n, e in zip(nll, ece, strict=True))
+        return Change(before, after)
 
 
 def hold_out(kind: type[Calibrator], samples: Mapping[str, Sample], parts: Mapping[str, Sequence[str]]) -> HeldOut:
@@ -249,7 +227,7 @@ def hold_out(kind: type[Calibrator], samples: Mapping[str, Sample], parts: Mappi
         parts: cases by name of the part.
     """
     results: list[HeldOutPart] = []
-    pooled: Tallies | None = None
+    pooled: Tally | None = None
     for name, cases in parts.items():
         inside = [samples[case] for case in cases if samples[case].size]
         others = [samples[case] for other in parts if other != name for case in parts[other]]
@@ -262,9 +240,9 @@ def hold_out(kind: type[Calibrator], samples: Mapping[str, Sample], parts: Mappi
             except ValueError as error:
                 part = replace(part, error=f"without it, {error}")
             else:
-                tallies = Tallies.of(calibrator, Sample.join(inside))
-                part = replace(part, change=tallies.change())
-                pooled = pooled + tallies if pooled else tallies
+                tally = Tally.of(calibrator, Sample.join(inside))
+                part = replace(part, change=tally.change())
+                pooled = pooled + tally if pooled else tally
         results.append(part)
     return HeldOut(results, pooled.change() if pooled else None)
 
@@ -280,7 +258,7 @@ def bias_of(biased: Calibrator, near: Sample) -> Bias:
         honest = type(biased).fit(near)
     except ValueError as error:
         return Bias(error=str(error))
-    this, other = Tallies.of(biased, near).change(), Tallies.of(honest, near).change()
+    this, other = Tally.of(biased, near).change(), Tally.of(honest, near).change()
     return Bias(honest, this.before.NLL, this.after.NLL, other.after.NLL)
 
 

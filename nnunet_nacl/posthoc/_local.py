@@ -104,7 +104,7 @@ class LocalTemperature(Calibrator):
         image: NDArray[np.float32] | None = None,
         spacing_mm: Sequence[float] = (1, 1, 1),
     ) -> None:
-        """See :meth:`Calibrator.apply_to_case`. The temperatures are found before any probability is changed."""
+        """See :meth:`Calibrator.apply_to_case`. All temperatures are computed before any probability is changed."""
         flat = probabilities.reshape(len(probabilities), -1)
         temperatures = self.temperatures_of_case(probabilities, image, spacing_mm=spacing_mm).reshape(-1)
         for start in range(0, flat.shape[1], BLOCK):

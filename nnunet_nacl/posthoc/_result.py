@@ -1,4 +1,4 @@
-"""What a fit found, and the model that it is for; and its JSON file."""
+"""The result of a fit, the model that it is for, and its JSON file."""
 
 import hashlib
 import json
@@ -155,8 +155,8 @@ class Change:
         return cls(_read(Metrics, content["before"]), _read(Metrics, content["after"]))
 
     def __str__(self) -> str:
-        before, after = asdict(self.before), asdict(self.after)
-        return ", ".join(f"{metric} {before[metric]:.4f} → {after[metric]:.4f}" for metric in before)
+        before, after = self.before, self.after
+        return f"NLL {before.NLL:.4f} → {after.NLL:.4f}, ECE {before.ECE:.4f} → {after.ECE:.4f}"
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,9 @@ class HeldOutPart:
         return cls(content["part"], content["cases"], content["voxels"], change, error)
 
     def __str__(self) -> str:
-        return (
-            f"{self.part}: {self.error}"
-            if self.change is None
-            else (f"{self.part}, {len(self.cases)} cases held out: {self.change}")
-        )
+        if self.change is None:
+            return f"{self.part}: {self.error}"
+        return f"{self.part}, {len(self.cases)} cases held out: {self.change}"
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,7 @@ class Bias:
 
 @dataclass(frozen=True)
 class Fit:
-    """What :func:`fit` found.
+    """The result of :func:`fit`.
 
     Attributes:
         calibrator: the method and its parameters.

@@ -54,7 +54,7 @@ class ClasswiseTemperature(Calibrator):
     r"""Class-wise temperature scaling, :math:`softmax(z / T_c)` with c the most probable class of the voxel.
 
     All of a voxel's classes are scaled alike, so it is exact from probabilities alone, and the most probable class
-    stays. T_c is found from the voxels whose most probable class is c. For regions :math:`σ(z_r / T_r)`.
+    stays. T_c is fitted to the voxels whose most probable class is c. For regions :math:`σ(z_r / T_r)`.
 
     Attributes:
         temperatures: T of each class or region.
@@ -121,13 +121,13 @@ def best_temperature(probabilities: Probabilities, truth: NDArray[Any], link: Li
     from scipy.optimize import minimize_scalar
 
     nll = link.nll_by_scale(probabilities, truth)
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda log: nll(float(np.exp(-log))),
         bounds=(np.log(LOWEST), np.log(HIGHEST)),
         method="bounded",
         options={"xatol": 1e-9, "maxiter": 200},
     )
-    temperature = float(np.exp(found.x))
+    temperature = float(np.exp(result.x))
     if not LOWEST * 1.001 < temperature < HIGHEST / 1.001:
         way = "falls" if temperature < 1 else "rises"
         raise ValueError(

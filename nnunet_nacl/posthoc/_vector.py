@@ -21,7 +21,7 @@ class VectorScaling(Calibrator):
 
     With logits in place of ln p it would be another family, as classes are weighted before they are normalised; this
     one is Dirichlet calibration with a diagonal matrix. The most probable class can change. The weights and biases
-    are those of the smallest NLL, found from 1/T of temperature scaling and 0 on.
+    are those of the smallest NLL; the search starts at 1/T of temperature scaling and 0.
 
     Attributes:
         weights: w of each class or region.
@@ -119,11 +119,11 @@ def _platt(logits: NDArray[np.float64], inside: NDArray[np.bool_], weight: float
 def _minimize(objective: Objective, start: NDArray[np.float64]) -> NDArray[np.float64]:
     from scipy.optimize import minimize
 
-    found: Any = minimize(
+    result: Any = minimize(
         objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 1e-13, "gtol": 1e-7}
     )
     # A line search can give up for want of precision. The objective is convex: the gradient says whether it is there.
-    if not found.success and np.abs(found.jac).max() > 1e-4:
-        raise ValueError(f"vector scaling found no smallest NLL: {found.message}.")
-    result: NDArray[np.float64] = found.x
-    return result
+    if not result.success and np.abs(result.jac).max() > 1e-4:
+        raise ValueError(f"vector scaling found no smallest NLL: {result.message}.")
+    best: NDArray[np.float64] = result.x
+    return best

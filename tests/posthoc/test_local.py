@@ -153,7 +153,7 @@ def make(folder: Path, names: str, first: int, *, regions: bool = False) -> tupl
 @pytest.mark.parametrize("regions", [False, True])
 def test_where_the_image_tells_the_temperature(tmp_path: Path, regions: bool) -> None:
     ground_truth, predictions, images = make(tmp_path / "train", "abcd", 0, regions=regions)
-    fit = fit_folder((ground_truth, predictions), method="local", images=images, num_voxels=8000)
+    fit = fit_folder((ground_truth, predictions), method="local", images=images, num_voxels=4000)
     one = fit_folder((ground_truth, predictions))
     assert fit.improves
     gain = 0.002 if regions else 0.02
@@ -188,20 +188,19 @@ def ratio_of_logits(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def test_without_an_image_the_logits_tell(tmp_path: Path) -> None:
     """Where neighbours are unsure, they are what they should be: the logits around a voxel tell its temperature."""
     ground_truth, predictions, _ = make(tmp_path, "abcd", 0)
-    fit = fit_folder((ground_truth, predictions), method="local", num_voxels=8000)
+    fit = fit_folder((ground_truth, predictions), method="local", num_voxels=4000)
     one = fit_folder((ground_truth, predictions))
     assert fit.held_out.change.after.NLL < one.held_out.change.after.NLL - 0.02
-    again = fit_folder((ground_truth, predictions), method="local", num_voxels=8000)
+    again = fit_folder((ground_truth, predictions), method="local", num_voxels=4000)
     assert pytest.approx(fit.fitted.after.NLL, abs=1e-4) == again.fitted.after.NLL
 
 
-@pytest.fixture
-def fitted(tmp_path: Path) -> tuple[Path, Path, Path]:
-    """A fit's file, and a folder with images to apply it to."""
-    ground_truth, predictions, images = make(tmp_path / "train", "abc", 0)
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fit's file. Leave it as it is."""
+    ground_truth, predictions, images = make(tmp_path_factory.mktemp("fitted"), "abc", 0)
     fit_folder((ground_truth, predictions), method="local", images=images, num_voxels=600)
-    _, others, other_images = make(tmp_path / "test", "xy", 10)
-    return predictions / "posthoc_local.json", others, other_images
+    return predictions / "posthoc_local.json"
 
 
 def test_channels_in_several_files_or_in_one(tmp_path: Path) -> None:
@@ -266,8 +265,9 @@ def test_ignored_voxels_and_images_of_folds(tmp_path: Path) -> None:
     assert result.settings.images == str(tmp_path / "imagesTr")
 
 
-def test_images_that_do_not_fit(fitted: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    file, predictions, images = fitted
+def test_images_that_do_not_fit(fitted: Path, tmp_path: Path) -> None:
+    file = fitted
+    _, predictions, images = make(tmp_path / "test", "xy", 10)
     with pytest.raises(ValueError, match="was fitted with the images of the cases, so it needs their folder, too"):
         apply_folder(file, predictions, tmp_path / "out")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
@@ -331,9 +331,9 @@ def test_images_where_none_are_looked_at(tmp_path: Path) -> None:
         {"temperature": -3},
     ],
 )
-def test_a_damaged_fit(fitted: tuple[Path, Path, Path], change: dict[str, object]) -> None:
-    file, _, _ = fitted
-    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+def test_a_damaged_fit(fitted: Path, tmp_path: Path, change: dict[str, object]) -> None:
+    file = tmp_path / fitted.name
+    file.write_text(json.dumps(json.loads(fitted.read_text()) | change))
     with pytest.raises(ValueError, match=r"posthoc_local\.json is no fit of nnunet_nacl"):
         Fit.read(file)
 

@@ -88,7 +88,7 @@ def calls(size: str) -> dict[str, Call]:
         "MONAI NACLLoss": lambda logits, labels: monai(logits, labels[:, 0]),
     }
     for name, loss in OURS.items():
-        found[name], found[f"plain {name}"] = loss, loss.plain
+        found[name], found[f"plain {name}"] = loss, loss.mean
     return found
 
 

@@ -4,57 +4,69 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+
+from nnunet_nacl.losses._checks import check_target_shape
 
 
 @dataclass(frozen=True)
 class Target:
-    """What every loss works on.
+    """What the logits are compared with.
 
     Exactly one of ``labels`` and ``masks`` is set.
 
     Attributes:
-        labels: int64 (b, 1, *spatial), values 0..K-1; ignored voxels hold 0. None for regions.
+        labels: integers (b, 1, *spatial), the classes 0 to K - 1. Ignored voxels hold a class that counts for nothing.
+            None for regions.
         masks: float (b, R, *spatial), 1 inside a region and 0 outside; ignored voxels hold 0. None for label maps.
         valid: bool (b, 1, *spatial), False at ignored voxels; None if no voxel can be ignored.
         num_channels: K or R, the number of logit channels.
+        around: the same target with a border as wide as the neighborhood that the loss looks at (see
+            :meth:`Neighborhood.pad`); None for a loss that looks at each voxel alone.
     """
 
     labels: Tensor | None
     masks: Tensor | None
     valid: Tensor | None
     num_channels: int
+    around: "Target | None" = None
+
+    @property
+    def regions(self) -> bool:
+        """Overlapping regions with one sigmoid each, in place of classes with one softmax."""
+        return self.labels is None
+
+    @property
+    def map(self) -> Tensor:
+        """The labels (b, 1, *spatial) or the masks (b, R, *spatial)."""
+        found = self.labels if self.labels is not None else self.masks
+        assert found is not None
+        return found
 
     def num_valid(self) -> Tensor:
-        """How many voxels count, as a tensor on the device."""
+        """The number of voxels that count, an int64 scalar on the target's device."""
         if self.valid is not None:
             return self.valid.sum()
-        some = self.labels if self.labels is not None else self.masks
-        assert some is not None
-        return torch.full((), some[:, 0].numel(), device=some.device)  # torch.tensor would wait for the device
+        return torch.full((), self.map[:, 0].numel(), device=self.map.device)  # torch.tensor would wait for the device
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
-        """(b, K or R, *spatial): the one-hot label map, or the region masks. All zero at ignored voxels."""
+        """(b, K or R, *spatial): the one-hot label map, or the region masks."""
         if self.labels is None:
-            assert self.masks is not None
-            return self.masks.to(dtype)
+            return self.map.to(dtype)
         shape = (self.labels.shape[0], self.num_channels, *self.labels.shape[2:])
-        hot = torch.zeros(shape, dtype=dtype, device=self.labels.device).scatter_(1, self.labels, 1.0)
-        return hot if self.valid is None else hot * self.valid
+        hot = torch.empty(shape, dtype=torch.uint8, device=self.labels.device)
+        classes = torch.arange(self.num_channels, dtype=self.labels.dtype, device=self.labels.device)
+        # Into bytes: for labels that are bytes torch is 20 times as fast as into bools.
+        return torch.eq(self.labels, classes.view(-1, *[1] * (self.labels.ndim - 2)), out=hot).to(dtype)
 
-
-def check_logits(logits: Tensor, *, regions: bool) -> None:
-    """Raise a ValueError unless ``logits`` is a floating (b, K, *spatial) tensor with two or three spatial axes."""
-    if not logits.is_floating_point():
-        raise ValueError(f"logits must be of a floating dtype, got {logits.dtype}.")
-    if logits.ndim not in (4, 5):
-        raise ValueError(
-            f"logits must have the shape (b, K, H, W) or (b, K, D, H, W), got a tensor of shape {tuple(logits.shape)}."
-        )
-    if not regions and logits.shape[1] < 2:
-        raise ValueError(
-            "logits must have at least 2 channels (background and one class), got shape "
-            f"{tuple(logits.shape)}. A single sigmoid channel needs regions=True."
+    def rows(self, start: int, stop: int) -> "Target":
+        """The part from ``start`` to ``stop`` along the first spatial axis."""
+        border = 0 if self.around is None else self.around.map.shape[2] - self.map.shape[2]
+        return Target(
+            labels=None if self.labels is None else self.labels[:, :, start:stop],
+            masks=None if self.masks is None else self.masks[:, :, start:stop],
+            valid=None if self.valid is None else self.valid[:, :, start:stop],
+            num_channels=self.num_channels,
+            around=None if self.around is None else self.around.rows(start, stop + border),
         )
 
 
@@ -82,23 +94,9 @@ def canonical_target(
     return _from_labels(target, logits_shape, ignore_label)
 
 
-def _check_shape(target: Tensor, logits_shape: torch.Size, channels: int, meaning: str) -> None:
-    expected = (logits_shape[0], channels, *logits_shape[2:])
-    if tuple(target.shape) != expected:
-        raise ValueError(
-            f"target must have the shape {expected}, {meaning}, for logits of shape {tuple(logits_shape)}; "
-            f"got {tuple(target.shape)}."
-        )
-
-
-def check_label_map(target: Tensor, logits_shape: torch.Size) -> None:
-    """Raise a ValueError unless ``target`` is of the shape (b, 1, *spatial)."""
-    _check_shape(target, logits_shape, 1, "one label map")
-
-
 def _from_labels(target: Tensor, logits_shape: torch.Size, ignore_label: int | None) -> Target:
     num_classes = logits_shape[1]
-    check_label_map(target, logits_shape)
+    check_target_shape(target, logits_shape, 1, "one label map")
     if not target.is_floating_point():
         target = target.long()  # before any comparison: uint8 would wrap an ignore label of 257 or -1
     valid = None if ignore_label is None else target != ignore_label
@@ -111,10 +109,10 @@ def _from_labels(target: Tensor, logits_shape: torch.Size, ignore_label: int | N
     if labels.device.type not in ("cuda", "meta") and labels.numel() > 0:
         lowest, highest = (int(value) for value in labels.aminmax())
         if lowest < 0 or highest >= num_classes:
-            found = target if valid is None else target[valid]
+            counted = target if valid is None else target[valid]
             raise ValueError(
-                f"target holds labels from {found.min().item()} to {found.max().item()}; allowed are the whole numbers "
-                f"0 to {num_classes - 1} ({num_classes} logit channels)"
+                f"target holds labels from {counted.min().item()} to {counted.max().item()}; allowed are the whole "
+                f"numbers 0 to {num_classes - 1} ({num_classes} logit channels)"
                 + ("." if ignore_label is None else f" and the ignore label {ignore_label}.")
             )
     return Target(labels=labels, masks=None, valid=valid, num_channels=num_classes)
@@ -123,7 +121,7 @@ def _from_labels(target: Tensor, logits_shape: torch.Size, ignore_label: int | N
 def _from_masks(target: Tensor, logits_shape: torch.Size, *, has_ignore_channel: bool) -> Target:
     num_regions = logits_shape[1]
     meaning = f"{num_regions} region masks" + (" and, last, the mask of ignored voxels" if has_ignore_channel else "")
-    _check_shape(target, logits_shape, num_regions + has_ignore_channel, meaning)
+    check_target_shape(target, logits_shape, num_regions + has_ignore_channel, meaning)
     masks = target.float()
     if target.dtype != torch.bool:
         binary = (target == 0) | (target == 1)
@@ -140,32 +138,3 @@ def _from_masks(target: Tensor, logits_shape: torch.Size, *, has_ignore_channel:
 
 def _on_cpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
-
-
-def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tensor:
-    """Cross-entropy against soft targets, per voxel.
-
-    Softmax: ``-sum_k t_k log p_k``; regions: ``mean_r -(t_r log p_r + (1 - t_r) log(1 - p_r))``.
-
-    Args:
-        logits: (b, K or R, *spatial).
-        shares: soft targets of the same shape.
-        regions: independent sigmoids instead of one softmax.
-
-    Returns:
-        (b, *spatial).
-    """
-    if regions:
-        return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(1)
-    return -(shares * logits.log_softmax(1)).sum(1)
-
-
-def cross_entropy(logits: Tensor, target: Target) -> Tensor:
-    """Cross-entropy against the hard target, per voxel: ``-log p_y``, or the mean binary one over regions.
-
-    Returns:
-        (b, *spatial); ignored voxels hold a finite value that counts for nothing.
-    """
-    if target.labels is None:
-        return soft_cross_entropy(logits, target.one_hot(logits.dtype), regions=True)
-    return -logits.log_softmax(1).gather(1, target.labels)[:, 0]

@@ -68,7 +68,7 @@ def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json is no JSON file"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
-    with pytest.raises(ValueError, match="nnUNet_raw is not set"):
+    with pytest.raises(RuntimeError, match="nnUNet_raw is not set"):
         PreprocessedDataSet.find("901", "2d", "nnUNetPlans")
 
 

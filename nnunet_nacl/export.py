@@ -1,20 +1,19 @@
 """Copy a trained model so that a stock nnU-Net runs it without this package."""
 
-import pickle
 import shutil
 from pathlib import Path
 
 from nnunet_nacl.files import whole_folder
+from nnunet_nacl.nnunet import fold_name, read_checkpoint, saved_checkpoints
 from nnunet_nacl.trainers import parse_name
 
 STOCK_TRAINER = "nnUNetTrainer"
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
-_MODEL_FILES = ("dataset.json", "plans.json")
 _COPIED = (
     "dataset.json",
     "plans.json",
     "dataset_fingerprint.json",
-    "fold_*/progress.png",
+    f"{fold_name('*')}/progress.png",
     "crossval_results_folds_*/*.json",
     "crossval_results_folds_*/*.pkl",
 )
@@ -40,13 +39,7 @@ def export_model(model_folder: str | Path, output_folder: str | Path | None = No
     """
     source = Path(model_folder).resolve()
     output = Path(output_folder).resolve() if output_folder else source.with_name(f"{source.name}_stock")
-    missing = [name for name in _MODEL_FILES if not (source / name).is_file()]
-    checkpoints = sorted(source.glob("fold_*/checkpoint_*.pth"))
-    if missing or not checkpoints:
-        raise FileNotFoundError(
-            f"{source} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no "
-            f"{', '.join([*missing, *([] if checkpoints else ['fold_X/checkpoint_final.pth'])])} in it."
-        )
+    checkpoints = saved_checkpoints(source)
     with whole_folder(output) as partial:
         for pattern in _COPIED:
             for file in source.glob(pattern):
@@ -61,11 +54,8 @@ def export_model(model_folder: str | Path, output_folder: str | Path | None = No
 def _export_checkpoint(source: Path, target: Path) -> str:
     import torch
 
-    try:
-        checkpoint = torch.load(source, map_location="cpu", weights_only=False)
-        trainer = str(checkpoint["trainer_name"])
-    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{source} cannot be read as a checkpoint of nnU-Net: {error!r}") from error
+    checkpoint = read_checkpoint(source)
+    trainer = str(checkpoint["trainer_name"])
     if parse_name(trainer) is None:
         raise ValueError(
             f"{source} was trained with {trainer}, which is not a trainer of nnunet_nacl: what a stock nnU-Net would "

@@ -15,6 +15,7 @@ from tests.conftest import KINDS, NNUNet
 from tests.trainers.test_commands import train
 
 TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
+CHECKPOINT = {"init_args": {}, "logging": {}, "current_epoch": 1}
 # An nnU-Net that cannot import this package, as on a machine where it was never installed.
 STOCK_PREDICT = (
     "import sys; sys.modules['nnunet_nacl'] = None\n"
@@ -58,7 +59,7 @@ def model_folder(tmp_path: Path) -> Path:
     (folder / "fold_0").mkdir(parents=True)
     for name in ("dataset.json", "plans.json"):
         (folder / name).write_text("{}")
-    torch.save({"trainer_name": "nnUNetTrainerNACL"}, folder / "fold_0" / "checkpoint_final.pth")
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL"}, folder / "fold_0" / "checkpoint_final.pth")
     return folder
 
 
@@ -84,7 +85,7 @@ def test_a_damaged_checkpoint(model_folder: Path, content: bytes) -> None:
 
 
 def test_a_model_of_another_trainer(model_folder: Path) -> None:
-    torch.save({"trainer_name": "nnUNetTrainerAdam"}, model_folder / "fold_0" / "checkpoint_final.pth")
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerAdam"}, model_folder / "fold_0" / "checkpoint_final.pth")
     with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):
         export_model(model_folder)
     assert list(model_folder.parent.iterdir()) == [model_folder]

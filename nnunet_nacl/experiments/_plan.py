@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, validation_folder
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -66,12 +66,12 @@ class Job:
 
     @property
     def fold_folder(self) -> Path:
-        return self.data.model_folder(self.run.trainer) / f"fold_{self.run.fold}"
+        return self.data.model_folder(self.run.trainer) / fold_name(self.run.fold)
 
     @property
     def validation(self) -> Path:
         """Folder of the predictions of the validation cases."""
-        return self.fold_folder / "validation"
+        return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
 
     @property
     def predictions(self) -> Path:

@@ -24,14 +24,13 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
 from nnunet_nacl.experiments._plan import Job
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import check_model
+from nnunet_nacl.nnunet import CHECKPOINTS, FINAL_CHECKPOINT, check_model
 from nnunet_nacl.processes import Ended, ending, run_command
 from nnunet_nacl.trainers import THREADS
 
 Status = Literal["done", "running", "queued", "failed", "interrupted", "left"]
 """Of a run; ``left`` if it was never begun."""
 
-_CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 _EPOCH = re.compile(r": Epoch (\d+)\s*$", re.MULTILINE)
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED"}
@@ -67,7 +66,7 @@ def clear_the_way(job: Job, step: Step) -> None:
     Call only while holding the run's lock, before the step.
     """
     if step.name == "train":
-        for name in _CHECKPOINTS:
+        for name in CHECKPOINTS:
             file = job.fold_folder / name
             if file.is_file() and not zipfile.is_zipfile(file):
                 file.replace(file.with_suffix(".broken"))
@@ -120,7 +119,7 @@ def _train(job: Job) -> list[str]:
     command += ["--npz", "-device", job.device]
     if _is_trained(job):
         return [*command, "--val"]
-    can_continue = any(zipfile.is_zipfile(job.fold_folder / name) for name in _CHECKPOINTS)
+    can_continue = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS)
     return [*command, "--c"] if can_continue else command
 
 
@@ -140,7 +139,7 @@ def _evaluate(job: Job, *what: str) -> list[str]:
 
 def _is_trained(job: Job) -> bool:
     """Whether nnU-Net has finished the training."""
-    return zipfile.is_zipfile(job.fold_folder / "checkpoint_final.pth")
+    return zipfile.is_zipfile(job.fold_folder / FINAL_CHECKPOINT)
 
 
 def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
@@ -159,7 +158,7 @@ def _is_current(job: Job, npz: Path) -> bool:
 
 
 def _is_newer(job: Job, file: Path) -> bool:
-    final = job.fold_folder / "checkpoint_final.pth"
+    final = job.fold_folder / FINAL_CHECKPOINT
     return not final.is_file() or file.stat().st_mtime >= final.stat().st_mtime
 
 

@@ -1,7 +1,6 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, LabelMeaning, Region, read_dataset_json
-from nnunet_nacl.nnunet._images import read_labels
+from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, read_labels
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
@@ -9,19 +8,28 @@ from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, Np
 from nnunet_nacl.nnunet._raw import RawDataSet, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
+    CHECKPOINTS,
+    FINAL_CHECKPOINT,
     check_no_cascade,
     final_checkpoint,
+    fold_name,
     furthest_checkpoint,
     load_predictor,
+    read_checkpoint,
+    saved_checkpoints,
+    validation_folder,
 )
 
 __all__ = [
     "BLOCK",
+    "CHECKPOINTS",
+    "FINAL_CHECKPOINT",
     "SPLITS_NAME",
     "ArrayChannels",
     "CaseFiles",
     "Channels",
     "DataSet",
+    "DatasetJson",
     "LabelMeaning",
     "ModelName",
     "NpzChannels",
@@ -38,14 +46,17 @@ __all__ = [
     "dataset_number",
     "final_checkpoint",
     "find_cases",
+    "fold_name",
     "furthest_checkpoint",
     "load_predictor",
     "new_dataset",
     "nnunet_folder",
     "place",
-    "read_dataset_json",
+    "read_checkpoint",
     "read_labels",
     "read_splits",
+    "saved_checkpoints",
     "validation_cases",
+    "validation_folder",
     "write_splits",
 ]

@@ -8,8 +8,62 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+import SimpleITK as sitk
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from numpy.typing import NDArray
+
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
+
+
+@dataclass(frozen=True)
+class DatasetJson:
+    """A data set's ``dataset.json``.
+
+    Attributes:
+        file: it was read from.
+        labels: name -> label, or labels of a region.
+        file_ending: of images and label maps.
+        channel_names: one for each channel of an image; empty if the file names none.
+        regions_class_order: the label that each region writes to a segmentation; None if the file does not say.
+        content: all of the file.
+    """
+
+    file: Path
+    labels: dict[str, Any]
+    file_ending: str
+    channel_names: tuple[str, ...]
+    regions_class_order: tuple[int, ...] | None
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, file: Path) -> "DatasetJson":
+        """Read the file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is something else.
+        """
+        content = read_json_object(file)
+        for key in ("labels", "file_ending"):
+            if key not in content:
+                raise ValueError(f"{file} is no dataset.json of nnU-Net: it has no {key!r}.")
+        labels, ending = content["labels"], content["file_ending"]
+        if not isinstance(labels, dict):
+            raise ValueError(f"{file}: expected labels to be a JSON object; got {labels!r}.")
+        if not isinstance(ending, str):
+            raise ValueError(f"{file}: expected file_ending to be a text; got {ending!r}.")
+        channels = content.get("channel_names", content.get("modality")) or {}
+        order = content.get("regions_class_order")
+        return cls(
+            file,
+            labels,
+            ending,
+            tuple(map(str, channels.values() if isinstance(channels, dict) else channels)),
+            None if order is None else tuple(order),
+            content,
+        )
 
 
 @dataclass(frozen=True)
@@ -81,48 +135,32 @@ class DataSet:
         # Here, since it imports torch, which takes seconds that worker processes need not spend.
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
-        content = read_dataset_json(dataset_json)
+        described = DatasetJson.read(dataset_json)
         with _naming(dataset_json):
-            labels = LabelManager(content["labels"], regions_class_order=content.get("regions_class_order"))
+            labels = LabelManager(described.labels, regions_class_order=described.regions_class_order)
             known = sorted({int(label) for label in labels.all_labels} | {0})
             if labels.has_regions:
                 regions = [
                     tuple(map(int, region)) if isinstance(region, tuple) else (int(region),)
                     for region in labels.foreground_regions
                 ]
-                meaning = LabelMeaning.of_regions(regions, known, content["regions_class_order"])
+                meaning = LabelMeaning.of_regions(regions, known, described.regions_class_order or ())
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
             else:
                 meaning = LabelMeaning.of_classes(len(known))
-        reader = _find_reader(content, examples) if plans is None else _named_reader(plans)
-        return cls(content["labels"], content["file_ending"], meaning, labels.ignore_label, reader)
+        reader = _find_reader(described.content, examples) if plans is None else _named_reader(plans)
+        return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
 
     def to_json(self) -> dict[str, Any]:
         """What a finished case depends on."""
         return {"labels": self.labels, "regions": self.meaning.regions, "reader": type(self.reader).__name__}
 
 
-def read_dataset_json(file: Path) -> dict[str, Any]:
-    """Read a data set's ``dataset.json``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is something else.
-    """
-    content = _read_json(file)
-    for key in ("labels", "file_ending"):
-        if key not in content:
-            raise ValueError(f"{file} is no dataset.json of nnU-Net: it has no {key!r}.")
-    if not isinstance(content["file_ending"], str):
-        raise ValueError(f"{file}: expected file_ending to be a text; got {content['file_ending']!r}.")
-    return content
-
-
 def _named_reader(plans: Path) -> Any:
     from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
 
-    name = _read_json(plans).get("image_reader_writer")
+    name = read_json_object(plans).get("image_reader_writer")
     if name is None:
         raise ValueError(f"{plans} is no plans.json of nnU-Net: it has no 'image_reader_writer'.")
     with _naming(plans):
@@ -148,13 +186,63 @@ def _naming(file: Path) -> Iterator[None]:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds something else.
+    """
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist.")
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{file} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file}: expected a JSON object; got {type(content).__name__}.")
     return content
+
+
+def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[float]]:
+    """Read a label map.
+
+    Args:
+        file: of any format that the reader knows.
+        reader: an object of one of nnU-Net's reader classes.
+
+    Returns:
+        Labels (Z, Y, X) as nnU-Net lays out its arrays, and the distance between voxel centers along each axis in mm.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it cannot be read, or holds values that are no whole numbers.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist.")
+    try:
+        if type(reader) is SimpleITKIO:
+            labels, spacing = _read_with_simpleitk(file)
+        else:
+            array, properties = reader.read_seg(str(file))
+            labels, spacing = array[0], [float(step) for step in properties["spacing"]]
+    except Exception as error:
+        raise ValueError(f"{file} cannot be read: {error}") from error
+    if labels.dtype.kind in "iu":
+        return labels, spacing
+    whole = labels.astype(np.int32)
+    if not np.array_equal(whole, labels):
+        raise ValueError(f"{file} holds labels that are not whole numbers.")
+    return whole, spacing
+
+
+def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], list[float]]:
+    # What SimpleITKIO.read_seg does, but for its copy in float32, which is the largest thing in memory for few classes.
+    image: Any = sitk.ReadImage(str(file))
+    labels = sitk.GetArrayFromImage(image)
+    spacing = [abs(step) for step in image.GetSpacing()[::-1]]
+    if labels.ndim == 2:
+        labels, spacing = labels[None], [max(spacing) * 999, *spacing]
+    if labels.ndim != 3:
+        raise ValueError(f"expected an image of two or three dimensions; got {labels.ndim}")
+    return labels, spacing

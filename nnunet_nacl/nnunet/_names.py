@@ -58,6 +58,11 @@ def dataset_in(path: str | Path) -> str | None:
     return match[0] if match else None
 
 
+def model_folder_name(trainer: str, plans: str, configuration: str) -> str:
+    """What nnU-Net calls the folder of a trained model; :meth:`ModelName.of` reads it."""
+    return f"{trainer}__{plans}__{configuration}"
+
+
 @dataclass(frozen=True)
 class ModelName:
     """A trained model, as its folder ``TRAINER__PLANS__CONFIGURATION`` names it.

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
-from nnunet_nacl.nnunet._names import dataset_name, nnunet_folder
+from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson
+from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_folder
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
+from nnunet_nacl.nnunet._trained import validation_folder
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Predictions:
         ground_truth, predictions = Path(gt_folder), Path(pred_folder)
         _check_folders(ground_truth, predictions)
         dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
-        cases = find_cases(ground_truth, predictions, read_dataset_json(dataset_file)["file_ending"])
+        cases = find_cases(ground_truth, predictions, DatasetJson.read(dataset_file).file_ending)
         return cls({"": cases}, ground_truth, (predictions,), dataset_file, plans_file)
 
     @classmethod
@@ -132,7 +133,7 @@ class Predictions:
         """
         preprocessed, results = nnunet_folder("nnUNet_preprocessed"), nnunet_folder("nnUNet_results")
         name = dataset_name(dataset)
-        model = results / name / f"{trainer}__{plans}__{configuration}"
+        model = results / name / model_folder_name(trainer, plans, configuration)
         return cls.of_validation(model, preprocessed / name, folds)
 
     @classmethod
@@ -153,9 +154,9 @@ class Predictions:
         if not folds:
             raise ValueError("folds must name at least one fold; got none.")
         model, ground_truth = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-        validation = {f"fold {fold}": model / f"fold_{fold}" / "validation" for fold in folds}
+        validation = {f"fold {fold}": validation_folder(model, fold) for fold in folds}
         _check_folders(model, ground_truth, *validation.values())
-        ending = read_dataset_json(model / "dataset.json")["file_ending"]
+        ending = DatasetJson.read(model / "dataset.json").file_ending
         groups = {}
         for fold, (group, folder) in zip(folds, validation.items(), strict=True):
             expected = _expected_cases(ground_truth.parent / SPLITS_NAME, str(fold))

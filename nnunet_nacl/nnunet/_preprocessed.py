@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet._names import dataset_name, dataset_number, nnunet_folder
+from nnunet_nacl.nnunet._dataset import DatasetJson, read_json_object
+from nnunet_nacl.nnunet._names import dataset_name, dataset_number, model_folder_name, nnunet_folder
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits
+from nnunet_nacl.nnunet._trained import fold_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +23,7 @@ class PreprocessedDataSet:
         configuration, plans: of nnU-Net.
         raw, preprocessed, results: nnU-Net's folders for all data sets.
         splits: training and validation cases of each fold.
-        test_cases: those that have both images and a reference in the raw data.
+        test_cases: those that have both images and ground truth in the raw data.
         file_ending: of images and segmentations.
         num_channels: of the probabilities: classes with the background, or regions.
         has_regions: whether the channels are regions.
@@ -45,7 +47,7 @@ class PreprocessedDataSet:
         return self.preprocessed / self.name
 
     def model_folder(self, trainer: str) -> Path:
-        return self.results / self.name / f"{trainer}__{self.plans}__{self.configuration}"
+        return self.results / self.name / model_folder_name(trainer, self.plans, self.configuration)
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
@@ -73,23 +75,23 @@ class PreprocessedDataSet:
             raise ValueError(
                 f"{plans_file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}"
             )
-        found = _read_json(plans_file)
-        if configuration not in found["configurations"]:
-            known = ", ".join(found["configurations"])
+        plans_content = read_json_object(plans_file)
+        if configuration not in plans_content["configurations"]:
+            known = ", ".join(plans_content["configurations"])
             raise ValueError(f"{plans_file} has no configuration {configuration!r}; it has {known}.")
 
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        manager = PlansManager(found)
+        manager = PlansManager(plans_content)
         settings = manager.get_configuration(configuration)
         if settings.previous_stage_name is not None:
             raise ValueError(
                 f"{configuration} is the second stage of a cascade: each method would need the predictions of its own "
                 "first stage. Experiments take configurations of one stage."
             )
-        dataset_json = _read_json(folder / "dataset.json")
-        labels = manager.get_label_manager(dataset_json)
-        ending = dataset_json["file_ending"]
+        described = DatasetJson.read(folder / "dataset.json")
+        labels = manager.get_label_manager(described.content)
+        ending = described.file_ending
         cases = _preprocessed_cases(folder / settings.data_identifier)
         expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
@@ -126,21 +128,21 @@ def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: S
                 f"{model} was trained with another {file} than {data_set.folder / expected}. Move it away to train "
                 "anew, or use the plans that it was trained with."
             )
-    noted = model / f".fold_{fold}_split.json"
-    if not noted.is_file() or not (model / f"fold_{fold}").is_dir():
+    noted = model / f".{fold_name(fold)}_split.json"
+    if not noted.is_file() or not (model / fold_name(fold)).is_dir():
         model.mkdir(parents=True, exist_ok=True)
         with whole_file(noted) as partial:
             partial.write_text(json.dumps(split))
-    elif _read_json(noted) != split:
+    elif read_json_object(noted) != split:
         raise ValueError(
-            f"{model / f'fold_{fold}'} was trained with other cases than splits_final.json now has for fold {fold}. "
+            f"{model / fold_name(fold)} was trained with other cases than splits_final.json now has for fold {fold}. "
             "Move it away to train anew, or restore the splits."
         )
 
 
 def _meaning(file: Path, data_set: PreprocessedDataSet) -> Any:
     """What of the file a training depends on."""
-    read = _read_json(file)
+    read = read_json_object(file)
     if file.name == "dataset.json":
         return {key: read.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")}
     configurations = read["configurations"]
@@ -178,13 +180,6 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
         if unknown:
             raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
     return splits
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON file: {error}") from error
 
 
 def _test_cases(raw: Path, ending: str) -> list[str]:

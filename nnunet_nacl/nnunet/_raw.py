@@ -1,13 +1,12 @@
 """nnU-Net's folder of raw data sets: the data sets in it, and room for another."""
 
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
 
 
@@ -17,12 +16,12 @@ class RawDataSet:
 
     Args:
         folder: ``DatasetXXX_NAME``.
-        description: what ``dataset.json`` holds.
+        description: its ``dataset.json``.
         cases: name of each training case -> all its files in ``imagesTr`` and ``labelsTr``.
     """
 
     folder: Path
-    description: dict[str, Any]
+    description: DatasetJson
     cases: dict[str, list[Path]]
 
     @classmethod
@@ -77,23 +76,17 @@ def place(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _read_description(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing.")
-    try:
-        description: dict[str, Any] = json.loads(file.read_text())
-        missing = [key for key in ("channel_names", "file_ending") if key not in description]
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{file} is no JSON of nnU-Net's: {error}") from error
-    if missing:
-        raise ValueError(f"{file} lacks {' and '.join(missing)}.")
-    if "dataset" in description:
+def _read_description(file: Path) -> DatasetJson:
+    description = DatasetJson.read(file)
+    if not description.channel_names:
+        raise ValueError(f"{file} lacks channel_names.")
+    if "dataset" in description.content:
         raise ValueError(f'{file} lists files of its own under "dataset"; expected imagesTr and labelsTr.')
     return description
 
 
-def _list_cases(folder: Path, description: dict[str, Any]) -> dict[str, list[Path]]:
-    ending = description["file_ending"]
+def _list_cases(folder: Path, description: DatasetJson) -> dict[str, list[Path]]:
+    ending = description.file_ending
     images, labels = folder / "imagesTr", folder / "labelsTr"
     for part in (images, labels):
         if not part.is_dir():
@@ -103,7 +96,7 @@ def _list_cases(folder: Path, description: dict[str, Any]) -> dict[str, list[Pat
     names |= {path.name[: -len(ending)] for path in labels.iterdir() if path.name.endswith(ending)}
     cases = {}
     for name in sorted(name for name in names if not name.startswith(".")):
-        channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description["channel_names"]))]
+        channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description.channel_names))]
         files = [*channels, labels / f"{name}{ending}"]
         for file in files:
             if not file.is_file():

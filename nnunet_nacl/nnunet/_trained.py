@@ -3,34 +3,62 @@
 import io
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.linking import trainers_path
 
-FINAL = "checkpoint_final.pth"
-_UNFINISHED = ("checkpoint_latest.pth", "checkpoint_best.pth")
+FINAL_CHECKPOINT = "checkpoint_final.pth"
+CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
+"""The checkpoints that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
+
+_MODEL_FILES = ("dataset.json", "plans.json")
 _VARIABLE = "nnUNet_extTrainer"
+
+
+def fold_name(fold: int | str) -> str:
+    """The name of a fold's folder in a model's folder."""
+    return f"fold_{fold}"
+
+
+def validation_folder(model_folder: Path, fold: int | str) -> Path:
+    """Where nnU-Net saves the predictions of a fold's validation cases."""
+    return model_folder / fold_name(fold) / "validation"
+
+
+def saved_checkpoints(model_folder: Path) -> list[Path]:
+    """The checkpoints of all folds.
+
+    Raises:
+        FileNotFoundError: the folder is no model's, or no fold has a checkpoint.
+    """
+    checkpoints = sorted(model_folder.glob(f"{fold_name('*')}/checkpoint_*.pth"))
+    _check_model_folder(model_folder, [] if checkpoints else [f"{fold_name('X')}/{FINAL_CHECKPOINT}"])
+    return checkpoints
+
+
+def _check_model_folder(folder: Path, also_missing: Sequence[str] = ()) -> None:
+    missing = [*(name for name in _MODEL_FILES if not (folder / name).is_file()), *also_missing]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no {', '.join(missing)} in it."
+        )
 
 
 def fold_folder(model_folder: str | Path, fold: int | str) -> Path:
     """The folder of a fold.
 
     Raises:
-        FileNotFoundError: the model folder is none, or it has no such fold.
+        FileNotFoundError: the folder is no model's, or it has no such fold.
     """
     model = Path(model_folder)
-    missing = [name for name in ("dataset.json", "plans.json") if not (model / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{model} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no {', '.join(missing)} in it."
-        )
-    folder = model / f"fold_{fold}"
+    _check_model_folder(model)
+    folder = model / fold_name(fold)
     if not folder.is_dir():
-        found = ", ".join(sorted(path.name for path in model.glob("fold_*") if path.is_dir()))
-        raise FileNotFoundError(f"{model} has no fold_{fold}; it has {found or 'no fold at all'}.")
+        folds = ", ".join(sorted(path.name for path in model.glob(fold_name("*")) if path.is_dir()))
+        raise FileNotFoundError(f"{model} has no {folder.name}; it has {folds or 'no fold at all'}.")
     return folder
 
 
@@ -40,7 +68,7 @@ def final_checkpoint(model_folder: str | Path, fold: int | str) -> Path:
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
     """
-    file = fold_folder(model_folder, fold) / FINAL
+    file = fold_folder(model_folder, fold) / FINAL_CHECKPOINT
     if not file.is_file():
         raise FileNotFoundError(f"{file} does not exist: the training has not ended.")
     return file
@@ -54,12 +82,12 @@ def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path
         ValueError: a checkpoint cannot be read.
     """
     folder = fold_folder(model_folder, fold)
-    if (folder / FINAL).is_file():
-        return folder / FINAL, read_checkpoint(folder / FINAL)
-    found = [(folder / name, read_checkpoint(folder / name)) for name in _UNFINISHED if (folder / name).is_file()]
-    if not found:
-        raise FileNotFoundError(f"{folder} holds no checkpoint: expected {', '.join((FINAL, *_UNFINISHED))}.")
-    return max(found, key=lambda pair: int(pair[1]["current_epoch"]))
+    files = [file for file in (folder / name for name in CHECKPOINTS) if file.is_file()]
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no checkpoint: expected {', '.join(CHECKPOINTS)}.")
+    if files[0].name == FINAL_CHECKPOINT:
+        files = files[:1]
+    return max(((file, read_checkpoint(file)) for file in files), key=lambda pair: int(pair[1]["current_epoch"]))
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
@@ -120,7 +148,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         predictor = nnUNetPredictor(
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
-        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL)
+        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
     return predictor
 
 

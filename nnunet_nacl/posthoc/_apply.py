@@ -18,10 +18,10 @@ from nnunet_nacl.nnunet import (
     BLOCK,
     CaseFiles,
     DataSet,
+    DatasetJson,
     LabelMeaning,
     dataset_files,
     find_cases,
-    read_dataset_json,
     read_labels,
 )
 from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
@@ -103,7 +103,7 @@ def apply_folder(
     if (predictions / APPLIED_NAME).exists():
         raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
     dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
-    cases = find_cases(predictions, predictions, read_dataset_json(dataset_file)["file_ending"])
+    cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
     model = Model.of_folder(predictions, dataset_file, plans_file, data_set)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nnunet_nacl.nnunet import DataSet, ModelName, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, DatasetJson, ModelName
 
 APPLIED_NAME = "posthoc_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
@@ -40,15 +40,15 @@ class Model:
         ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
         which name themselves and the data set; the trainer is known if a folder has its name.
         """
-        content = read_dataset_json(dataset_json)
+        content = DatasetJson.read(dataset_json)
         known: dict[str, str | None] = {}
         if plans is not None:
             stored = json.loads(plans.read_text())
             known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
         known |= _named_by(folder.resolve())
         return cls(
-            content["labels"],
-            None if data_set.meaning.regions is None else content["regions_class_order"],
+            content.labels,
+            None if data_set.meaning.regions is None else list(data_set.meaning.written),
             data_set.meaning.num_channels,
             **known,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import DataSet, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, DatasetJson
 
 WIDTH, STEP = 5, 2
 REACH = STEP * (WIDTH // 2)
@@ -62,8 +62,7 @@ class Images:
         """
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} is not a folder.")
-        content = read_dataset_json(dataset_json)
-        names = content.get("channel_names", content.get("modality"))
+        names = DatasetJson.read(dataset_json).channel_names
         if not names:
             raise ValueError(f"{dataset_json} has no 'channel_names', so the images' channels are not known.")
         return cls(folder, len(names), data_set.file_ending, data_set.reader)

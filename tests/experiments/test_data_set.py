@@ -65,7 +65,7 @@ def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match="3d_cascade_small is the second stage of a cascade"):
         PreprocessedDataSet.find("901", "3d_cascade_small", "nnUNetPlans")
     (preprocessed / "nnUNetPlans.json").write_text(json.dumps(plans)[:-9])
-    with pytest.raises(ValueError, match=r"nnUNetPlans\.json is no JSON file"):
+    with pytest.raises(ValueError, match=r"nnUNetPlans\.json is not valid JSON"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
     with pytest.raises(RuntimeError, match="nnUNet_raw is not set"):

@@ -59,7 +59,7 @@ def mean_logits(
         device: ``cpu``, ``cuda`` or ``mps``.
 
     Raises:
-        FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or its ground truth is missing.
+        FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
         ValueError: only one of ``images`` and ``labels``, no such fold in the splits, no case, a cascade's second
             stage, a label that the data set does not have, or logits that are not finite.

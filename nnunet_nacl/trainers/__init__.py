@@ -8,16 +8,18 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first tra
 
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
+from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, THREADS, Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
 
 __all__ = [
     "LOSSES",
     "SCHEDULE_SUFFIXES",
+    "THREADS",
     "CalibratedLossMixin",
     "Recipe",
+    "build_loss",
     "parse_name",
     "trainer_names",
 ]
@@ -25,11 +27,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     recipe = parse_name(name) if name.startswith(PREFIX) else None
-    if recipe is None and name != "CalibratedLossMixin":
+    if recipe is None and name not in {"CalibratedLossMixin", "build_loss"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     from nnunet_nacl.trainers import _calibrated
 
-    found = _calibrated.CalibratedLossMixin if recipe is None else _calibrated.trainer_class(name, recipe)
+    found = getattr(_calibrated, name) if recipe is None else _calibrated.trainer_class(name, recipe)
     globals()[name] = found  # one class object per name, so that pickling and isinstance work
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 
-from nnunet_nacl.demo._model import LABELS, draw_case
+from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Origin, Place, Settings, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
 

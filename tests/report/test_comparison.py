@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.demo._model import LABELS
+from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.report import compare, read_results, verdict, write_table

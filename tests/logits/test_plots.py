@@ -46,7 +46,7 @@ def test_bars_are_the_means() -> None:
         assert left < 0 < right
 
 
-def test_bars_of_a_reference_without_a_voxel() -> None:
+def test_bars_of_a_class_without_a_voxel() -> None:
     table = np.arange(9.0).reshape(3, 3)
     table[2] = np.nan
     figure = draw_mean_logits({"CE": means(1, mean_absolute=table, voxels=np.array([5, 5, 0]))})

@@ -1,4 +1,4 @@
-"""Images and references on the grid that a network sees: of nnU-Net's preprocessed data, or of images and labels."""
+"""What a network sees: images and their ground truth, from nnU-Net's preprocessed data or preprocessed here."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import SPLITS_NAME
-from nnunet_nacl.nnunet import validation_cases as cases_of_fold
+from nnunet_nacl.nnunet._splits import SPLITS_NAME, validation_cases
 
-Load = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
-"""From a case's name to its image (c, *spatial) and reference (*spatial), both preprocessed."""
+LoadCase = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
+"""From a case's name to its image (c, *spatial) and ground truth (*spatial), both preprocessed."""
 
 
-def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
-    """The cases that a fold is validated on, of nnU-Net's preprocessed data.
+def preprocessed_cases(predictor: Any, fold: int | str) -> tuple[list[str], LoadCase]:
+    """The cases that a fold is validated on, from nnU-Net's preprocessed data.
 
     Args:
         predictor: the model's.
@@ -38,7 +37,7 @@ def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
         )
     dataset_class = infer_dataset_class(str(folder))
     present = sorted(dataset_class.get_identifiers(str(folder)))
-    names = present if str(fold) == "all" else cases_of_fold(data_set / SPLITS_NAME, int(fold))
+    names = present if str(fold) == "all" else validation_cases(data_set / SPLITS_NAME, int(fold))
     missing = sorted(set(names) - set(present))
     if missing:
         raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
@@ -50,8 +49,8 @@ def validation_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load]:
     return names, load
 
 
-def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], Load]:
-    """Images and their references, preprocessed together as nnU-Net does before a training.
+def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], LoadCase]:
+    """Images and their ground truth, preprocessed together as nnU-Net does before a training.
 
     Args:
         predictor: the model's.
@@ -59,7 +58,7 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
         labels: folder of ``CASE<file_ending>``.
 
     Raises:
-        FileNotFoundError: a folder, an image or a reference is missing.
+        FileNotFoundError: a folder, an image or its ground truth is missing.
         ValueError: there is no case at all, or, when loaded, one that nnU-Net cannot preprocess.
     """
     description = predictor.dataset_json
@@ -68,9 +67,9 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
     for folder in (Path(images), Path(labels)):
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder} is not a folder.")
-    found = {file.name.removesuffix(ending) for file in Path(labels).glob(f"*{ending}")}
-    found |= {file.name.removesuffix(f"_0000{ending}") for file in Path(images).glob(f"*_0000{ending}")}
-    names = sorted(name for name in found if not name.startswith("."))
+    present = {file.name.removesuffix(ending) for file in Path(labels).glob(f"*{ending}")}
+    present |= {file.name.removesuffix(f"_0000{ending}") for file in Path(images).glob(f"*_0000{ending}")}
+    names = sorted(name for name in present if not name.startswith("."))
     if not names:
         raise ValueError(f"No case found: no *_0000{ending} in {images}, no *{ending} in {labels}.")
     files = {
@@ -80,17 +79,17 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
     }  # fmt: skip
     for file in (file for of_case in files.values() for file in of_case):
         if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist: a case has {channels} image file(s) and a reference.")
+            raise FileNotFoundError(f"{file} does not exist: a case has {channels} image file(s) and a label file.")
 
     def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
         preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)
-        *of_image, reference = map(str, files[name])
+        *channel_files, label_file = map(str, files[name])
         try:
-            image, segmentation, _ = preprocessor.run_case(
-                of_image, reference, predictor.plans_manager, predictor.configuration_manager, description
+            image, label_map, _ = preprocessor.run_case(
+                channel_files, label_file, predictor.plans_manager, predictor.configuration_manager, description
             )
         except Exception as error:
-            raise ValueError(f"{reference} and its image cannot be preprocessed: {error}") from error
-        return image.astype(np.float32, copy=False), segmentation[0]
+            raise ValueError(f"{label_file} and its image cannot be preprocessed: {error}") from error
+        return image.astype(np.float32, copy=False), label_map[0]
 
     return names, load

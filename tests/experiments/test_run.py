@@ -1,16 +1,30 @@
-"""Which step of a run is next, told from the files that are there."""
+"""One run: which step is next, told from the files that are there, and how its steps are carried out."""
 
 import json
 import os
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from nnunet_nacl.experiments import Job
-from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, steps_left
-from nnunet_nacl.experiments._work import status_of
+from nnunet_nacl import processes
+from nnunet_nacl.experiments import Job, _run
+from nnunet_nacl.experiments._run import (
+    carry_out,
+    clear_the_way,
+    delete_probabilities,
+    is_running,
+    missing_probabilities,
+    read_state,
+    status_of,
+    steps_left,
+)
+from nnunet_nacl.processes import Ended, end_commands
+from nnunet_nacl.trainers import THREADS, parse_name
+from nnunet_nacl.trainers._calibrated import trainer_class
 
 SETTINGS = {
     "num_bins": 15, "protocol": "standard", "voxels": ["foreground", "union", "near", "image"], "margin_mm": 5.0,
@@ -176,3 +190,111 @@ def test_only_evaluated_cases_lose_their_probabilities(job: Job) -> None:
     summary(job.predictions, ["toy_b"])
     delete_probabilities(job)
     assert {file.name for file in job.predictions.glob("toy*")} == {"toy_a.npz", "toy_a.nii.gz", "toy_b.nii.gz"}
+
+
+def test_a_summary_is_read_once_for_all_its_cases(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    predicted(job.predictions, "toy_b")
+    summary(job.validation, job.validation_cases[:1])
+    summary(job.predictions, [])
+    read = []
+    loads = json.loads
+    monkeypatch.setattr(_run.json, "loads", lambda text: read.append(text) or loads(text))
+    assert missing_probabilities(job) == (len(job.validation_cases) - 1, 1)
+    assert len(job.validation_cases) == len(job.data.test_cases) == 2
+    assert len(read) == 2
+
+
+def test_a_step_that_fails_is_tried_once_more(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs: list[Path] = []
+
+    def fail(command: list[str], *, log: Path, **_: object) -> None:
+        logs.append(log)
+        log.write_text(f"attempt {len(logs)}")
+        raise RuntimeError(f"{command[0]} failed")
+
+    monkeypatch.setattr(_run, "run_command", fail)
+    shown: list[str] = []
+    assert carry_out(job, show=shown.append) == "nnUNetv2_train failed"
+    tried = [f"train; log: {logs[0]}", f"$ {' '.join(first(job))}"]
+    failed_once = ["train: failed: nnUNetv2_train failed", "train: 0 s", "train: once more"]
+    assert shown == [*tried, *failed_once, *tried, "failed: nnUNetv2_train failed"]
+    assert logs[0].read_text() == "attempt 2"
+    assert logs[0].with_suffix(".first.log").read_text() == "attempt 1"
+    assert status_of(job) == "failed"
+    assert read_state(job).error == "nnUNetv2_train failed"
+
+
+def test_a_command_that_cannot_be_started_leaves_no_log(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("nnUNetv2_train was not found")
+
+    monkeypatch.setattr(_run, "run_command", fail)
+    assert carry_out(job) == "nnUNetv2_train was not found"
+
+
+def test_whatever_goes_wrong_is_that_runs_failure_alone(job: Job) -> None:
+    job.output.parent.mkdir(parents=True, exist_ok=True)
+    job.output.write_text("a file where a folder should be")
+    failure = carry_out(job)
+    assert failure is not None
+    assert str(job.output) in failure
+    assert read_state(job).error is None  # it could not be written
+
+
+def test_a_run_has_one_process_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While another one waits, it can be ended."""
+    started, let_go = threading.Event(), threading.Event()
+
+    def work(*_: object, **__: object) -> None:
+        started.set()
+        let_go.wait(30)
+        raise RuntimeError("the first one's")
+
+    monkeypatch.setattr(_run, "run_command", work)
+    assert not is_running(job)
+    holder = threading.Thread(target=carry_out, args=(job,))
+    holder.start()
+    assert started.wait(30)
+    assert is_running(job)
+    assert status_of(job) == "running"
+    shown: list[str] = []
+
+    def wait_and_end(line: str) -> None:
+        shown.append(line)
+        end_commands()
+
+    try:
+        with pytest.raises(Ended):
+            carry_out(job, show=wait_and_end)
+    finally:
+        processes.ending.clear()
+        let_go.set()
+        holder.join()
+    assert shown == ["waiting for another process that has this run"]
+    assert not is_running(job)
+
+
+def test_threads_of_runs_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    environments = []
+
+    def run_command(*_: object, environment: dict[str, str], **__: object) -> None:
+        environments.append(environment)
+        raise RuntimeError
+
+    monkeypatch.setattr(_run, "run_command", run_command)
+    monkeypatch.delenv(THREADS, raising=False)
+    carry_out(job)
+    assert THREADS not in environments[-1]
+    carry_out(job, threads=3)
+    assert environments[-1][THREADS] == environments[-1]["OMP_NUM_THREADS"] == "3"
+
+    before = torch.get_num_threads()
+    monkeypatch.setenv(THREADS, "3")
+    recipe = parse_name("nnUNetTrainerNACL")
+    assert recipe is not None
+    try:
+        torch.set_num_threads(2)  # as nnU-Net does before it looks for the trainer
+        trainer_class("nnUNetTrainerNACL", recipe)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

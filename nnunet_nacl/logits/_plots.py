@@ -1,4 +1,4 @@
-"""Figures of the logits of several methods, side by side."""
+"""Plots of the logits of several methods, side by side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _LEAST_SHARE = 1e-3
 
 
 def draw_mean_logits(means: Mapping[str, LogitMeans]) -> Figure:
-    """Mean absolute logits: a panel for each reference, a group of bars for each logit, a bar for each method.
+    """Mean absolute logits: a panel for each true class, a group of bars for each logit, a bar for each method.
 
     Args:
         means: method -> means, over the same cases.
@@ -29,25 +29,25 @@ def draw_mean_logits(means: Mapping[str, LogitMeans]) -> Figure:
         ValueError: no method, or methods of different classes or cases.
     """
     first = _check_alike(means)
-    columns = _columns(len(first.references), pairs=first.references != first.logits)
-    rows = math.ceil(len(first.references) / columns)
+    columns = _columns(len(first.true_classes), pairs=first.true_classes != first.logits)
+    rows = math.ceil(len(first.true_classes) / columns)
     inches = min(max(3.1, 0.75 + 0.12 * len(means) * len(first.logits)), 4.2)
     # A letter of 9 points is about 0.08 inches wide.
     tilted = max(map(len, first.logits)) * len(first.logits) * 0.08 > inches - 0.6
     with plot_style():
         # Tilted names take an inch, and another above an incomplete last row.
-        names_inches = tilted * (1 if len(first.references) % columns == 0 else 2)
+        names_inches = tilted * (1 if len(first.true_classes) % columns == 0 else 2)
         figure = Figure(figsize=(inches * columns + 0.4, 1.9 * rows + 1.2 + names_inches), layout="constrained")
         panels = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
-        for axes in panels[len(first.references) :]:
+        for axes in panels[len(first.true_classes) :]:
             axes.remove()
-        panels = panels[: len(first.references)]
-        for row, (reference, axes) in enumerate(zip(first.references, panels, strict=True)):
+        panels = panels[: len(first.true_classes)]
+        for row, (true_class, axes) in enumerate(zip(first.true_classes, panels, strict=True)):
             _draw_bars(means, row, axes)
-            axes.set_title(f"true: {wrapped(reference, 30)}")
+            axes.set_title(f"true: {wrapped(true_class, 30)}")
             if row % columns == 0:
                 axes.set_ylabel("mean |logit|")
-            if row + columns >= len(first.references):
+            if row + columns >= len(first.true_classes):
                 axes.set_xlabel("logit of")
                 axes.tick_params(labelbottom=True)
         panels[0].set_xlim(-0.55, len(first.logits) - 0.45)
@@ -90,14 +90,15 @@ def _check_alike(means: Mapping[str, LogitMeans]) -> LogitMeans:
         raise ValueError("means: expected at least one method; got none.")
     name, first = next(iter(means.items()))
     for other, of_other in means.items():
-        for what in ("references", "logits", "cases"):
+        for what in ("true_classes", "logits", "cases"):
             one, another = getattr(first, what), getattr(of_other, what)
             if one != another:
-                raise ValueError(f"{name} and {other} differ in their {what}: {_differ(one, another)}.")
+                difference = _difference(one, another)
+                raise ValueError(f"{name} and {other} differ in their {what.replace('_', ' ')}: {difference}.")
     return first
 
 
-def _differ(one: tuple[str, ...], another: tuple[str, ...]) -> str:
+def _difference(one: tuple[str, ...], another: tuple[str, ...]) -> str:
     only = [[name for name in mine if name not in others] for mine, others in ((one, another), (another, one))]
     if not any(only):
         return "the order is another"

@@ -23,7 +23,7 @@ from torch import nn
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
 from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, Planned
 
 Make = Callable[..., nnUNetTrainer]
 
@@ -53,7 +53,7 @@ class DiceOnCE(CalibratedLossMixin, nnUNetTrainerCELoss):
 
 
 @pytest.fixture
-def make(planned: Callable[[str], tuple[NNUNet, str]], monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Make:
     """``make(trainer_class, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
 
     def build(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,18 @@ import pytest
 import torch
 
 from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, Planned, Trained
 from tests.evaluation.independent import largest_difference
 
-Planned = Callable[[str], tuple[NNUNet, str]]
 BRIEF = "2epochs_2iterations"
 
 
-def train(nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object) -> Path:
+def train(
+    nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object, as_user: bool = False
+) -> Path:
     """Train fold 0; returns its folder."""
-    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", *options)
+    options = (configuration, 0, "-tr", trainer, "-device", "cpu", *options)
+    nnunet.run("nnUNetv2_train", number, *options, as_user=as_user)
     return fold_folder(nnunet, number, configuration, trainer)
 
 
@@ -44,9 +45,15 @@ def log(fold: Path) -> str:
         pytest.param("regions_ignore", "2d_small", "nnUNetTrainerNACL", marks=pytest.mark.slow),
     ],
 )
-def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, configuration: str, trainer: str) -> None:
+def test_train_predict_evaluate(
+    planned: Planned, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
+) -> None:
     nnunet, number = planned(kind)
-    fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz")
+    as_user = (kind, configuration) == ("regions", "3d_small")  # each command is started so here
+    if as_user:
+        fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz", as_user=True)
+    else:
+        fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
     printed = log(fold)
     assert "nnunet_nacl trains with NACLLoss(" in printed
     assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
@@ -61,9 +68,9 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
         "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 1, "-nps", 1, "-device", "cpu",
-        "--disable_tta",
+        "--disable_tta", as_user=as_user,
     )  # fmt: skip
-    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
+    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions, as_user=as_user)
     summary = json.loads((predictions / "calibration_summary.json").read_text())
     assert summary["skipped"] == []
     assert summary["num_cases"]["evaluated"] == 6

@@ -288,3 +288,25 @@ def test_different_ground_truth_is_noticed_without_the_foreground() -> None:
     with pytest.raises(ValueError, match="their ground truth differs"):
         compare({"one": one, "strange": strange})
     assert compare({"one": one, "same": make_result(1.0, settings=settings, labels=reordered)}).notes == []
+
+
+@pytest.mark.parametrize("first", ["full", "small", "old"])
+def test_summaries_of_different_content_give_every_table_or_a_reason(first: str) -> None:
+    full = make_result(cases=NAMED[:2])
+    contents = {
+        "full": full,
+        "small": make_result(0.4, cases=NAMED[:2], settings=Settings(voxels=("union", "near"))),
+        "old": as_before(full),
+        "paper": make_result(1.8, cases=NAMED[:2], settings=Settings(protocol="reference", num_bins=30)),
+    }
+    for second, result in contents.items():
+        side_by_side = {"": {"one": contents[first], "other": result}}
+        two_data_sets = {name: {"one": one, "other": one} for name, one in (("A", contents[first]), ("B", result))}
+        for name in TABLES:
+            if name == "ranks" and "old" in {first, second}:
+                with pytest.raises(ValueError, match="needs the voxel sets near and image"):
+                    write_table(side_by_side, name)
+            else:
+                assert write_table(side_by_side, name)
+        for scheme in ("sum-rank", "mean-case-rank"):
+            assert write_table(two_data_sets, scheme)

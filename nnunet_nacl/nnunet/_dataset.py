@@ -137,12 +137,14 @@ class DataSet:
     """How to read a data set's files and what their labels mean.
 
     Attributes:
+        labels: ``labels`` of ``dataset.json``, as they stand there.
         file_ending: of label maps.
         meaning: of the labels.
         ignore_label: label of the voxels that count for nothing, if there is one.
         reader: an object of one of nnU-Net's reader classes.
     """
 
+    labels: dict[str, Any]
     file_ending: str
     meaning: LabelMeaning
     ignore_label: int | None
@@ -176,7 +178,7 @@ class DataSet:
             meaning = LabelMeaning.of_names(described.labels, regions)
         meaning = replace(meaning, written=described.regions_class_order or ())
         reader = _find_reader(described.content, examples) if plans is None else _named_reader(plans)
-        return cls(described.file_ending, meaning, labels.ignore_label, reader)
+        return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
 
 
 def _named_reader(plans: Path) -> Any:

@@ -77,8 +77,8 @@ def run_command(
         raise Ended
     if process.returncode != 0:
         raise RuntimeError(
-            f"{shlex.join(command)} failed with status {process.returncode}. {log} has all that it printed; it ends "
-            f"with:\n{''.join(last)}"
+            f"{shlex.join(command)} failed with status {process.returncode}. Everything that it printed is in {log}, "
+            f"which ends with:\n{''.join(last)}"
         )
 
 

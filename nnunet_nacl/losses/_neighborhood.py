@@ -90,7 +90,6 @@ class Neighborhood:
         check_whole_number("kernel_size", self.kernel_size, at_least=3, odd=True)
         check_choice("border", self.border, get_args(Border))
 
-    @torch.no_grad()
     def pad(self, target: Target) -> Target:
         """A target (b, C, *spatial) with the border around it, half a window wide on each side.
 
@@ -115,7 +114,6 @@ class Neighborhood:
             return F.pad(values.float(), sides, mode="replicate").to(values.dtype)
         return F.pad(values, sides, value=value)
 
-    @torch.no_grad()
     def shares(self, padded: Target, dtype: torch.dtype) -> Tensor:
         """τ of what :meth:`pad` returned, or of some of its rows.
 

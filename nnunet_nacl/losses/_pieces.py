@@ -66,7 +66,6 @@ class _MeanInPieces(torch.autograd.Function):
         return gradient.mul_(outer / count), None, None
 
 
-@torch.no_grad()
 def _sum_in_pieces(
     loss: "SegmentationLoss", logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:

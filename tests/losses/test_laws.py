@@ -325,11 +325,33 @@ def test_integer_logits() -> None:
         losses.CrossEntropyLoss()(torch.zeros(1, 2, 2, 2, dtype=torch.int64), torch.zeros(1, 1, 2, 2))
 
 
-def test_print_shows_the_settings() -> None:
-    shown = repr(losses.NACLLoss(weight=0.2, prior="gaussian"))
-    assert shown.startswith("NACLLoss(")
-    assert "weight=0.2" in shown
-    assert "prior='gaussian'" in shown
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [
+        (losses.CrossEntropyLoss, ""),
+        (losses.FocalLoss, "gamma=3.0"),
+        (losses.LabelSmoothingLoss, "alpha=0.1"),
+        (losses.SVLSLoss, "sigma=2.0, kernel_size=3"),
+        (losses.ECPLoss, "alpha=0.1, class_reduction='sum'"),
+        (losses.MbLSLoss, "margin=5.0, weight=0.1"),
+        (
+            losses.NACLLoss,
+            (
+                "weight=0.1, prior='mean', sigma=1.0, kernel_size=3, penalty='l1', constraint='logits', "
+                "class_reduction='mean', border='valid'"
+            ),
+        ),
+    ],
+)
+def test_print_shows_the_settings(loss: Make, settings: str) -> None:
+    """As in the training log; these are the defaults."""
+    shown = "ignore_label=None, regions=False, dice=None"
+    assert repr(loss()) == f"{loss.__name__}({shown}{', ' if settings else ''}{settings})"
+
+
+def test_print_shows_changed_settings() -> None:
+    shown = repr(losses.NACLLoss(weight=0.2, ignore_label=3, regions=True))
+    assert shown.startswith("NACLLoss(ignore_label=3, regions=True, dice=None, weight=0.2, prior='mean'")
 
 
 @pytest.mark.gpu

@@ -107,6 +107,16 @@ def test_gaussian_center_is_one_half_for_every_sigma() -> None:
         assert neighbor_shares(labels, 2, prior="gaussian", sigma=sigma)[0, 1, 2, 2].item() == pytest.approx(0.5)
 
 
+def test_defaults() -> None:
+    labels = torch.randint(3, (1, 1, 5, 5), generator=torch.Generator().manual_seed(0))
+    settings = {"sigma": 1.0, "kernel_size": 3, "border": "valid"}
+    for prior in ("mean", "gaussian"):
+        found = neighbor_shares(labels, 3, prior=prior)
+        assert torch.equal(found, neighbor_shares(labels, 3, prior=prior, **settings))
+        assert found.dtype == torch.float32
+    assert torch.equal(neighbor_shares(labels, 3), neighbor_shares(labels, 3, prior="mean"))
+
+
 def test_sums_to_one_with_valid_border_and_less_with_zero() -> None:
     labels = torch.randint(3, (1, 1, 6, 6), generator=torch.Generator().manual_seed(0))
     assert torch.allclose(neighbor_shares(labels, 3).sum(1), torch.ones(1, 6, 6))

@@ -50,7 +50,7 @@ def test_whole_or_not_at_all(model: Model, tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(_compare, "write_figure", fail)
+    monkeypatch.setattr(_compare, "save_plot", fail)
     with pytest.raises(OSError, match="no space left"):
         compare_logits([model.folder], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -219,7 +219,7 @@ def test_no_preprocessed_data(model: Model, tmp_path: Path, monkeypatch: pytest.
     data_set = tmp_path / "Dataset901_Labels"
     data = data_set / "nnUNetPlans_2d"
     shutil.copytree(model.preprocessed / "nnUNetPlans_2d", data)
-    with pytest.raises(FileNotFoundError, match=r"splits_final\.json does not exist: which cases fold 0 is "):
+    with pytest.raises(FileNotFoundError, match=r"splits_final\.json does not exist: which cases a fold is "):
         mean_logits(model.folder, 0)
     for cases, error, message in (
         (["toy_9"], FileNotFoundError, "nnUNetPlans_2d lacks the case toy_9 of fold 0."),

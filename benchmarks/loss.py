@@ -1,10 +1,11 @@
 """Time and memory of the losses, forward and backward, beside F.cross_entropy, nnU-Net's Dice + CE and MONAI's NACL.
 
     python benchmarks/loss.py                 the table of bounds
-    python benchmarks/loss.py --all           every loss, fast path and plain formula
+    python benchmarks/loss.py --all           also every loss without pieces, all at once
 
 All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is how far
-the resident memory of a fresh process rises above what the logits and labels take.
+the resident memory of a fresh process rises above what the logits and labels take. On a machine that does other work,
+``--threads 1`` measures the CPU time of one thread, which is steadier.
 """
 
 import argparse
@@ -51,16 +52,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--threads", type=int, help="default: as many as torch takes")
     parser.add_argument("--peak", nargs=2, metavar=("SIZE", "LOSS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
         print(_own_peak(*options.peak))
         return
-    print(f"{os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}\n")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    print(
+        f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, Python {platform.python_version()}, "
+        f"torch {torch.__version__}\n"
+    )
     for size in SIZES:
         _times(size, options.rounds, everything=options.all)
     print("| peak memory above logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |")
-    for name in (*OURS, "plain NACL", *BOUNDS["2d"]):
+    for name in (*OURS, "NACL at once", *BOUNDS["2d"]):
         print(f"| {name} | {' | '.join(f'{_peak(size, name):.2f}' for size in SIZES)} |")
 
 
@@ -82,14 +89,14 @@ def calls(size: str) -> dict[str, Call]:
         dice, {}, weight_ce=1, weight_dice=1, ignore_label=None, dice_class=MemoryEfficientSoftDiceLoss
     )
     monai = MonaiNACLLoss(classes=classes, dim=len(spatial))
-    found: dict[str, Call] = {
+    made: dict[str, Call] = {
         "F.cross_entropy": lambda logits, labels: F.cross_entropy(logits, labels[:, 0]),
         "nnU-Net Dice + CE": nnunet,
         "MONAI NACLLoss": lambda logits, labels: monai(logits, labels[:, 0]),
     }
     for name, loss in OURS.items():
-        found[name], found[f"plain {name}"] = loss, loss.plain
-    return found
+        made[name], made[f"{name} at once"] = loss, loss.mean
+    return made
 
 
 def _times(size: str, rounds: int, *, everything: bool) -> None:
@@ -97,30 +104,31 @@ def _times(size: str, rounds: int, *, everything: bool) -> None:
     edges = _share_near_boundaries(labels)
     shape = " × ".join(map(str, logits.shape))
     print(f"{shape}, {100 * edges:.0f} % of the voxels near a boundary, float32, forward and backward\n")
-    found = {
+    measured = {
         name: call
         for name, call in calls(size).items()
-        if everything or not name.startswith("plain ") or name == "plain NACL"
+        if everything or not name.endswith(" at once") or name == "NACL at once"
     }
     logits.requires_grad_()
-    seconds: dict[str, list[float]] = {name: [] for name in found}
+    seconds: dict[str, list[float]] = {name: [] for name in measured}
+    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
     for _ in range(rounds + 1):
-        for name, call in found.items():
-            start = time.perf_counter()
+        for name, call in measured.items():
+            start = clock()
             torch.autograd.grad(call(logits, labels), logits)
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     peers = list(BOUNDS[size])
     print(f"| loss | ms | {' | '.join(f'over {peer}' for peer in peers)} |\n| --- | --- |{' --- |' * len(peers)}")
-    for name, found_seconds in seconds.items():
+    for name, own in seconds.items():
         ratios = [
-            statistics.median(one / other for one, other in zip(found_seconds[1:], seconds[peer][1:], strict=True))
+            statistics.median(one / other for one, other in zip(own[1:], seconds[peer][1:], strict=True))
             for peer in peers
         ]
         bounds = BOUNDS[size].values() if name == "NACL" else (None,) * len(peers)
         shown = [
             f"{ratio:.2f}{f' (bound {bound})' if bound else ''}" for ratio, bound in zip(ratios, bounds, strict=True)
         ]
-        print(f"| {name} | {1e3 * statistics.median(found_seconds[1:]):.1f} | {' | '.join(shown)} |")
+        print(f"| {name} | {1e3 * statistics.median(own[1:]):.1f} | {' | '.join(shown)} |")
     print()
 
 

@@ -35,7 +35,7 @@ def main() -> None:
     if options.device == "cpu":
         os.environ.setdefault("nnUNet_n_proc_DA", "0")
     EpochCalibration.add = _timed(EpochCalibration.add)  # type: ignore[method-assign]
-    EpochCalibration.figures = _timed(EpochCalibration.figures)  # type: ignore[method-assign]
+    EpochCalibration.values = _timed(EpochCalibration.values)  # type: ignore[method-assign]
     EpochCalibration.histogram = _timed(EpochCalibration.histogram)  # type: ignore[method-assign]
     _calibrated.plot_progress = _timed(_calibrated.plot_progress)
     with tempfile.TemporaryDirectory() as folder:

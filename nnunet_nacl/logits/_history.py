@@ -7,8 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.nnunet import furthest_checkpoint
-from nnunet_nacl.trainers import parse_name
-from nnunet_nacl.trainers._progress import HISTOGRAM, HISTOGRAM_EDGES, QUANTILES, SWITCH
+from nnunet_nacl.trainers import (
+    MAX_LOGIT_EDGES,
+    MAX_LOGIT_HISTOGRAM,
+    MAX_LOGIT_QUANTILES,
+    PROGRESS_SWITCH,
+    parse_name,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +21,7 @@ class MaxLogitHistory:
     """Distribution of the maximum logit of a voxel in nnU-Net's validation patches, by epoch.
 
     Attributes:
-        epochs: (E,) from 0; those that nothing was kept of are left out.
+        epochs: (E,) from 0; without those of which nothing was kept.
         histograms: (E, B) numbers of voxels; the outer bins hold all that is beyond them.
         edges: (B + 1,) of the bins.
         quantiles: (E, Q), NaN if there was no finite logit.
@@ -37,7 +42,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``, trained with one of our trainers.
-        fold: its number, or ``all``. Of an unfinished training what its latest checkpoint holds is taken.
+        fold: its number, or ``all``. Of an unfinished training, its latest checkpoint is read.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
@@ -48,7 +53,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
     """
     file, checkpoint = furthest_checkpoint(model_folder, fold)
     logged = checkpoint["logging"]
-    kept = logged.get(HISTOGRAM, [])
+    kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs before it was switched on hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
     if not epochs:
@@ -56,10 +61,10 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
         reason = (
             f"only trainers of nnunet_nacl keep them, and it was trained with {trainer}."
             if parse_name(trainer) is None
-            else f"they were switched off ({SWITCH}=0), or it was trained before they were kept."
+            else f"they were switched off ({PROGRESS_SWITCH}=0), or it was trained before they were kept."
         )
         raise ValueError(f"{file} holds no maximum logits: {reason}")
-    edges = np.asarray(HISTOGRAM_EDGES, np.float64)
+    edges = np.asarray(MAX_LOGIT_EDGES, np.float64)
     bins = {len(kept[epoch]) for epoch in epochs}
     if bins != {len(edges) - 1}:
         raise ValueError(f"{file}: expected histograms of {len(edges) - 1} bins; got {', '.join(map(str, bins))}.")
@@ -67,7 +72,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
         np.array(epochs),
         np.array([kept[epoch] for epoch in epochs], np.int64),
         edges,
-        np.array([[logged[name][epoch] for name in QUANTILES] for epoch in epochs], np.float64),
-        tuple(int(name[-2:]) for name in QUANTILES),
+        np.array([[logged[name][epoch] for name in MAX_LOGIT_QUANTILES] for epoch in epochs], np.float64),
+        tuple(int(name[-2:]) for name in MAX_LOGIT_QUANTILES),
         file,
     )

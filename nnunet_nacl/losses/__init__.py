@@ -4,13 +4,10 @@ All are called as ``loss(logits, target)``; see :class:`SegmentationLoss` for wh
 """
 
 from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._cross_entropy import CrossEntropyLoss
-from nnunet_nacl.losses._entropy import ECPLoss
-from nnunet_nacl.losses._focal import FocalLoss
-from nnunet_nacl.losses._margin import MbLSLoss
+from nnunet_nacl.losses._cross_entropy import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss, SVLSLoss
 from nnunet_nacl.losses._nacl import NACLLoss
-from nnunet_nacl.losses._prior import neighbor_shares
-from nnunet_nacl.losses._smoothing import LabelSmoothingLoss, SVLSLoss
+from nnunet_nacl.losses._neighborhood import neighbor_shares
+from nnunet_nacl.losses._penalties import ECPLoss, MbLSLoss
 
 __all__ = [
     "CrossEntropyLoss",

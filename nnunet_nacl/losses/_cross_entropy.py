@@ -1,30 +1,50 @@
-"""Cross-entropy, the control for every other loss."""
+"""Cross-entropy and its relatives: focal loss (FL), label smoothing (LS) and spatially varying label smoothing (SVLS).
 
-from torch import Tensor
+Each loss is a function, the formula, from logits float32 or float64 (b, K or R, *spatial) and a canonical target to the
+value of each voxel (b, *spatial), and a module over it.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._fused import Fused
-from nnunet_nacl.losses._targets import Target, cross_entropy
+from nnunet_nacl.losses._checks import check_number
+from nnunet_nacl.losses._neighborhood import Neighborhood
+from nnunet_nacl.losses._target import Target
 
 
-def cross_entropy_piece(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each voxel, (n,), and the gradient of their sum, ``p - onehot``, in closed form.
-
-    Args:
-        x: logits (K, n).
-        y: labels (1, n).
-    """
-    log_probabilities = x.log_softmax(0)
-    value = -log_probabilities.gather(0, y)[0]
-    return value, subtract_at(log_probabilities.exp_(), y, 1.0)
+def cross_entropy(logits: Tensor, target: Target) -> Tensor:
+    """``-log p_y``; over regions the mean binary cross-entropy."""
+    if target.labels is None:
+        return soft_cross_entropy(logits, target.map, regions=True)
+    return -logits.log_softmax(1).gather(1, target.labels).squeeze(1)
 
 
-def subtract_at(values: Tensor, y: Tensor, amount: Tensor | float) -> Tensor:
-    """Subtract an amount, or (1, n) amounts, in place from those of the (K, n) values that the labels (1, n) name."""
-    if values.device.type == "cpu":
-        amounts = amount if isinstance(amount, Tensor) else values.new_full((1, 1), amount).expand(y.shape)
-        return values.scatter_add_(0, y, -amounts)
-    return values.scatter_(0, y, values.gather(0, y) - amount)  # scatter_add_ is not deterministic on GPUs
+def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tensor:
+    """``-sum_k t_k log p_k`` for soft targets t of the logits' shape; ``regions``: the mean binary cross-entropy."""
+    if regions:
+        return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(1)
+    return -(shares * logits.log_softmax(1)).sum(1)
+
+
+def label_smoothing(logits: Tensor, target: Target, *, alpha: float) -> Tensor:
+    """Cross-entropy on ``y_k (1 - α) + α / K``, K = 2 sides for each region."""
+    sides = 2 if target.regions else logits.shape[1]
+    return soft_cross_entropy(
+        logits, target.one_hot(logits.dtype) * (1 - alpha) + alpha / sides, regions=target.regions
+    )
+
+
+def focal(logits: Tensor, target: Target, *, gamma: float) -> Tensor:
+    """``-(1 - p_y)^γ log p_y``; over regions the mean of it, with p_y the probability of a region's right side."""
+    if target.regions:
+        surprise = F.binary_cross_entropy_with_logits(logits, target.map.to(logits), reduction="none")
+    else:
+        surprise = cross_entropy(logits, target).unsqueeze(1)
+    # 1 - p = -expm1(log p) keeps its digits for p near 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
+    complement = -torch.expm1(-surprise)
+    return (complement.clamp_min(1e-12) ** gamma * surprise).mean(1)
 
 
 class CrossEntropyLoss(SegmentationLoss):
@@ -44,5 +64,118 @@ class CrossEntropyLoss(SegmentationLoss):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         return cross_entropy(logits, target)
 
-    def fused(self) -> Fused | None:
-        return Fused(lambda x, y, _: cross_entropy_piece(x, y))
+
+class LabelSmoothingLoss(SegmentationLoss):
+    """Label smoothing (LS), cross-entropy on ``y_k (1 - α) + α / K``; K = 2 sides for each region.
+
+    Args:
+        alpha: α in [0, 1] (paper: 0.1, 0.2, 0.3).
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    Raises:
+        ValueError: a setting that is not allowed.
+
+    References:
+        Szegedy et al., Rethinking the Inception architecture for computer vision, CVPR 2016, section 7.
+
+    >>> import torch
+    >>> LabelSmoothingLoss(alpha=0.5)(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log 2: p is uniform
+    tensor(0.6931)
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.1,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        check_number("alpha", alpha, at_least=0, at_most=1)
+        self.alpha = alpha
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        return label_smoothing(logits, target, alpha=self.alpha)
+
+
+class SVLSLoss(SegmentationLoss):
+    """Spatially varying label smoothing (SVLS), cross-entropy on the one-hot map filtered with the SVLS kernel.
+
+    The kernel is a Gaussian whose center weight is the sum of all others, normalized; border voxels are replicated
+    and ignored voxels left out. With ``regions`` each mask is filtered and the cross-entropy binary.
+
+    Args:
+        sigma: standard deviation of the Gaussian in voxels, at least 0.2 (paper: 0.5, 1, 2).
+        kernel_size: odd, at least 3.
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    Raises:
+        ValueError: a setting that is not allowed.
+
+    References:
+        Islam and Glocker, Spatially varying label smoothing, IPMI 2021.
+
+    >>> import torch
+    >>> SVLSLoss()(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log 2
+    tensor(0.6931)
+    """
+
+    def __init__(
+        self,
+        *,
+        sigma: float = 2.0,
+        kernel_size: int = 3,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        self.sigma = sigma
+        self.kernel_size = kernel_size
+        # For Gaussians this border replicates what lies at the image's border.
+        self._neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        assert self._neighborhood is not None
+        assert target.around is not None
+        shares = self._neighborhood.shares(target.around, logits.dtype)
+        return soft_cross_entropy(logits, shares, regions=target.regions)
+
+
+class FocalLoss(SegmentationLoss):
+    """Focal loss (FL), ``mean over voxels of -(1 - p_y)^γ log p_y``.
+
+    With ``regions`` its binary form, ``-(1 - p_t)^γ log p_t`` with p_t the probability of the right side of each
+    region, averaged over the regions.
+
+    Args:
+        gamma: γ, at least 0 (paper: 1, 2, 3). γ = 0 is cross-entropy.
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    Raises:
+        ValueError: a setting that is not allowed.
+
+    References:
+        Lin et al., Focal loss for dense object detection, ICCV 2017, equation 4; Mukhoti et al., Calibrating deep
+        neural networks using focal loss, NeurIPS 2020.
+
+    >>> import torch
+    >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log(2) / 2
+    tensor(0.3466)
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 3.0,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        check_number("gamma", gamma, at_least=0)
+        self.gamma = gamma
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        return focal(logits, target, gamma=self.gamma)

@@ -1,39 +1,51 @@
 """NACL: cross-entropy and a penalty that pulls the logits towards the class shares of the neighborhood."""
 
-from importlib.util import find_spec
 from typing import Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
-from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._cross_entropy import cross_entropy_piece
-from nnunet_nacl.losses._fused import Fused, Window
-from nnunet_nacl.losses._prior import Border, Prior, check_prior, window_shares
-from nnunet_nacl.losses._settings import ClassReduction, check_choice, check_number
-from nnunet_nacl.losses._targets import Target, cross_entropy
+from nnunet_nacl.losses._base import ClassReduction, SegmentationLoss
+from nnunet_nacl.losses._checks import check_choice, check_number
+from nnunet_nacl.losses._cross_entropy import cross_entropy
+from nnunet_nacl.losses._neighborhood import Border, Neighborhood, Prior
+from nnunet_nacl.losses._target import Target
 
 Penalty = Literal["l1", "l2"]
 Constraint = Literal["logits", "softmax"]
 
 
-def constraint_penalty(
-    constrained: Tensor, shares: Tensor, *, penalty: Penalty = "l1", class_reduction: ClassReduction = "mean"
+def nacl(
+    logits: Tensor,
+    target: Target,
+    shares: Tensor,
+    *,
+    weight: float,
+    penalty: Penalty,
+    constraint: Constraint,
+    class_reduction: ClassReduction,
 ) -> Tensor:
-    """The penalty of each voxel, ``mean_k P(τ_k - l_k)`` or the sum over k, with P = |·| (l1) or (·)² (l2).
+    """``CE + λ mean_k P(l_k - τ_k)`` at each voxel.
 
     Args:
-        constrained: logits or probabilities, (b, K, *spatial).
-        shares: τ of the same shape.
-        penalty: l1 or l2.
-        class_reduction: mean (the authors' code) or sum (the paper's equation) over the classes.
+        logits: l, (b, K or R, *spatial).
+        target: labels or masks.
+        shares: τ, of the logits' shape.
+        weight: λ.
+        penalty: P, |·| (l1) or (·)² (l2).
+        constraint: the logits, or the probabilities in their place.
+        class_reduction: mean (the authors' code) or sum (the paper's equation) over k.
 
     Returns:
         (b, *spatial).
     """
-    distance = shares - constrained
+    constrained = logits
+    if constraint == "softmax":
+        constrained = logits.sigmoid() if target.regions else logits.softmax(1)
+    distance = constrained - shares
     distance = distance.abs() if penalty == "l1" else distance.square()
-    return distance.mean(1) if class_reduction == "mean" else distance.sum(1)
+    # λ / K times the sum is the mean in one operation less.
+    weight = weight / logits.shape[1] if class_reduction == "mean" else weight
+    return cross_entropy(logits, target) + weight * distance.sum(1)
 
 
 class NACLLoss(SegmentationLoss):
@@ -41,7 +53,7 @@ class NACLLoss(SegmentationLoss):
 
     .. math:: L = CE(l, y) + \lambda \cdot \frac{1}{N K} \sum_i \sum_k P(\tau_k(i) - l_k(i))
 
-    τ, the class shares around voxel i in the reference, is :func:`neighbor_shares`; it carries no gradient. With
+    τ, the class shares around voxel i in the ground truth, is :func:`neighbor_shares`; it carries no gradient. With
     ``regions`` CE is the mean binary cross-entropy and τ_r the share of the window inside region r.
 
     Args:
@@ -83,7 +95,6 @@ class NACLLoss(SegmentationLoss):
     ) -> None:
         super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
         check_number("weight", weight, at_least=0)
-        check_prior(prior, sigma, kernel_size, border)
         check_choice("penalty", penalty, get_args(Penalty))
         check_choice("constraint", constraint, get_args(Constraint))
         check_choice("class_reduction", class_reduction, get_args(ClassReduction))
@@ -95,41 +106,18 @@ class NACLLoss(SegmentationLoss):
         self.constraint: Constraint = constraint
         self.class_reduction: ClassReduction = class_reduction
         self.border: Border = border
+        self._neighborhood = Neighborhood(prior, sigma, kernel_size, border)
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        shares = window_shares(
-            target, logits.dtype, prior=self.prior, sigma=self.sigma, kernel_size=self.kernel_size, border=self.border
+        assert self._neighborhood is not None
+        assert target.around is not None
+        shares = self._neighborhood.shares(target.around, logits.dtype)
+        return nacl(
+            logits,
+            target,
+            shares,
+            weight=self.weight,
+            penalty=self.penalty,
+            constraint=self.constraint,
+            class_reduction=self.class_reduction,
         )
-        constrained = logits
-        if self.constraint == "softmax":
-            constrained = logits.sigmoid() if self.regions else logits.softmax(1)
-        distance = constraint_penalty(constrained, shares, penalty=self.penalty, class_reduction=self.class_reduction)
-        return cross_entropy(logits, target) + self.weight * distance
-
-    def fused(self) -> Fused | None:
-        if self.constraint == "softmax":
-            return None
-        on_cuda = None if find_spec("triton") is None else self._mean_on_cuda
-        return Fused(self._piece, self._window(), on_cuda)
-
-    def _window(self) -> Window:
-        return Window(self.prior, self.sigma, self.kernel_size, self.border)
-
-    def _weight(self, num_classes: int) -> float:
-        """λ for the sum over the classes."""
-        return self.weight / num_classes if self.class_reduction == "mean" else self.weight
-
-    def _mean_on_cuda(self, logits: Tensor, target: Tensor, ignore_label: int | None) -> Tensor:
-        from nnunet_nacl.losses._triton import nacl_mean  # not everywhere installed
-
-        weight = self._weight(logits.shape[1])
-        return nacl_mean(logits, target, ignore_label, window=self._window(), weight=weight, penalty=self.penalty)
-
-    def _piece(self, x: Tensor, y: Tensor, shares: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert shares is not None
-        weight = self._weight(x.shape[0])
-        value, slope = cross_entropy_piece(x, y)
-        distance = torch.sub(x, shares, out=shares)
-        if self.penalty == "l1":
-            return value.add_(distance.abs().sum(0), alpha=weight), slope.add_(distance.sign_(), alpha=weight)
-        return value.add_(distance.square().sum(0), alpha=weight), slope.add_(distance, alpha=2 * weight)

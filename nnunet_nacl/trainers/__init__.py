@@ -3,33 +3,53 @@
 ``from nnunet_nacl.trainers import nnUNetTrainerNACL_weight0p2_100epochs`` works, as does every name that
 :func:`parse_name` understands. nnU-Net's commands find them through ``ext/nnunet_nacl_trainers.py``.
 
-Importing this package is cheap; torch and nnU-Net are loaded with the first trainer class.
+Importing this package is cheap; torch and nnU-Net are loaded with the first name that needs them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
+from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, THREADS, Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
+    from nnunet_nacl.trainers._progress import (
+        MAX_LOGIT_EDGES,
+        MAX_LOGIT_HISTOGRAM,
+        MAX_LOGIT_QUANTILES,
+        PROGRESS_SWITCH,
+    )
 
 __all__ = [
     "LOSSES",
+    "MAX_LOGIT_EDGES",
+    "MAX_LOGIT_HISTOGRAM",
+    "MAX_LOGIT_QUANTILES",
+    "PREFIX",
+    "PROGRESS_SWITCH",
     "SCHEDULE_SUFFIXES",
+    "THREADS",
     "CalibratedLossMixin",
     "Recipe",
+    "build_loss",
     "parse_name",
     "trainer_names",
 ]
 
+_LOADED_LATE = dict.fromkeys(("CalibratedLossMixin", "build_loss"), "_calibrated") | dict.fromkeys(
+    ("MAX_LOGIT_EDGES", "MAX_LOGIT_HISTOGRAM", "MAX_LOGIT_QUANTILES", "PROGRESS_SWITCH"), "_progress"
+)
+
 
 def __getattr__(name: str) -> Any:
     recipe = parse_name(name) if name.startswith(PREFIX) else None
-    if recipe is None and name != "CalibratedLossMixin":
+    if recipe is not None:
+        from nnunet_nacl.trainers._calibrated import trainer_class
+
+        value: Any = trainer_class(name, recipe)
+    elif name in _LOADED_LATE:
+        value = getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-    from nnunet_nacl.trainers import _calibrated
-
-    found = _calibrated.CalibratedLossMixin if recipe is None else _calibrated.trainer_class(name, recipe)
-    globals()[name] = found  # one class object per name, so that pickling and isinstance work
-    return found
+    globals()[name] = value  # one class object per name, so that pickling and isinstance work
+    return value

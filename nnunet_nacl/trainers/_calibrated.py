@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
-from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from nnunet_nacl import losses
-from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
-from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, SWITCH, EpochCalibration, plot_progress
-from nnunet_nacl.trainers._schedule import FIRST_HALF_LR, HalfTimeLRScheduler
+from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, THREADS, Recipe
+from nnunet_nacl.trainers._progress import (
+    EARLIER_VALUES,
+    MAX_LOGIT_HISTOGRAM,
+    PROGRESS_SWITCH,
+    VALUES,
+    EpochCalibration,
+    plot_progress,
+)
 
 if TYPE_CHECKING:
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer as _Trainer
 else:
     _Trainer = object  # a mix-in stands in front of any trainer class
+
+FIRST_HALF_LR = 1e-3
+SECOND_HALF_LR = 1e-4
 
 
 class CalibratedLossMixin(_Trainer):
@@ -44,8 +55,7 @@ class CalibratedLossMixin(_Trainer):
         if self.recipe.num_iterations_per_epoch is not None:
             self.num_iterations_per_epoch = self.recipe.num_iterations_per_epoch
         super().initialize()
-        loss = self.loss.loss if isinstance(self.loss, DeepSupervisionWrapper) else self.loss
-        self.print_to_log_file(f"nnunet_nacl trains with {loss}", add_timestamp=False)
+        self.print_to_log_file(f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False)
 
     def configure_optimizers(self, *stage: str) -> tuple[Any, Any]:
         # Trainers with a warm-up call this again for each stage and hand its name over.
@@ -61,17 +71,12 @@ class CalibratedLossMixin(_Trainer):
         # A network with a single deep-supervision scale: nnU-Net drops the last scale, then divides 0 by 0.
         with np.errstate(invalid="ignore"):
             default: nn.Module = super()._build_loss()
-        if not isinstance(default, DeepSupervisionWrapper):
-            return self._calibrated_loss(default)
-        default.loss = self._calibrated_loss(default.loss)
-        if len(default.weight_factors) == 1:
-            default.weight_factors = (1.0,)
-        return cast("nn.Module", default)
+        return hooks.with_inner_loss(default, self._calibrated_loss(hooks.inner_loss(default)))
 
     def _calibrated_loss(self, default: nn.Module) -> nn.Module:
         dice = None
         if self.recipe.dice:
-            dice = getattr(default, "dc", None)
+            dice = hooks.dice_part(default)
             if dice is None:
                 raise ValueError(
                     f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
@@ -90,13 +95,14 @@ class CalibratedLossMixin(_Trainer):
 
     def on_train_start(self) -> None:
         super().on_train_start()
-        logged = self.logger.local_logger.my_fantastic_logging
-        for name in EARLIER_FIGURES if _progress_is_on() else (*EARLIER_FIGURES, *FIGURES, HISTOGRAM):
-            logged.pop(name, None)  # of the training that this one goes on with: nnU-Net plots the shortest list
-        for name in (*FIGURES, HISTOGRAM) if _progress_is_on() else ():
-            found = logged.setdefault(name, [])
-            nothing: Any = math.nan if name in FIGURES else []
-            found += [nothing] * (self.current_epoch - len(found))
+        logged, is_on = hooks.values_by_epoch(self), _progress_is_on()
+        # What an earlier part of this training logged and this one does not: it would fall behind.
+        for name in EARLIER_VALUES if is_on else (*EARLIER_VALUES, *VALUES, MAX_LOGIT_HISTOGRAM):
+            logged.pop(name, None)
+        for name in (*VALUES, MAX_LOGIT_HISTOGRAM) if is_on else ():
+            values = logged.setdefault(name, [])
+            nothing: Any = math.nan if name in VALUES else []
+            values += [nothing] * (self.current_epoch - len(values))
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -109,20 +115,10 @@ class CalibratedLossMixin(_Trainer):
             )
 
     def validation_step(self, batch: dict[str, Any]) -> dict[str, Any]:
-        loss, epoch = self.loss, self._epoch
-        if epoch is None:
+        if self._epoch is None:
             return cast("dict[str, Any]", super().validation_step(batch))
-
-        def seen(output: Any, target: Any) -> Any:
-            # The only place where nnU-Net hands out both; afterwards it overwrites ignored labels.
-            epoch.add(*((output[0], target[0]) if isinstance(output, (list, tuple)) else (output, target)))
-            return loss(output, target)
-
-        self.loss = seen
-        try:
+        with hooks.loss_is_watched(self, self._epoch.add):
             return cast("dict[str, Any]", super().validation_step(batch))
-        finally:
-            self.loss = loss
 
     def on_validation_epoch_end(self, val_outputs: list[dict[str, Any]]) -> None:
         super().on_validation_epoch_end(val_outputs)
@@ -130,16 +126,16 @@ class CalibratedLossMixin(_Trainer):
             return
         epoch = self._epoch.gathered() if self.is_ddp else self._epoch
         self._epoch = None
-        for name, value in epoch.figures().items():
-            self.logger.log(name, value, self.current_epoch)
-        self.logger.local_logger.log(HISTOGRAM, epoch.histogram(), self.current_epoch)  # no list for W&B
+        hooks.log_values(self, epoch.values())
+        hooks.log_list(self, MAX_LOGIT_HISTOGRAM, epoch.histogram())
 
     def on_epoch_end(self) -> None:
         if _progress_is_on():
-            ece, cece, over, *_ = (self.logger.get_value(name, step=-1) for name in FIGURES)
+            logged = hooks.values_by_epoch(self)
+            ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
             self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
             if self.local_rank == 0:
-                plot_progress(self.logger.local_logger.my_fantastic_logging, self.output_folder)
+                plot_progress(logged, self.output_folder)
         super().on_epoch_end()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
@@ -160,16 +156,39 @@ class CalibratedLossMixin(_Trainer):
             self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
             return
         near, image = result.pooled("near"), result.pooled("image")
-        nll = image.get("NLL_per_foreground", math.nan)  # of no case, there are no figures
+        nll = image.get("NLL_per_foreground", math.nan)  # nothing is pooled over no case
         ece, over = (near.get(name, math.nan) for name in ("ECE", "over_confidence"))
         self.print_to_log_file(
             f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {ece:.4f} (confidence - accuracy "
-            f"{over:+.4f}); all figures are in {result.file}"
+            f"{over:+.4f}); all metrics are in {result.file}"
         )
 
 
+class HalfTimeLRScheduler(LRScheduler):
+    """1e-3 for the first half of the epochs, 1e-4 for the second.
+
+    A function of the epoch alone, as nnU-Net's own scheduler is: nnU-Net calls ``step(epoch)`` at the start of each
+    epoch, and after ``--c`` the rate is right again without any saved state. (torch's own schedulers warn at every
+    call with an epoch.)
+
+    References:
+        Murugesan et al., Medical Image Analysis 2024, implementation details.
+    """
+
+    def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
+        self.num_epochs = num_epochs
+        super().__init__(optimizer)
+
+    def step(self, epoch: int | None = None) -> None:
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        rate = FIRST_HALF_LR if self.last_epoch < self.num_epochs / 2 else SECOND_HALF_LR
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+
 def _progress_is_on() -> bool:
-    return os.environ.get(SWITCH, "1").lower() not in {"0", "false", "f"}
+    return os.environ.get(PROGRESS_SWITCH, "1").lower() not in {"0", "false", "f"}
 
 
 def build_loss(
@@ -182,6 +201,9 @@ def build_loss(
 
 def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     """The trainer class of that name: the mix-in with the recipe, in front of nnU-Net's default trainer."""
+    if os.environ.get(THREADS):
+        # On a CPU, nnU-Net's commands have asked for a thread for each core by now, whatever OMP_NUM_THREADS says.
+        torch.set_num_threads(int(os.environ[THREADS]))
     build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
     attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
     return type(name, (CalibratedLossMixin, nnUNetTrainer), attributes)

@@ -17,36 +17,39 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PICTURE_NAME = "calibration_progress.png"
-SWITCH = "nnUNet_nacl_progress"
-"""The environment variable that switches it off, with 0."""
-HISTOGRAM = "max_logit_histogram"
-HISTOGRAM_EDGES = tuple(range(-10, 61))
-"""Of the histogram of the maximum logit, whose outer bins hold all that is beyond them."""
+PROGRESS_SWITCH = "nnUNet_nacl_progress"
+"""The environment variable that switches all of this off, with 0."""
+MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
+"""Name under which the histogram of the maximum logit is logged, a list an epoch."""
+MAX_LOGIT_EDGES = tuple(range(-10, 61))
+"""Edges of its bins. The outer bins also hold what lies beyond them."""
 _LEVELS = (5, 25, 50, 75, 95)
-QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
-FIGURES = ("ece_near", "cece_near", "over_confidence_near", *QUANTILES)
-"""What is logged as a number an epoch."""
-EARLIER_FIGURES = ("ece_foreground", "cece_foreground")
-"""What earlier versions logged instead."""
+MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
+VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
+"""Names of the numbers that are logged each epoch."""
+EARLIER_VALUES = ("ece_foreground", "cece_foreground")
+"""Names of those that earlier versions logged instead."""
 MARGIN_MM = 5.0
 CORE_PROBABILITY = 0.05
-"""As the evaluation has them, which takes seconds to import."""
+"""The evaluation's definition of near, whose import would take seconds. A test compares the two."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
-_VOXELS = 10_000
-_VALUES = 100_000
+_MOST_VOXELS = 10_000
+_MOST_PROBABILITIES = 100_000
+"""How much of a batch is counted."""
 
 
 class EpochCalibration:
     """Calibration tables and maximum logits of an epoch's validation patches.
 
-    Of each batch at most 10,000 voxels of the voxel set near are taken, and fewer if there are more than ten classes
-    (100,000 probabilities), at even distances, and twice as many of all voxels for the maximum logit. Near is the
-    evaluation's: within 5 mm of where the model gives the foreground more than 0.05, as far as the patch shows it; with
-    regions, for each region its own voxels.
+    Of each batch it counts at most 10,000 voxels of the voxel set near, at even distances, and fewer with more than ten
+    classes (100,000 probabilities). For the maximum logit it takes twice as many of all voxels. Near is defined as in
+    the evaluation, as far as the patch shows it: within 5 mm of where the model gives the foreground more than 0.05.
+    With regions, each region has its own near.
 
     Args:
         regions: sigmoid channels instead of classes.
-        ignore_label: of label maps; with regions, anything but None if the target's last channel marks ignored voxels.
+        ignore_label: label of ignored voxels, or None. With regions, anything but None says that the target's last
+            channel marks ignored voxels.
         spacing_mm: distance between voxel centers along each axis of a patch.
     """
 
@@ -73,8 +76,8 @@ class EpochCalibration:
             valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
-        self._max_logits.append(_numpy(rows[_some(valid, channels, 2)].float().amax(1)))
-        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)  # of a training that diverged, NaN as well
+        self._max_logits.append(_numpy(rows[_spread(valid, channels, 2)].float().amax(1)))
+        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)  # NaN, after divergence, is in the core
         near = near_core_of_patches(core, self._spacing_mm, MARGIN_MM).movedim(1, -1).reshape(len(rows), -1)
         chosen = near & valid[:, None]
         tables = _region_tables(rows, labels, chosen) if self._regions else _class_tables(rows, labels, chosen[:, 0])
@@ -82,7 +85,7 @@ class EpochCalibration:
             tally[:] = [tally[0] + table] if tally else [table]
 
     def gathered(self) -> "EpochCalibration":
-        """That of all processes of a distributed training."""
+        """The tables and maximum logits of all processes of a distributed training."""
         import torch.distributed as dist
 
         everyone: list[Any] = [None] * dist.get_world_size()
@@ -95,27 +98,27 @@ class EpochCalibration:
                     tally[:] = [tally[0] + table] if tally else [table]
         return whole
 
-    def figures(self) -> dict[str, float]:
-        """:data:`FIGURES`; NaN for what there are no voxels of."""
+    def values(self) -> dict[str, float]:
+        """:data:`VALUES`; NaN where there are no voxels."""
         errors = [math.nan] * 3
         if self._top and self._top[0].total.any():
             top, classwise = self._top[0], self._classwise[0]
             with np.errstate(invalid="ignore"):
-                too_much = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
-            each = expected_calibration_error(top), expected_calibration_error(classwise), too_much
+                over_confidence = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
+            each = expected_calibration_error(top), expected_calibration_error(classwise), over_confidence
             errors = [float(np.nanmean(error)) for error in each]
         max_logits = self._all_max_logits()
         levels = np.percentile(max_logits, _LEVELS) if max_logits.size else [np.nan] * len(_LEVELS)
-        return dict(zip(FIGURES, [*errors, *map(float, levels)], strict=True))
+        return dict(zip(VALUES, [*errors, *map(float, levels)], strict=True))
 
     def histogram(self) -> list[int]:
-        """Voxels by maximum logit, between :data:`HISTOGRAM_EDGES`."""
-        inside = np.clip(self._all_max_logits(), HISTOGRAM_EDGES[0], HISTOGRAM_EDGES[-1])
-        return [int(count) for count in np.histogram(inside, HISTOGRAM_EDGES)[0]]
+        """Voxels by maximum logit, between :data:`MAX_LOGIT_EDGES`."""
+        inside = np.clip(self._all_max_logits(), MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1])
+        return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
     def _all_max_logits(self) -> NDArray[np.float32]:
-        found = np.concatenate(self._max_logits) if self._max_logits else np.empty(0, np.float32)
-        return found[np.isfinite(found)]
+        max_logits = np.concatenate(self._max_logits) if self._max_logits else np.empty(0, np.float32)
+        return max_logits[np.isfinite(max_logits)]
 
 
 def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
@@ -127,7 +130,7 @@ def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: f
     Args:
         core: bool (b, c, *spatial).
         spacing_mm: distance between voxel centers along each spatial axis.
-        margin_mm: between voxel centers; a millionth more is still within.
+        margin_mm: largest distance between voxel centers that counts as near, plus a millionth for rounding.
 
     Returns:
         bool (b, c, *spatial).
@@ -156,7 +159,7 @@ def _core(logits: Tensor) -> Tensor:
 def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
     top, classwise = [], []
     for region in range(rows.shape[1]):
-        chosen = _some(near[:, region], 1)
+        chosen = _spread(near[:, region], 1)
         p = np.nan_to_num(_numpy(rows[chosen, region].float().sigmoid()), nan=0.5)
         inside = _numpy(labels[chosen, region] != 0)
         top.append(BinCounts.of(np.maximum(p, 1 - p), (p > 0.5) == inside))
@@ -165,33 +168,33 @@ def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCount
 
 
 def _class_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
-    chosen = _some(near, rows.shape[1])
+    chosen = _spread(near, rows.shape[1])
     p = _numpy(rows[chosen].float().softmax(1))
     truth = _numpy(labels[chosen, 0].long())
-    p = np.nan_to_num(p, nan=1 / p.shape[1])  # a training that has diverged; it should show, not end
+    p = np.nan_to_num(p, nan=1 / p.shape[1])  # after divergence: it shows in the values
     hits = p.argmax(1) == truth
     classwise = [BinCounts.of(p[:, k], truth == k) for k in range(p.shape[1])]
     return BinCounts.of(p.max(1), hits), BinCounts.stack(classwise)
 
 
-def _some(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
-    """Indices of chosen voxels, at even distances if they are many."""
-    found = chosen.nonzero()[:, 0]
-    most = times * max(500, min(_VOXELS, _VALUES // channels))
-    return found[:: max(1, -(-len(found) // most))]
+def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
+    """Indices of the chosen voxels; if they are many, of some of them at even distances."""
+    indices = chosen.nonzero()[:, 0]
+    most = times * max(500, min(_MOST_VOXELS, _MOST_PROBABILITIES // channels))
+    return indices[:: max(1, -(-len(indices) // most))]
 
 
 def _numpy(values: Tensor) -> NDArray[Any]:
-    found: NDArray[Any] = values.cpu().numpy()
-    return found
+    array: NDArray[Any] = values.cpu().numpy()
+    return array
 
 
 def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
-    """Draw what was logged so far into ``calibration_progress.png``.
+    """Plot what was logged so far, into ``calibration_progress.png``.
 
     Args:
-        logged: list by name of :data:`FIGURES`, an entry an epoch.
-        folder: of the fold.
+        logged: by each name of :data:`VALUES` a list with an entry for each epoch.
+        folder: the fold's folder.
     """
     import matplotlib.style
 
@@ -209,14 +212,14 @@ def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
     errors, logits = figure.subplots(2, 1, sharex=True)
-    epochs = np.arange(len(logged[FIGURES[0]]))
+    epochs = np.arange(len(logged[VALUES[0]]))
     marker = "." if len(epochs) < 30 else ""
     errors.axhline(0, color="0.5", linewidth=0.8)
     shown = (("ECE", "#0072b2"), ("CECE", "#d55e00"), ("confidence − accuracy", "#009e73"))
-    for name, (label, color) in zip(FIGURES, shown, strict=False):
+    for name, (label, color) in zip(VALUES, shown, strict=False):
         errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
     errors.set(ylabel="over near", title="Calibration of the validation patches")
-    low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in QUANTILES)
+    low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in MAX_LOGIT_QUANTILES)
     logits.fill_between(epochs, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="5 to 95 %")
     logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")
     logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")

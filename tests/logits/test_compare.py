@@ -10,14 +10,14 @@ import pytest
 
 from nnunet_nacl.logits import _compare, compare_logits, max_logit_history, mean_logits
 from nnunet_nacl.report import write_report
-from nnunet_nacl.trainers._progress import HISTOGRAM
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.logits.conftest import Model, change_checkpoint
 from tests.report.generated import make_result
 
 
 def test_figures_and_numbers_read_back(model: Model, tmp_path: Path) -> None:
     other = model.copy(tmp_path / "other")
-    change_checkpoint(other, lambda content: content["logging"].pop(HISTOGRAM))
+    change_checkpoint(other, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     without = compare_logits([model.folder, other], tmp_path / "out", names=["NACL & σ", "other"])
     assert list(without) == ["other"]
     assert "they were switched off" in without["other"]
@@ -50,7 +50,7 @@ def test_whole_or_not_at_all(model: Model, tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(_compare, "write_figure", fail)
+    monkeypatch.setattr(_compare, "save_plot", fail)
     with pytest.raises(OSError, match="no space left"):
         compare_logits([model.folder], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nnunet_nacl.logits import max_logit_history
-from nnunet_nacl.trainers._progress import HISTOGRAM, QUANTILES
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from tests.logits.conftest import TRAINER, Model, change_checkpoint
 
 
@@ -35,8 +35,8 @@ def test_epochs_without_an_entry_are_left_out(model: Model, tmp_path: Path) -> N
 
     def forget(content: dict) -> None:
         logged = content["logging"]
-        logged[HISTOGRAM] = [[], logged[HISTOGRAM][0], [0] * 70, logged[HISTOGRAM][1]]
-        for name in QUANTILES:
+        logged[MAX_LOGIT_HISTOGRAM] = [[], logged[MAX_LOGIT_HISTOGRAM][0], [0] * 70, logged[MAX_LOGIT_HISTOGRAM][1]]
+        for name in MAX_LOGIT_QUANTILES:
             logged[name] = [math.nan, logged[name][0], math.nan, logged[name][1]]
 
     change_checkpoint(copy, forget)
@@ -64,10 +64,10 @@ def test_an_unfinished_training(model: Model, tmp_path: Path) -> None:
 
 def test_a_model_trained_without(model: Model, tmp_path: Path) -> None:
     copy = model.copy(tmp_path)
-    change_checkpoint(copy, lambda content: content["logging"].pop(HISTOGRAM))
+    change_checkpoint(copy, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
     with pytest.raises(ValueError, match=r"final\.pth holds no maximum logits: they were switched off \(nnUNet_nacl_"):
         max_logit_history(copy, 0)
-    change_checkpoint(copy, lambda content: content["logging"].update({HISTOGRAM: [[], []]}))
+    change_checkpoint(copy, lambda content: content["logging"].update({MAX_LOGIT_HISTOGRAM: [[], []]}))
     with pytest.raises(ValueError, match=r"holds no maximum logits: they were switched off"):
         max_logit_history(copy, 0)
     change_checkpoint(copy, lambda content: content.update(trainer_name="nnUNetTrainer_5epochs"))
@@ -77,7 +77,7 @@ def test_a_model_trained_without(model: Model, tmp_path: Path) -> None:
 
 def test_of_another_version(model: Model, tmp_path: Path) -> None:
     copy = model.copy(tmp_path)
-    change_checkpoint(copy, lambda content: content["logging"].update({HISTOGRAM: [[1] * 7] * 2}))
+    change_checkpoint(copy, lambda content: content["logging"].update({MAX_LOGIT_HISTOGRAM: [[1] * 7] * 2}))
     with pytest.raises(ValueError, match=r"final\.pth: expected histograms of 70 bins; got 7\.$"):
         max_logit_history(copy, 0)
 

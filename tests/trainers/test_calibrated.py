@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -312,7 +311,3 @@ def test_classes_are_made_once_and_can_be_pickled() -> None:
     assert made.recipe.settings == {"weight": 0.3}
     with pytest.raises(AttributeError):
         trainers.nnUNetTrainerSomethingElse  # noqa: B018
-
-
-def test_default_loss_has_the_parts_that_we_rely_on() -> None:
-    assert hasattr(DC_and_CE_loss({"ddp": False}, {}, dice_class=MemoryEfficientSoftDiceLoss), "dc")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.trainers._progress import EARLIER_FIGURES, FIGURES, HISTOGRAM, PICTURE_NAME, SWITCH
+from nnunet_nacl.trainers._progress import EARLIER_VALUES, MAX_LOGIT_HISTOGRAM, PICTURE_NAME, PROGRESS_SWITCH, VALUES
 from tests.conftest import KINDS, NNUNet, Planned, Preprocessed, Trained
 from tests.evaluation.independent import largest_difference
 
@@ -91,12 +91,12 @@ def test_train_predict_evaluate(
 def check_progress(fold: Path, printed: str) -> None:
     """Of two epochs, and of the final validation with --npz."""
     logged = torch.load(fold / "checkpoint_final.pth", weights_only=False)["logging"]
-    for name in FIGURES:
+    for name in VALUES:
         assert len(logged[name]) == 2
         assert np.isfinite(logged[name]).all()
-    assert all(0 <= error <= 1 for name in FIGURES[:2] for error in logged[name])
-    assert all(abs(over) < ece + 1e-9 for over, ece in zip(logged[FIGURES[2]], logged[FIGURES[0]], strict=True))
-    assert [len(histogram) for histogram in logged[HISTOGRAM]] == [70, 70]
+    assert all(0 <= error <= 1 for name in VALUES[:2] for error in logged[name])
+    assert all(abs(over) < ece + 1e-9 for over, ece in zip(logged[VALUES[2]], logged[VALUES[0]], strict=True))
+    assert [len(histogram) for histogram in logged[MAX_LOGIT_HISTOGRAM]] == [70, 70]
     assert (fold / PICTURE_NAME).stat().st_size > 10_000
     assert (fold / "progress.png").is_file()
     assert printed.count("ECE over near") == 3
@@ -185,19 +185,19 @@ def test_continue(preprocessed: Preprocessed) -> None:
         name: values[:3] if isinstance(values, list) else values for name, values in checkpoint["logging"].items()
     }
     # One of an earlier version has other figures.
-    checkpoint["logging"] = {name: values for name, values in checkpoint["logging"].items() if name not in FIGURES[:3]}
-    checkpoint["logging"] |= {name: [0.5] * 3 for name in EARLIER_FIGURES}
+    checkpoint["logging"] = {name: values for name, values in checkpoint["logging"].items() if name not in VALUES[:3]}
+    checkpoint["logging"] |= {name: [0.5] * 3 for name in EARLIER_VALUES}
     torch.save(checkpoint, fold / "checkpoint_latest.pth")
     final.unlink()
     before = set(fold.glob("training_log_*.txt"))
     train(nnunet, number, "2d_small", trainer, "--c")
     (new,) = set(fold.glob("training_log_*.txt")) - before
     logged = torch.load(final, weights_only=False)["logging"]
-    assert [len(logged[name]) for name in (*FIGURES, HISTOGRAM)] == [4] * (len(FIGURES) + 1)
-    assert logged[FIGURES[3]][:3] == checkpoint["logging"][FIGURES[3]]
-    assert np.isnan(logged[FIGURES[0]][:3]).all()
-    assert np.isfinite(logged[FIGURES[0]][3])
-    assert not set(EARLIER_FIGURES) & set(logged)
+    assert [len(logged[name]) for name in (*VALUES, MAX_LOGIT_HISTOGRAM)] == [4] * (len(VALUES) + 1)
+    assert logged[VALUES[3]][:3] == checkpoint["logging"][VALUES[3]]
+    assert np.isnan(logged[VALUES[0]][:3]).all()
+    assert np.isfinite(logged[VALUES[0]][3])
+    assert not set(EARLIER_VALUES) & set(logged)
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()
@@ -208,7 +208,7 @@ def test_without_progress_and_with_it_again(preprocessed: Preprocessed, monkeypa
     """A training that was begun without it gets it when it goes on, and the other way round."""
     nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_kernel5_2epochs_2iterations"
-    monkeypatch.setenv(SWITCH, "0")
+    monkeypatch.setenv(PROGRESS_SWITCH, "0")
     fold = train(nnunet, number, "2d_small", trainer)
     final = fold / "checkpoint_final.pth"
     assert not (fold / PICTURE_NAME).exists()
@@ -218,12 +218,12 @@ def test_without_progress_and_with_it_again(preprocessed: Preprocessed, monkeypa
         checkpoint["logging"] = {name: values[:1] for name, values in checkpoint["logging"].items()}
         torch.save(checkpoint, fold / "checkpoint_latest.pth")
         final.unlink()
-        monkeypatch.setenv(SWITCH, switch)
+        monkeypatch.setenv(PROGRESS_SWITCH, switch)
         train(nnunet, number, "2d_small", trainer, "--c")
         logged = torch.load(final, weights_only=False)["logging"]
         assert len(logged["val_losses"]) == 2
-        assert np.isfinite(logged.get(FIGURES[0], [])).sum() == number_logged
-        assert len(logged.get(FIGURES[0], [])) == 2 * number_logged
+        assert np.isfinite(logged.get(VALUES[0], [])).sum() == number_logged
+        assert len(logged.get(VALUES[0], [])) == 2 * number_logged
 
 
 @pytest.mark.slow

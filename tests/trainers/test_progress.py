@@ -14,11 +14,11 @@ from torch import Tensor
 from nnunet_nacl.evaluation import CORE_PROBABILITY, Settings, evaluate_case, near_core
 from nnunet_nacl.trainers import _progress
 from nnunet_nacl.trainers._progress import (
-    FIGURES,
-    HISTOGRAM_EDGES,
     MARGIN_MM,
+    MAX_LOGIT_EDGES,
+    MAX_LOGIT_QUANTILES,
     PICTURE_NAME,
-    QUANTILES,
+    VALUES,
     EpochCalibration,
     near_core_of_patches,
     plot_progress,
@@ -71,13 +71,15 @@ def test_classes(ignore: bool) -> None:
     assert 0.2 < num_near / num_valid < 0.9
     assert int(epoch._top[0].total) == num_near
     metrics = sum(tables[1:], tables[0]).metrics()
-    figures = epoch.figures()
+    figures = epoch.values()
     assert figures["ece_near"] == pytest.approx(metrics["ECE"], abs=1e-6)
     assert figures["cece_near"] == pytest.approx(metrics["CECE"], abs=1e-6)
     assert figures["over_confidence_near"] == pytest.approx(metrics["over_confidence"], abs=1e-6)
     maxima = np.concatenate(top)
-    assert [figures[name] for name in QUANTILES] == pytest.approx(np.percentile(maxima, [5, 25, 50, 75, 95]), abs=1e-5)
-    assert epoch.histogram() == np.histogram(maxima, HISTOGRAM_EDGES)[0].tolist()
+    assert [figures[name] for name in MAX_LOGIT_QUANTILES] == pytest.approx(
+        np.percentile(maxima, [5, 25, 50, 75, 95]), abs=1e-5
+    )
+    assert epoch.histogram() == np.histogram(maxima, MAX_LOGIT_EDGES)[0].tolist()
     assert sum(epoch.histogram()) == num_valid
 
 
@@ -101,9 +103,9 @@ def test_regions(ignore: bool) -> None:
         over.append((confidence - hits).mean())
         errors.append(by_hand(confidence, hits))
         classwise.append(by_hand(value, truth))
-    assert epoch.figures()["ece_near"] == pytest.approx(np.mean(errors), abs=1e-6)
-    assert epoch.figures()["cece_near"] == pytest.approx(np.mean(classwise), abs=1e-6)
-    assert epoch.figures()["over_confidence_near"] == pytest.approx(np.mean(over), abs=1e-6)
+    assert epoch.values()["ece_near"] == pytest.approx(np.mean(errors), abs=1e-6)
+    assert epoch.values()["cece_near"] == pytest.approx(np.mean(classwise), abs=1e-6)
+    assert epoch.values()["over_confidence_near"] == pytest.approx(np.mean(over), abs=1e-6)
 
 
 def by_hand(confidence: np.ndarray, hits: np.ndarray) -> float:
@@ -137,23 +139,23 @@ def test_few_of_many_voxels_are_as_good() -> None:
     assert 5_000 < int(epoch._top[0].total) <= 10_000
     assert 10_000 < sum(epoch.histogram()) <= 20_000
     expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["near"]
-    assert epoch.figures()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
+    assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
 
 
 def test_nothing_to_count() -> None:
     epoch = EpochCalibration(regions=False, ignore_label=2, spacing_mm=(1, 1))
-    assert all(math.isnan(value) for value in epoch.figures().values())
+    assert all(math.isnan(value) for value in epoch.values().values())
     background = torch.zeros(1, 2, 4, 4)
     background[:, 0] = 9
     epoch.add(background, torch.ones(1, 1, 4, 4))  # a structure that the model does not see
-    assert math.isnan(epoch.figures()["ece_near"])
-    assert math.isfinite(epoch.figures()["max_logit_p50"])
+    assert math.isnan(epoch.values()["ece_near"])
+    assert math.isfinite(epoch.values()["max_logit_p50"])
     epoch.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 1, 4, 4))  # diverged: no reason to end the training
-    assert epoch.figures()["ece_near"] == pytest.approx(0.5)
-    assert math.isfinite(epoch.figures()["max_logit_p50"])
+    assert epoch.values()["ece_near"] == pytest.approx(0.5)
+    assert math.isfinite(epoch.values()["max_logit_p50"])
     diverged = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
     diverged.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert diverged.figures()["ece_near"] == pytest.approx(0.5)
+    assert diverged.values()["ece_near"] == pytest.approx(0.5)
     assert EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1)).histogram() == [0] * 70
 
 
@@ -162,18 +164,18 @@ def test_regions_that_the_model_does_not_see() -> None:
     logits = torch.zeros(1, 2, 4, 4)
     logits[:, 1] = -9
     epoch.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert epoch.figures()["ece_near"] == pytest.approx(0.5)  # of the one that it does: confidence 1/2, never right
-    assert epoch.figures()["over_confidence_near"] == pytest.approx(0.5)
+    assert epoch.values()["ece_near"] == pytest.approx(0.5)  # of the one that it does: confidence 1/2, never right
+    assert epoch.values()["over_confidence_near"] == pytest.approx(0.5)
 
 
 def test_the_picture(tmp_path: Path) -> None:
-    plot_progress({name: [math.nan, 0.5, 0.4] for name in FIGURES}, tmp_path)
+    plot_progress({name: [math.nan, 0.5, 0.4] for name in VALUES}, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == [PICTURE_NAME]
 
 
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
     """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
-    logged = {name: [0.3, 0.5, 0.4] for name in FIGURES}
+    logged = {name: [0.3, 0.5, 0.4] for name in VALUES}
     plot_progress(logged, tmp_path)
     before = (tmp_path / PICTURE_NAME).read_bytes()
     logger = LocalLogger()

@@ -7,10 +7,9 @@ in an external folder right after the search, and a class whose module is gone c
 from typing import Any
 
 from nnunet_nacl import trainers
-from nnunet_nacl.trainers._names import PREFIX
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith(PREFIX):
+    if not name.startswith(trainers.PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(trainers, name)

@@ -1,0 +1,178 @@
+"""Class shares in the neighborhood of each voxel: the prior of NACL and the soft targets of SVLS."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nnunet_nacl.losses._checks import check_choice, check_number, check_whole_number
+from nnunet_nacl.losses._target import Target, canonical_target
+
+Prior = Literal["mean", "gaussian", "plain_gaussian"]
+Border = Literal["valid", "background", "zero"]
+
+
+def neighbor_shares(
+    labels: Tensor,
+    num_classes: int,
+    *,
+    prior: Prior = "mean",
+    sigma: float = 1.0,
+    kernel_size: int = 3,
+    border: Border = "valid",
+    ignore_label: int | None = None,
+    regions: bool = False,
+) -> Tensor:
+    r"""Class shares τ in a window of the label map around each voxel.
+
+    .. math:: \tau_k(i) = \frac{\sum_{j \in W(i)} w_{j-i} [y_j = k]}{\sum_{j \in W(i)} w_{j-i}}
+
+    W(i) is the window of ``kernel_size`` voxels along each axis, voxel i included. Ignored voxels are left out of
+    both sums.
+
+    Args:
+        labels: label map (b, 1, *spatial), 2D or 3D, any integer or float dtype; with ``regions`` the region
+            masks (b, R, *spatial) [+ 1 last channel that marks ignored voxels, if ``ignore_label`` is set].
+        num_classes: K; with ``regions`` R.
+        prior: the weights w. ``"mean"``: uniform. ``"gaussian"``: a Gaussian whose center weight is replaced by
+            the sum of all others, so that the center is 1/2 for every σ (the kernel of SVLS, used by NACL's
+            authors). ``"plain_gaussian"``: a Gaussian cut to the window.
+        sigma: standard deviation of the Gaussians in voxels, at least 0.2; not used by ``"mean"``.
+        kernel_size: odd, at least 3.
+        border: what lies outside the image. ``"valid"``: nothing, τ sums to 1. ``"background"``: class 0 for the
+            mean and replicated border voxels for the Gaussians, as in the authors' code. ``"zero"``: no class at
+            all, but weight in the denominator, as in MONAI, so that τ sums to less than 1 at the border.
+        ignore_label: label of the voxels that are left out, or None.
+        regions: ``labels`` holds region masks.
+
+    Returns:
+        τ, float32 (b, K or R, *spatial); 0 where a window holds no voxel that counts.
+
+    Raises:
+        ValueError: a wrong setting or shape, or a label that is not allowed.
+
+    References:
+        Murugesan et al., Neighbor-aware calibration of segmentation networks with penalty-based constraints,
+        Medical Image Analysis 2024, section 3.2. Islam and Glocker, Spatially varying label smoothing, IPMI 2021,
+        for the Gaussian.
+
+    >>> import torch
+    >>> neighbor_shares(torch.tensor([[[[0, 0, 1, 1]]]]), 2)[0, 1, 0]
+    tensor([0.0000, 0.3333, 0.6667, 1.0000])
+    """
+    neighborhood = Neighborhood(prior, sigma, kernel_size, border)
+    check_whole_number("num_classes", num_classes, at_least=1)
+    shape = torch.Size((labels.shape[0], num_classes, *labels.shape[2:]))
+    target = canonical_target(labels, logits_shape=shape, ignore_label=ignore_label, regions=regions)
+    return neighborhood.shares(neighborhood.pad(target), torch.float32)
+
+
+@dataclass(frozen=True)
+class Neighborhood:
+    """The window of :func:`neighbor_shares`, which explains the settings.
+
+    The shares take two steps, so that a part of an image knows what lies next to it: pad the whole, then compute the
+    shares of the whole or of some of its rows.
+    """
+
+    prior: Prior
+    sigma: float
+    kernel_size: int
+    border: Border
+
+    def __post_init__(self) -> None:
+        """Raise a ValueError for a setting that is not allowed."""
+        check_choice("prior", self.prior, get_args(Prior))
+        check_number("sigma", self.sigma, at_least=0.2)
+        check_whole_number("kernel_size", self.kernel_size, at_least=3, odd=True)
+        check_choice("border", self.border, get_args(Border))
+
+    def pad(self, target: Target) -> Target:
+        """A target (b, C, *spatial) with the border around it, half a window wide on each side.
+
+        Label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those outside
+        the image if the border has no class.
+        """
+        no_class, labels, masks, valid = target.num_channels, target.labels, target.masks, target.valid
+        if labels is not None:
+            labels = labels.to(torch.uint8 if no_class <= 255 else torch.int16)
+            labels = labels if valid is None else torch.where(valid, labels, no_class)
+            labels = self._pad(labels, 0 if self.border == "background" else no_class)
+        else:
+            masks = self._pad(target.map, 0)
+        if valid is None:
+            valid = torch.ones_like(target.map[:, :1], dtype=torch.bool)
+        return Target(labels, masks, self._pad(valid, self.border != "valid"), target.num_channels)
+
+    def _pad(self, values: Tensor, value: int) -> Tensor:
+        sides = [self.kernel_size // 2] * 2 * (values.ndim - 2)
+        if self.border == "background" and self.prior != "mean":
+            # Through float32, which holds every label: torch replicates no bytes.
+            return F.pad(values.float(), sides, mode="replicate").to(values.dtype)
+        return F.pad(values, sides, value=value)
+
+    def shares(self, padded: Target, dtype: torch.dtype) -> Tensor:
+        """τ of what :meth:`pad` returned, or of some of its rows.
+
+        Args:
+            padded: (b, C, *padded).
+            dtype: float32 or float64.
+
+        Returns:
+            (b, K or R, *spatial), without the border.
+        """
+        assert padded.valid is not None
+        dims = padded.valid.ndim - 2
+        if self.prior != "mean":
+            weights = [math.exp(-(offset**2) / (2 * self.sigma**2)) for offset in range(1, self.kernel_size // 2 + 1)]
+            center = 1.0 if self.prior == "plain_gaussian" else _sum_of_others(weights, dims)
+            shares, weight = (
+                _weighted_sum(v, weights, center) for v in (padded.one_hot(dtype), padded.valid.to(dtype))
+            )
+        else:
+            # Counts in bytes are exact, as in floats, and faster. Masks stay floats: one that is NaN shall stay NaN.
+            counts = torch.uint8 if self.kernel_size**dims <= 255 else dtype
+            values = padded.one_hot(dtype if padded.regions else counts), padded.valid.to(counts)
+            shares, weight = (_window_sum(one, self.kernel_size).to(dtype) for one in values)
+        return shares.div_(weight.clamp_min_(torch.finfo(dtype).tiny))  # 0 where nothing has weight
+
+
+def _window_sum(padded: Tensor, size: int) -> Tensor:
+    """Sum over the window around each voxel of (b, C, *padded) that is not padding."""
+    values = padded
+    for axis in range(2, padded.ndim):
+        length = values.shape[axis] - size + 1
+        total = values.narrow(axis, 0, length) + values.narrow(axis, 1, length)
+        for start in range(2, size):
+            total += values.narrow(axis, start, length)
+        values = total
+    return values
+
+
+def _sum_of_others(weights: list[float], dims: int) -> float:
+    """The sum of all weights in a window but the center's, which is 1 before it is replaced."""
+    return math.expm1(dims * math.log1p(2 * sum(weights)))  # (1 + 2 Σ w)^d - 1, with all digits for small σ
+
+
+def _weighted_sum(padded: Tensor, weights: list[float], center: float) -> Tensor:
+    """Weighted sum over the window around each voxel of (b, C, *padded) that is not padding.
+
+    The kernel is a product of 1D weights (1 at the distance 0, ``weights`` at 1, 2, ...) whose center is replaced by
+    ``center``. The sum over the neighbors is built up axis by axis from shifted additions: exact for counts, where a
+    convolution would run in TF32 on recent GPUs, and without ever subtracting the center, which for small σ would
+    leave nothing but rounding.
+    """
+    radius = len(weights)
+    values, others = padded, torch.zeros_like(padded)
+    for axis in range(2, padded.ndim):
+        length = padded.shape[axis] - 2 * radius
+        both = values + others
+        values, others = (part.narrow(axis, radius, length) for part in (values, others))
+        for distance, weight in enumerate(weights, start=1):
+            before = both.narrow(axis, radius - distance, length)
+            after = both.narrow(axis, radius + distance, length)
+            others = others.add(before + after, alpha=weight)
+    return others.add(values, alpha=center)

@@ -1,0 +1,99 @@
+"""The mean of a loss and its gradient in pieces: the same formula, less memory, and on the CPU less time.
+
+Computed all at once, a loss makes five or more tensors of the logits' size, and autograd keeps most of them until the
+backward pass. Here each piece of the logits goes forward and backward on its own, while it lies in the CPU's cache, and
+only its gradient is kept. Nothing is read back from the device.
+
+Nothing else depends on this module: without it, ``SegmentationLoss.forward`` would call ``self.mean(logits, target)``.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from nnunet_nacl.losses._base import SegmentationLoss
+
+_PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
+"""Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
+On a GPU each call costs time, so that it gets few and large pieces."""
+
+
+def mean_in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+    """``loss.mean(logits, target)``, in pieces where that is possible.
+
+    It is not on devices without a size for the pieces, while torch.compile traces (which can fuse the formula itself),
+    and inside of torch.func's transforms, which differentiate the formula.
+
+    Args:
+        loss: the loss.
+        logits: (b, K or R, *spatial) of any floating dtype. Their gradient has their dtype.
+        target: label map (b, 1, *spatial), or masks (b, R [+ 1], *spatial) for regions.
+
+    Returns:
+        Scalar, float32 (float64 for float64 logits); 0 if no voxel counts. It can be differentiated twice and more.
+    """
+    possible = logits.device.type in _PIECE and logits.numel() > 0
+    if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return loss.mean(logits, target)
+    # autograd asks for a gradient wherever the logits require one, even under torch.no_grad().
+    return cast("Tensor", _MeanInPieces.apply(logits if torch.is_grad_enabled() else logits.detach(), target, loss))
+
+
+class _MeanInPieces(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, loss: "SegmentationLoss") -> Tensor:
+        total, count, gradient = _sum_in_pieces(loss, logits, target, with_gradient=ctx.needs_input_grad[0])
+        ctx.save_for_backward(logits, target, count)
+        ctx.loss, ctx.gradient = loss, gradient
+        return total / count
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None]:
+        logits, target, count = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated, and so needs a graph
+            mean = ctx.loss.mean(logits, target)
+            return torch.autograd.grad(mean, logits, outer, create_graph=True)[0], None, None
+        # The gradient is given away, not copied. Whoever asks again has it computed again.
+        gradient, ctx.gradient = ctx.gradient, None
+        if gradient is None:
+            gradient = _sum_in_pieces(ctx.loss, logits, target, with_gradient=True)[2]
+            assert gradient is not None
+        # Divided only here: in half precision the mean's gradient alone would be 0.
+        return gradient.mul_(outer / count), None, None
+
+
+def _sum_in_pieces(
+    loss: "SegmentationLoss", logits: Tensor, target: Tensor, *, with_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
+    gradient = torch.empty_like(logits) if with_gradient else None
+    totals, counts = [], []
+    for samples, rows in _pieces(logits.shape, _PIECE[logits.device.type]):
+        whole = loss.canonical(target[samples], logits[samples].shape)
+        counts.append(whole.num_valid())
+        for start, stop in rows:
+            piece = logits[samples, :, start:stop].detach().requires_grad_(with_gradient)
+            with torch.set_grad_enabled(with_gradient):
+                total = loss.total(piece, whole.rows(start, stop))
+            totals.append(total.detach())
+            if gradient is not None:
+                (gradient[samples, :, start:stop],) = torch.autograd.grad(total, piece)
+    # In double precision, so that many pieces of a large sum keep its digits.
+    total = torch.stack(totals).double().sum().to(totals[0].dtype)
+    return total, torch.stack(counts).sum().clamp_min(1), gradient
+
+
+def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[int, int]]]]:
+    """Some samples at a time, and from where to where their rows (first spatial axis) are cut.
+
+    A piece is either several whole samples or some rows of one sample, of about ``size`` logits.
+    """
+    row = shape[1] * math.prod(shape[3:])
+    samples, rows = max(1, size // (row * shape[2])), max(1, size // row)
+    for first in range(0, shape[0], samples):
+        cuts = [(start, min(start + rows, shape[2])) for start in range(0, shape[2], rows)]
+        yield slice(first, first + samples), cuts

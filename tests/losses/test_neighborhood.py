@@ -1,0 +1,148 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from nnunet_nacl.losses import neighbor_shares
+
+IGNORE = 9
+
+
+def kernel(prior: str, sigma: float, size: int, dims: int) -> dict[tuple[int, ...], float]:
+    """Weights by offset, straight from the definition."""
+    offsets = list(itertools.product(range(-(size // 2), size // 2 + 1), repeat=dims))
+    if prior == "mean":
+        return dict.fromkeys(offsets, 1.0)
+    weights = {offset: math.exp(-sum(o * o for o in offset) / (2 * sigma**2)) for offset in offsets}
+    if prior == "gaussian":
+        center = (0,) * dims
+        weights[center] = sum(weight for offset, weight in weights.items() if offset != center)
+    return weights
+
+
+def shares_by_loops(
+    labels: NDArray[np.int64], classes: int, prior: str, sigma: float, size: int, border: str
+) -> NDArray[np.float64]:
+    """τ of one label map, voxel by voxel."""
+    weights = kernel(prior, sigma, size, labels.ndim)
+    shares = np.zeros((classes, *labels.shape))
+    for voxel in np.ndindex(*labels.shape):
+        total = 0.0
+        for offset, weight in weights.items():
+            neighbor = tuple(v + o for v, o in zip(voxel, offset, strict=True))
+            outside = any(n < 0 or n >= s for n, s in zip(neighbor, labels.shape, strict=True))
+            if outside and border == "valid":
+                continue
+            if outside and border == "background" and prior != "mean":
+                neighbor = tuple(min(max(n, 0), s - 1) for n, s in zip(neighbor, labels.shape, strict=True))
+                outside = False
+            if outside:
+                label = 0 if border == "background" else None
+            else:
+                label = labels[neighbor]
+                if label == IGNORE:
+                    continue
+            total += weight
+            if label is not None:
+                shares[(label, *voxel)] += weight
+        if total:
+            shares[(slice(None), *voxel)] /= total
+    return shares
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (4, 5, 3)])
+@pytest.mark.parametrize("border", ["valid", "background", "zero"])
+@pytest.mark.parametrize(
+    ("prior", "sigma", "size"),
+    [
+        ("mean", 1.0, 3),
+        ("mean", 1.0, 5),
+        ("gaussian", 0.2, 3),
+        ("gaussian", 0.7, 3),
+        ("gaussian", 2.0, 5),
+        ("plain_gaussian", 1.0, 3),
+    ],
+)
+@pytest.mark.parametrize("ignore", [False, True])
+def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: float, size: int, ignore: bool) -> None:
+    labels = np.random.default_rng(len(shape)).integers(0, 3, (2, *shape))
+    if ignore:
+        labels[np.random.default_rng(1).random(labels.shape) < 0.5] = IGNORE
+    found = neighbor_shares(
+        torch.from_numpy(labels)[:, None],
+        3,
+        prior=prior,
+        sigma=sigma,
+        kernel_size=size,
+        border=border,
+        ignore_label=IGNORE if ignore else None,
+    )
+    expected = np.stack([shares_by_loops(one, 3, prior, sigma, size, border) for one in labels])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+
+
+def test_mean_equals_scipys_uniform_filter() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, (12, 10, 8))
+    found = neighbor_shares(torch.from_numpy(labels)[None, None], 4, border="zero")[0].numpy()
+    for k in range(4):
+        expected = ndimage.uniform_filter((labels == k).astype(float), 3, mode="constant")
+        np.testing.assert_allclose(found[k], expected, atol=1e-6)
+
+
+def test_by_hand() -> None:
+    labels = torch.tensor([[[[0, 0, 1], [0, 2, 1], [0, 0, 1]]]])
+    found = neighbor_shares(labels, 3)
+    torch.testing.assert_close(found[0, :, 1, 1], torch.tensor([5 / 9, 3 / 9, 1 / 9]))
+    torch.testing.assert_close(found[0, :, 0, 0], torch.tensor([3 / 4, 0, 1 / 4]))
+
+
+def test_gaussian_center_is_one_half_for_every_sigma() -> None:
+    labels = torch.zeros(1, 1, 5, 5)
+    labels[0, 0, 2, 2] = 1
+    for sigma in (0.5, 1.0, 3.0):
+        assert neighbor_shares(labels, 2, prior="gaussian", sigma=sigma)[0, 1, 2, 2].item() == pytest.approx(0.5)
+
+
+def test_defaults() -> None:
+    labels = torch.randint(3, (1, 1, 5, 5), generator=torch.Generator().manual_seed(0))
+    settings = {"sigma": 1.0, "kernel_size": 3, "border": "valid"}
+    for prior in ("mean", "gaussian"):
+        found = neighbor_shares(labels, 3, prior=prior)
+        assert torch.equal(found, neighbor_shares(labels, 3, prior=prior, **settings))
+        assert found.dtype == torch.float32
+    assert torch.equal(neighbor_shares(labels, 3), neighbor_shares(labels, 3, prior="mean"))
+
+
+def test_sums_to_one_with_valid_border_and_less_with_zero() -> None:
+    labels = torch.randint(3, (1, 1, 6, 6), generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(neighbor_shares(labels, 3).sum(1), torch.ones(1, 6, 6))
+    assert neighbor_shares(labels, 3, border="zero").sum(1)[0, 0, 0].item() == pytest.approx(4 / 9)
+
+
+def test_a_window_of_ignored_voxels_only_has_no_shares() -> None:
+    assert torch.equal(neighbor_shares(torch.full((1, 1, 3, 3), 2), 2, ignore_label=2), torch.zeros(1, 2, 3, 3))
+
+
+def test_regions_are_filtered_one_by_one() -> None:
+    whole, part = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
+    part[..., :2] = 1
+    ignored = torch.zeros(1, 1, 4, 4)
+    ignored[..., 3] = 1
+    found = neighbor_shares(torch.cat([whole, part, ignored], 1), 2, regions=True, ignore_label=3)
+    assert torch.equal(found[0, 0, :, :3], torch.ones(4, 3))
+    torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
+
+
+@pytest.mark.parametrize("count", [0, 2.0])
+def test_rejects_a_number_of_classes_that_is_none(count: object) -> None:
+    with pytest.raises(ValueError, match=rf"^num_classes must be a whole number of at least 1; got {count}\.$"):
+        neighbor_shares(torch.zeros(1, 1, 2, 2), count)
+
+
+def test_rejects_labels_beyond_the_classes() -> None:
+    with pytest.raises(ValueError, match=r"target holds labels from 0 to 3; allowed are the whole numbers 0 to 2"):
+        neighbor_shares(torch.tensor([[[[0, 3]]]]), 3)

@@ -92,7 +92,7 @@ def _medians(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
 
 
 def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
-    references, predictions = folder / "labels", folder / "predictions"
+    ground_truth, predictions = folder / "labels", folder / "predictions"
     files = sorted(predictions.glob("case_*.npz"))
 
     def load() -> None:
@@ -100,11 +100,11 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
             with np.load(file) as archive:
                 archive["probabilities"]
 
-    def evaluate(num_processes: int, inflate: object) -> Callable[[], object]:
+    def evaluating(num_processes: int, inflate: object) -> Callable[[], object]:
         def work() -> None:
             _probabilities._inflate = inflate  # with and without the extra "fast"
             result = evaluate(
-                Predictions.of_folder(references, predictions), num_processes=num_processes, overwrite=True
+                Predictions.of_folder(ground_truth, predictions), num_processes=num_processes, overwrite=True
             )
             assert len(result.cases) == len(files)
 
@@ -119,9 +119,9 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
     works = {
         "load": load,
         "stream": stream,
-        "plain": evaluate(1, zlib),
-        "fast": evaluate(1, isal_zlib),
-        "two": evaluate(2, isal_zlib),
+        "plain": evaluating(1, zlib),
+        "fast": evaluating(1, isal_zlib),
+        "two": evaluating(2, isal_zlib),
     }
     seconds = _medians(works, rounds)
     of_load = f"of {seconds['load']:.1f} s for np.load alone, {len(files)} cases of 4 classes"
@@ -168,10 +168,10 @@ def _masked_voxels(case: Path, rounds: int) -> None:
     import torch
     from torchmetrics.functional.classification import multiclass_calibration_error
 
-    references, predictions = case.parent / "labels", case.parent / "predictions"
+    ground_truth, predictions = case.parent / "labels", case.parent / "predictions"
     with np.load(predictions / f"{case.name}.npz") as archive:
         p = archive["probabilities"]
-    y = sitk.GetArrayFromImage(sitk.ReadImage(str(references / f"{case.name}.nii.gz"))).astype(np.int64)
+    y = sitk.GetArrayFromImage(sitk.ReadImage(str(ground_truth / f"{case.name}.nii.gz"))).astype(np.int64)
     union = (y > 0) | (p.argmax(0) > 0)
     values, labels = np.ascontiguousarray(p[:, union].T), y[union]
     tensors = torch.from_numpy(values), torch.from_numpy(labels)

@@ -1,8 +1,7 @@
 """Outputs that appear whole or not at all: written under a temporary name, then renamed."""
 
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ def check_file(file: str | Path) -> Path:
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
     """Yield the temporary path to write to; on leaving it replaces ``file``, after an error it is removed."""
-    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    partial = _partial(file)
     try:
         yield partial
         partial.replace(file)
@@ -44,10 +43,15 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     if folder.exists():
         raise FileExistsError(f"{folder} exists already.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    partial = _partial(folder)
+    partial.mkdir()  # with the permissions that the user's umask gives, which those of tempfile.mkdtemp are not
     try:
         yield partial
-        partial.chmod(0o755)  # mkdtemp makes folders that only their owner can read
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _partial(path: Path) -> Path:
+    """A hidden name beside ``path`` that no other process has, nor one on another machine that shares the disk."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")

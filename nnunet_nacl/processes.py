@@ -1,4 +1,4 @@
-"""Runs a command of nnU-Net or of ours: logged, its progress shown, ended when we are."""
+"""Runs a command of nnU-Net or of ours: logs it, shows its progress, and ends it when this process ends."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# What nnU-Net prints about its progress; the rest goes into the log only. Images are too many for a line each.
+# What nnU-Net prints about its progress. The rest goes into the log only. Images are too many to show each.
 _PROGRESS = re.compile(r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*)")
 _IMAGE = re.compile(r"(Predicting \S+|predicting \S+)")
 _SECONDS_BETWEEN_IMAGES = 4
@@ -23,7 +23,7 @@ _NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")
 _running: set["subprocess.Popen[str]"] = set()
 _lock = threading.Lock()
 ending = threading.Event()
-"""Set when this process is to end: no command is started any more."""
+"""Set when this process is to end: from then on no command is started."""
 
 
 class Ended(Exception):  # noqa: N818 - no error
@@ -33,17 +33,17 @@ class Ended(Exception):  # noqa: N818 - no error
 def run_command(
     command: Sequence[str], *, environment: Mapping[str, str], log: Path, show: Callable[[str], None]
 ) -> None:
-    """Run a command to its end, and end whatever processes it leaves behind.
+    """Run a command, wait for its end, and end whatever processes it leaves behind.
 
     Args:
-        command: program, one of this Python environment first, and arguments.
+        command: program and arguments; the program is looked for in this Python environment first.
         environment: all variables.
-        log: file for all that it prints.
-        show: called with each line that tells of progress.
+        log: file for everything that it prints.
+        show: called with each line about its progress.
 
     Raises:
         Ended: :func:`end_commands` was called.
-        RuntimeError: it was not found or failed; the message ends with the last lines that it printed.
+        RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.
     """
     executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
     if executable is None:
@@ -55,7 +55,7 @@ def run_command(
         process = subprocess.Popen(  # noqa: S603 - our own arguments
             [executable, *command[1:]],
             env=dict(environment),
-            stdout=subprocess.PIPE,  # without a reader, should we be killed, it ends at its next line
+            stdout=subprocess.PIPE,  # if we are killed, it has no reader and ends at its next line
             stderr=subprocess.STDOUT,
             text=True,
             encoding="utf-8",
@@ -63,7 +63,7 @@ def run_command(
             start_new_session=True,  # so that an interrupt ends its worker processes too
         )
         _running.add(process)
-    # Read beside waiting: worker processes that outlive a killed command would hold the pipe open.
+    # In a thread: worker processes that outlive a killed command would hold the pipe open.
     reader = threading.Thread(target=_read, args=(process, log, last, show), daemon=True)
     reader.start()
     try:
@@ -77,13 +77,13 @@ def run_command(
         raise Ended
     if process.returncode != 0:
         raise RuntimeError(
-            f"{shlex.join(command)} failed with status {process.returncode}. All that it printed is in {log}; it "
-            f"ends with:\n{''.join(last)}"
+            f"{shlex.join(command)} failed with status {process.returncode}. Everything that it printed is in {log}, "
+            f"which ends with:\n{''.join(last)}"
         )
 
 
 def end_commands() -> None:
-    """End every command that a thread of this process is running, and let none begin."""
+    """End the commands that this process is running, and start none from now on."""
     with _lock:
         ending.set()
         for process in _running:
@@ -95,7 +95,7 @@ def _read(process: "subprocess.Popen[str]", log: Path, last: deque[str], show: C
     assert process.stdout is not None
     with process.stdout, log.open("w", buffering=1, encoding="utf-8") as file:
         for printed in process.stdout:
-            with suppress(OSError):  # a full disk; no reason to end a training
+            with suppress(OSError):  # a full disk is no reason to end a training
                 file.write(printed)
             last.append(printed)
             progress = _PROGRESS.search(printed.rstrip())

@@ -1,18 +1,24 @@
-"""Toy data sets in nnU-Net's raw format, planned and preprocessed by nnU-Net's own command."""
+"""Toy data sets in nnU-Net's raw format, planned, preprocessed and trained on by nnU-Net's own commands."""
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+# The tests keep all cores busy. Threads that wait for each other there took half of the suite's time. The second is for
+# nnU-Net, which asks for a thread for each core. To be set before anything imports NumPy or PyTorch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from filelock import FileLock
 
 from nnunet_nacl.linking import trainers_path
+from tests.commands import run_as_user, run_forked
 
 SHAPE = (20, 24, 24)
 NUM_CASES = 6
@@ -43,22 +49,27 @@ class NNUNet:
             "nnUNet_def_n_proc": "1",
         }
 
-    def run(self, *command: object, fails: bool = False) -> str:
-        """Run a command of the environment that the tests run in; returns what it printed."""
+    def run(self, *command: object, fails: bool = False, as_user: bool = False) -> str:
+        """Run a command of the environment that the tests run in; returns what it printed.
+
+        Args:
+            command: name and arguments.
+            fails: whether it should.
+            as_user: start it as from a shell, rather than in a forked process that need not import PyTorch.
+        """
         arguments = [str(part) for part in command]
-        arguments[0] = str(Path(sys.executable).with_name(arguments[0]))
-        done = subprocess.run(
-            arguments,
+        environment = {
+            **os.environ,
+            **self.environment,
             # 0 worker processes for augmentation suits training, but crashes planning.
-            env={**os.environ, **self.environment, "nnUNet_n_proc_DA": "1" if "plan" in arguments[0] else "0"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert (done.returncode != 0) == fails, done.stdout
-        return done.stdout
+            "nnUNet_n_proc_DA": "1" if "plan" in arguments[0] else "0",
+        }
+        with TemporaryDirectory() as folder:
+            log = Path(folder) / "log"
+            status = (run_as_user if as_user else run_forked)(arguments, environment, log)
+            printed = log.read_text()
+        assert (status != 0) == fails, printed
+        return printed
 
 
 def write_toy(raw: Path, name: str, description: dict[str, object]) -> None:
@@ -110,20 +121,80 @@ def add_small_configurations(plans_file: Path) -> None:
     plans_file.write_text(json.dumps(plans))
 
 
+def once(done: Path, make: Callable[[], object]) -> None:
+    """Call ``make``, unless a process of this test run has done so; the file ``done`` says so."""
+    done.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{done}.lock"):
+        if not done.exists():
+            make()
+            done.touch()
+
+
+Planned = Callable[[str], tuple[NNUNet, str]]
+Preprocessed = Callable[[str, str], tuple[NNUNet, str]]
+Trained = Callable[[str, str, str], Path]
+
+
 @pytest.fixture(scope="session")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[NNUNet, str]]:
-    """``planned(kind)``: an nnU-Net folder with that toy data set planned and preprocessed, and its id."""
-    ready: dict[str, tuple[NNUNet, str]] = {}
-    nnunet = NNUNet(tmp_path_factory.mktemp("nnunet"))
+def nnunet_of_all(tmp_path_factory: pytest.TempPathFactory) -> NNUNet:
+    """The nnU-Net folder that all tests share, those in other processes of pytest-xdist too."""
+    folder = tmp_path_factory.getbasetemp()
+    return NNUNet((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "nnunet")
+
+
+@pytest.fixture(scope="session")
+def planned(nnunet_of_all: NNUNet) -> Planned:
+    """``planned(kind)``: an nnU-Net folder with that toy data set planned, and its id."""
+    nnunet = nnunet_of_all
 
     def plan(kind: str) -> tuple[NNUNet, str]:
-        if kind not in ready:
-            name, description = KINDS[kind]
-            number = name[7:10]
+        name, description = KINDS[kind]
+        number = name[7:10]
+
+        def make() -> None:
             write_toy(nnunet.folder / "raw", name, description)
-            nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "3d_fullres", "-npfp", 1, "-np", 1, 1)
+            nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-npfp", 1, "--no_pp")
             add_small_configurations(nnunet.folder / "preprocessed" / name / "nnUNetPlans.json")
-            ready[kind] = nnunet, number
-        return ready[kind]
+
+        once(nnunet.folder / f"{name}.planned", make)
+        return nnunet, number
 
     return plan
+
+
+@pytest.fixture(scope="session")
+def preprocessed(planned: Planned) -> Preprocessed:
+    """``preprocessed(kind, configuration)``: the same, with that configuration preprocessed."""
+
+    def preprocess(kind: str, configuration: str) -> tuple[NNUNet, str]:
+        nnunet, number = planned(kind)
+        full = "2d" if configuration.startswith("2d") else "3d_fullres"
+
+        def make() -> None:
+            nnunet.run("nnUNetv2_preprocess", "-d", number, "-c", full, "-np", 1)
+
+        once(nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed", make)
+        return nnunet, number
+
+    return preprocess
+
+
+@pytest.fixture(scope="session")
+def trained(preprocessed: Preprocessed) -> Trained:
+    """``trained(kind, configuration, trainer)``: the folder of a model whose fold 0 is trained, with ``--npz``.
+
+    Tests share it, so that none may change it, nor train that trainer there.
+    """
+
+    def train(kind: str, configuration: str, trainer: str) -> Path:
+        nnunet, number = preprocessed(kind, configuration)
+        name = KINDS[kind][0]
+        model = nnunet.folder / "results" / name / f"{trainer}__nnUNetPlans__{configuration}"
+
+        def make() -> None:
+            nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", "--npz")
+
+        once(nnunet.folder / f"{name}_{model.name}.trained", make)
+        return model
+
+    return train

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 import torch
 
 from nnunet_nacl.export import NOTE_NAME, export_model
-from tests.conftest import KINDS, NNUNet
-from tests.trainers.test_commands import train
+from tests.conftest import KINDS, Planned, Trained
 
-TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
+TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 CHECKPOINT = {"init_args": {}, "logging": {}, "current_epoch": 1}
 # An nnU-Net that cannot import this package, as on a machine where it was never installed.
 STOCK_PREDICT = (
@@ -24,9 +22,9 @@ STOCK_PREDICT = (
 )
 
 
-def test_a_stock_nnunet_runs_the_exported_model(planned: Callable[[str], tuple[NNUNet, str]], tmp_path: Path) -> None:
-    nnunet, number = planned("labels")
-    model = train(nnunet, number, "2d_small", TRAINER).parent
+def test_a_stock_nnunet_runs_the_exported_model(planned: Planned, trained: Trained, tmp_path: Path) -> None:
+    nnunet, _ = planned("labels")
+    model = trained("labels", "2d_small", TRAINER)
     images = nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr"
     options = ["-f", "0", "--save_probabilities", "-npp", "1", "-nps", "1", "-device", "cpu", "--disable_tta"]
     nnunet.run("nnUNetv2_predict_from_modelfolder", "-i", images, "-o", tmp_path / "ours", "-m", model, *options)

@@ -36,7 +36,7 @@ def test_output_is_logged_and_progress_shown(tmp_path: Path) -> None:
 
 def test_a_failure_tells_its_last_lines(tmp_path: Path) -> None:
     with pytest.raises(
-        RuntimeError, match=r"failed with status 7\. All that it printed is in .*log; it ends with:\nbye"
+        RuntimeError, match=r"failed with status 7\. Everything that it printed is in .*log, which ends with:\nbye"
     ):
         run("print('bye'); raise SystemExit(7)", tmp_path / "log")
     with pytest.raises(RuntimeError, match="nnUNetv2_nothing was not found"):

@@ -1,4 +1,4 @@
-"""Imports run one way, losses -> trainers and metrics -> evaluation -> report; only the outer layer sees both."""
+"""Imports run one way, as docs/architecture.md says, and stop at a package's public names."""
 
 import ast
 from pathlib import Path
@@ -8,38 +8,88 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
+_EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
 MAY_IMPORT = {
-    "losses": {"losses"},
-    "nnunet": {"nnunet", "linking"},
-    "trainers": {"trainers", "losses", "metrics", "evaluation", "nnunet"},
-    "metrics": {"metrics"},
-    "evaluation": {"evaluation", "metrics", "nnunet"},
-    "report": {"report", "evaluation", "metrics", "nnunet"},
-    "datasets": {"datasets", "nnunet"},
-    "posthoc": {"posthoc", "evaluation", "metrics", "nnunet"},
-    "logits": {"logits", "report", "trainers", "nnunet"},
+    "files": set(),
+    "processes": set(),
+    "losses": set(),
+    "metrics": set(),
+    "linking": {"files"},
+    "nnunet": {"files", "linking"},
+    "evaluation": {"metrics", "nnunet", "files"},
+    "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
+    "report": _EVALUATED,
+    "posthoc": _EVALUATED,
+    "logits": {"losses", "nnunet", "report", "trainers", "files"},
+    "datasets": {"nnunet", "files"},
+    "export": {"nnunet", "trainers", "files"},
+    "experiments": {
+        *_EVALUATED,
+        "losses",
+        "trainers",
+        "report",
+        "posthoc",
+        "logits",
+        "datasets",
+        "processes",
+        "linking",
+    },
+    "demo": {*_EVALUATED, "experiments", "trainers", "report", "processes", "linking"},
 }
+ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 
 
-def imported_modules(file: Path) -> set[str]:
+def files_of(part: str) -> list[Path]:
+    file = PACKAGE / f"{part}.py"
+    return [file] if file.is_file() else sorted((PACKAGE / part).rglob("*.py"))
+
+
+def imported(file: Path) -> set[str]:
+    """The modules, and names from modules, that a file imports, wherever in it."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            names |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def test_every_part_is_in_the_table() -> None:
+    parts = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert parts - {"__init__"} == set(ALL_PARTS)
+    for part in ALL_PARTS:
+        assert files_of(part), part
 
 
 @pytest.mark.parametrize("part", MAY_IMPORT)
 def test_imports_run_one_way(part: str) -> None:
-    for file in (PACKAGE / part).rglob("*.py"):
-        parts = {name.split(".")[1] for name in imported_modules(file) if name.startswith("nnunet_nacl.")}
-        assert parts - {"files", "__version__"} <= MAY_IMPORT[part], file
+    for file in files_of(part):
+        parts = {name.split(".")[1] for name in imported(file) if name.startswith("nnunet_nacl.")}
+        assert parts - {part, "__version__"} <= MAY_IMPORT[part], file
+
+
+def test_the_table_has_no_circle() -> None:
+    left = dict(MAY_IMPORT)
+    while left:
+        done = [part for part, needed in left.items() if not needed & left.keys()]
+        assert done, f"a circle among {sorted(left)}"
+        for part in done:
+            del left[part]
+
+
+@pytest.mark.parametrize("part", ALL_PARTS)
+def test_no_package_imports_anothers_private_names(part: str) -> None:
+    for file in files_of(part):
+        for name in imported(file):
+            package, *path = name.split(".")
+            if package != "nnunet_nacl" or path[0] in {part, "__version__"}:
+                continue
+            assert not any(one.startswith("_") for one in path), f"{file}: {name}"
 
 
 @pytest.mark.parametrize("part", ["losses", "metrics"])
 def test_losses_and_metrics_do_not_need_nnunet(part: str) -> None:
-    for file in (PACKAGE / part).rglob("*.py"):
-        assert not any(name.startswith("nnunetv2") for name in imported_modules(file)), file
+    for file in files_of(part):
+        assert not any(name.startswith("nnunetv2") for name in imported(file)), file

@@ -14,8 +14,8 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_predictions(command: argparse.ArgumentParser) -> None:
-    """Predictions with references: folders, or the validation cases of a model."""
-    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the reference segmentations")
+    """Predictions with their ground truth: folders, or the validation cases of a model."""
+    command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the ground truth")
     command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
@@ -51,7 +51,26 @@ def positive(text: str) -> int:
     return number
 
 
+def find_device(device: str) -> str:
+    """The device of this machine that ``auto`` stands for; others as they are.
+
+    Raises:
+        ValueError: this machine has no such device.
+    """
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device, True):
+        raise ValueError(f"-device {device}: torch finds no such device here.")
+    return device
+
+
 def end_as_when_interrupted() -> None:
-    """However we are ended, we must end the commands that are running. Shells start background jobs without SIGINT."""
+    """Raise KeyboardInterrupt for SIGTERM, too, so that the commands that we run are ended with us.
+
+    For SIGINT as well: shells start background jobs with that ignored.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)

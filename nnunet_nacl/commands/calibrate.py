@@ -6,7 +6,7 @@ from nnunet_nacl.commands._shared import Commands, add_predictions, chosen_predi
 
 
 def add(commands: Commands) -> None:
-    """Add it to the command line."""
+    """Add them to the command line."""
     calibrate = commands.add_parser(
         "calibrate",
         help="calibration after training: temperature, class-wise, vector and local scaling, isotonic regression",
@@ -14,7 +14,7 @@ def add(commands: Commands) -> None:
     actions = calibrate.add_subparsers(dest="action", required=True, metavar="fit|apply")
     fit = actions.add_parser(
         "fit",
-        help="fit a method to predictions with references",
+        help="fit a method to predictions with ground truth",
         description="Fit a method to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a "
         "folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
     )
@@ -28,7 +28,8 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--voxels",
         choices=("near", "image", "union", "foreground"),
-        help="to fit to (default: near; vector: image). union and foreground are biased: the command says how much",
+        help="which voxels to fit to (default: near; vector: image). union and foreground give a biased fit: the "
+        "command says how much",
     )
     fit.add_argument(
         "--margin_mm",
@@ -41,20 +42,26 @@ def add(commands: Commands) -> None:
         "--samples",
         type=positive,
         metavar="N",
-        help="voxels drawn at most (default: 2,000,000 / channels; local: 200,000 / channels, images included)",
+        help="how many voxels to draw (default: 2,000,000 / channels; local: 200,000 / channels, images included)",
     )
-    fit.add_argument("-i", metavar="IMAGES", help="for the method local: folder of the images, to look at them, too")
-    fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the draw (default: %(default)s)")
+    fit.add_argument(
+        "-i", metavar="IMAGES", help="only for the method local: folder of the images, which it then looks at, too"
+    )
+    fit.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="of the draw and of the split (default: %(default)s)"
+    )
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
     apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
-    apply.add_argument("fit", metavar="FIT.json", help="what fit has written")
+    apply.add_argument("fit", metavar="FIT.json", help="file that fit wrote")
     apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy, which must not exist")
     apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
     apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
-    apply.add_argument("--force", action="store_true", help="even to cases that it was fitted to, and mark the copy")
+    apply.add_argument(
+        "--force", action="store_true", help="apply it even to cases that it was fitted to, and mark the copy"
+    )
     apply.set_defaults(run=_calibrate_apply)
 
 
@@ -78,7 +85,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
 def _calibrate_apply(options: argparse.Namespace) -> int:
     from nnunet_nacl.posthoc import apply_folder
 
-    done = apply_folder(
+    applied = apply_folder(
         options.fit,
         options.pred_folder,
         options.o,
@@ -87,5 +94,5 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         plans=options.pfile,
         force=options.force,
     )
-    print(done.summary())
-    return 1 if done.skipped else 0
+    print(applied.summary())
+    return 1 if applied.skipped else 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted
+from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, find_device
 
 
 def add(commands: Commands) -> None:
@@ -17,5 +17,5 @@ def _demo(options: argparse.Namespace) -> int:
     from nnunet_nacl.demo import run_demo
 
     end_as_when_interrupted()
-    run_demo(options.o, device=options.device)
+    run_demo(options.o, device=find_device(options.device))
     return 0

@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
     evaluate.add_argument(
         "-np", type=int, metavar="N", help="cases evaluated at a time (default: as nnU-Net, or cores)"
     )
-    evaluate.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    evaluate.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
     evaluate.add_argument("--overwrite", action="store_true", help="evaluate every case anew")
     evaluate.add_argument(
         "--voxels",
@@ -54,9 +54,10 @@ def add(commands: Commands) -> None:
     )
     evaluate.add_argument(
         "--protocol",
-        choices=("standard", "reference"),
+        type=lambda text: "paper" if text == "reference" else text,  # its name in earlier versions
+        choices=("standard", "paper"),
         default="standard",
-        help="reference: as the code that the paper's figures come from (default: %(default)s)",
+        help="paper: as the code that the paper's numbers come from (default: %(default)s)",
     )
     evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
@@ -65,7 +66,7 @@ def add(commands: Commands) -> None:
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
-    merge.add_argument("--chill", action="store_true", help="references without a prediction are no failure")
+    merge.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
     merge.set_defaults(run=_merge)
 
 
@@ -114,7 +115,7 @@ def _print_result(name: str, result: "FolderResult", file: "str | Path | None", 
 
     print(format_table({name: result}))
     total = len(result.cases) + len(result.skipped)
-    print(f"Evaluated {len(result.cases)} of {total} cases; all figures are in {file}")
+    print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {file}")
     for entry in result.skipped:
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
     failed = any(not (entry.missing and forgive_missing) for entry in result.skipped)

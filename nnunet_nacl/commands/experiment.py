@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, positive
+from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, find_device, positive
 
 
 def add(commands: Commands) -> None:
@@ -75,8 +75,10 @@ def _experiment(options: argparse.Namespace) -> int:
         options.usage_error("--methods does not go with all: methods differ between studies.")
     names = experiments.STUDIES if options.study == "all" else [options.study]
     files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
+    # A table of the user's own, or --methods, is the user's choice; a built-in study is not.
+    skip_unsuitable = options.methods is None and not options.study.endswith(".yaml")
     if options.executor == "local":
-        device = experiments.find_device(options.device)
+        device = find_device(options.device)
     else:  # not this machine's
         device = options.device if options.device != "auto" else "cuda" if options.gpus else "cpu"
     planned = [
@@ -93,10 +95,13 @@ def _experiment(options: argparse.Namespace) -> int:
             surface=options.surface,
             disable_tta=options.disable_tta,
             num_processes=options.np,
+            skip_unsuitable=skip_unsuitable,
             command=shlex.join(["nnunet_nacl", *options.arguments]),
         )
         for file in files
     ]
+    for note in dict.fromkeys(note for experiment in planned for note in experiment.notes):
+        print(note, file=sys.stderr)
     if options.status:
         print(experiments.format_status(planned, at_once=options.jobs))
         return 0
@@ -108,10 +113,12 @@ def _experiment(options: argparse.Namespace) -> int:
         experiments.submit_experiments(planned, slurm)
         return 0
     end_as_when_interrupted()
-    outcome = experiments.run_experiments(planned, at_once=options.jobs)
-    for job, failure in outcome.failures.items():
+    failures = experiments.run_experiments(planned, at_once=options.jobs)
+    for experiment in planned:
+        experiments.report_experiment(experiment)
+    for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
-    return 1 if outcome.failures else 0
+    return 1 if failures else 0
 
 
 def _without(arguments: list[str], option: str) -> list[str]:

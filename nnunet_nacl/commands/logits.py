@@ -3,18 +3,18 @@
 import argparse
 import sys
 
-from nnunet_nacl.commands._shared import Commands
+from nnunet_nacl.commands._shared import Commands, find_device
 
 
 def add(commands: Commands) -> None:
     """Add it to the command line."""
-    logits = commands.add_parser("logits", help="figures of what losses do to the logits, of one model or several")
+    logits = commands.add_parser("logits", help="plots of what losses do to the logits, of one model or several")
     logits.add_argument(
         "model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG"
     )
     logits.add_argument("-f", default="0", metavar="FOLD", help="of each model (default: %(default)s)")
     logits.add_argument("-i", metavar="IMAGES", help="labelled images (default: the fold's validation cases)")
-    logits.add_argument("-gt", metavar="LABELS", help="their references")
+    logits.add_argument("-gt", metavar="LABELS", help="their ground truth")
     logits.add_argument("--names", nargs="+", metavar="NAME", help="of the methods, one a model (default: trainers)")
     logits.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
     logits.add_argument("-o", default="logits", metavar="FOLDER", help="must not exist (default: %(default)s)")
@@ -22,7 +22,6 @@ def add(commands: Commands) -> None:
 
 
 def _logits(options: argparse.Namespace) -> int:
-    from nnunet_nacl.experiments import find_device
     from nnunet_nacl.logits import compare_logits
 
     without = compare_logits(

@@ -11,7 +11,7 @@ _TABLES = (
 
 
 def add(commands: Commands) -> None:
-    """Add it to the command line."""
+    """Add the commands to the command line."""
     report = commands.add_parser(
         "report",
         help="one page that compares methods: verdict, tables, reliability diagrams, rankings, cases",
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
     _add_summaries(report)
     report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
-    report.add_argument("--logits", metavar="FOLDER", help="what the command logits has written, to be shown, too")
+    report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
     report.set_defaults(run=_report)
 
     table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
@@ -38,7 +38,7 @@ def add(commands: Commands) -> None:
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
     table.set_defaults(run=_table)
 
-    plot = commands.add_parser("plot", help="a figure of the report as SVG, PDF or PNG")
+    plot = commands.add_parser("plot", help="a plot of the report as SVG, PDF or PNG")
     plot.add_argument(
         "kind",
         metavar="KIND",
@@ -47,10 +47,10 @@ def add(commands: Commands) -> None:
     )
     _add_summaries(plot)
     plot.add_argument("-o", metavar="FILE", help="ends with .svg, .pdf or .png (default: KIND.svg)")
-    plot.add_argument("--voxels", choices=VOXELS, help="voxel set (default: near, where the figure has one)")
-    plot.add_argument("--classes", nargs="+", metavar="NAME", help="of classes (default: the worst calibrated)")
-    plot.add_argument("--case", metavar="NAME", help="of case (default: the one of median ECE)")
-    plot.add_argument("--images", metavar="FOLDER", help="of case: the images (default: as report)")
+    plot.add_argument("--voxels", choices=VOXELS, help="voxel set (default: near, where the plot has one)")
+    plot.add_argument("--classes", nargs="+", metavar="NAME", help="for classes: names (default: the worst calibrated)")
+    plot.add_argument("--case", metavar="NAME", help="for case: its name (default: the one of median ECE)")
+    plot.add_argument("--images", metavar="FOLDER", help="for case: the images (default: as for report)")
     plot.set_defaults(run=_plot)
 
 
@@ -59,12 +59,12 @@ def _add_summaries(command: argparse.ArgumentParser) -> None:
         "summaries", nargs="+", metavar="SUMMARY", help="calibration_summary.json, or the folder that holds it"
     )
     command.add_argument(
-        "--names", nargs="+", metavar="NAME", help="of the methods, one a summary (default: trainer, or folder)"
+        "--names", nargs="+", metavar="NAME", help="of the methods, one for each summary (default: trainer or folder)"
     )
     command.add_argument(
-        "--datasets", nargs="+", metavar="NAME", help="of the data sets, one a summary (default: nnU-Net's names)"
+        "--datasets", nargs="+", metavar="NAME", help="of the data sets, one for each summary (default: nnU-Net's)"
     )
-    command.add_argument("--baseline", metavar="NAME", help="method to hold the others against (default: the first)")
+    command.add_argument("--baseline", metavar="NAME", help="method to compare the others with (default: the first)")
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -91,11 +91,11 @@ def _table(options: argparse.Namespace) -> int:
 
 
 def _plot(options: argparse.Namespace) -> int:
-    from nnunet_nacl.report import plot, read_results
+    from nnunet_nacl.report import read_results, write_plot
 
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     file = options.o or f"{options.kind}.svg"
-    plot(
+    write_plot(
         results,
         options.kind,
         file,

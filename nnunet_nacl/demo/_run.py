@@ -1,37 +1,41 @@
-"""The demo from start to end."""
+"""The demo from start to end: a study on the generated data, held against the true posterior."""
 
 import copy
 import json
+import os
 import shlex
 import shutil
 import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
-from nnunet_nacl.demo._steps import Steps
 from nnunet_nacl.evaluation import FolderResult, evaluate, format_table
+from nnunet_nacl.experiments import Budget, Row, StudyTable, evaluated_test_cases, plan_experiment, run_experiments
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import Predictions, dataset_number
+from nnunet_nacl.processes import run_command
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
-BATCH_SIZE = 8
+STUDY = StudyTable(
+    "demo", "Demo", (Row("Dice + CE (nnU-Net)", "nnUNetTrainerDiceCE"), Row("NACL", "nnUNetTrainerNACL"))
+)
 # The paper's Adam schedule: a few hundred steps of it are enough for both.
-SCHEDULE = "paperSchedule_3epochs_150iterations"
-METHODS = {"Dice + CE (nnU-Net)": "nnUNetTrainerDiceCE", "NACL": "nnUNetTrainerNACL"}
+BUDGET = Budget(epochs=3, iterations=150, paper_schedule=True)
 TRUTH = "true posterior"
 REPORT_NAME = "report.html"
 
 
-def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderResult]:
+def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResult]:
     """Generate data, train nnU-Net's default loss and NACL, predict, evaluate beside the true posterior, and report.
 
-    All through nnU-Net's own commands, in ``folder``. Run again, it goes on after the last step that was finished.
+    All through nnU-Net's own commands, in ``folder``. Run again, it goes on where it stopped.
 
     Args:
         folder: working folder; created.
-        device: ``cpu``, ``cuda``, or ``auto``: CUDA if there is one.
+        device: ``cpu`` or ``cuda``.
 
     Returns:
         Result by method name.
@@ -39,89 +43,115 @@ def run_demo(folder: str | Path, *, device: str = "auto") -> dict[str, FolderRes
     Raises:
         RuntimeError: a command of nnU-Net failed.
     """
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     folder = Path(folder).resolve()
-    raw, preprocessed, results = (folder / name for name in ("nnUNet_raw", "nnUNet_preprocessed", "nnUNet_results"))
-    environment = {
-        "nnUNet_raw": str(raw),
-        "nnUNet_preprocessed": str(preprocessed),
-        "nnUNet_results": str(results),
-        "nnUNet_extTrainer": str(trainers_path()),
-        "nnUNet_def_n_proc": "1",  # starting worker processes would take longer than their work
-        "nnUNet_compile": "F",  # as would compiling
-        "PYTHONUNBUFFERED": "1",
-    }
-    steps = Steps(folder, environment, total=2 + 2 * len(METHODS) + 2)
-    number = str(dataset_number(DATASET))
+    with _environment(folder):
+        raw = folder / "nnUNet_raw" / DATASET
+        print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
+        if not raw.is_dir():
+            write_data_set(raw.parent)
 
-    steps.announce(f"Data: nested structures with ambiguous boundaries, in {raw / DATASET}")
-    if not (raw / DATASET).is_dir():
-        write_data_set(raw)
-    plan = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", "2d", "-npfp", "1", "-np", "1"]
-    if not steps.is_done("plan", shlex.join(plan)):
-        # nnU-Net goes on with what an interrupted run has left, half-written files too.
-        shutil.rmtree(preprocessed / DATASET, ignore_errors=True)
-    steps.run("plan", "Plan and preprocess", plan, environment={"nnUNet_n_proc_DA": "1"})  # 0 would crash planning
-    _add_configuration(preprocessed / DATASET / "nnUNetPlans.json")
+        print("[2/5] Evaluate the true posterior, which no model can surpass", flush=True)
+        truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
 
-    # With few cores, worker processes for data augmentation would fight the training for them.
-    in_process = {"nnUNet_n_proc_DA": "0"} if device == "cpu" else {}
-    for method, trainer in METHODS.items():
-        name = f"{trainer}_{SCHEDULE}"
-        train = ["nnUNetv2_train", number, CONFIGURATION, "0", "-tr", name, "-device", device]
-        steps.run(f"train_{trainer}", f"Train: {method}", train, after="plan", environment=in_process)
-        predict = ["nnUNetv2_predict", "-d", number, "-c", CONFIGURATION, "-f", "0", "-tr", name]
-        predict += ["-i", str(raw / DATASET / "imagesTs"), "-o", str(folder / "predictions" / trainer)]
-        predict += ["--save_probabilities", "-npp", "1", "-nps", "1", "-device", device]
-        steps.run(f"predict_{trainer}", f"Predict: {method}", predict, after=f"train_{trainer}")
+        print("[3/5] Plan and preprocess", flush=True)
+        _plan(folder)
 
-    references = raw / DATASET / "labelsTs"
-    predictions = {method: folder / "predictions" / trainer for method, trainer in METHODS.items()}
-    predictions[TRUTH] = raw / DATASET / "posteriorTs"
-    steps.announce("Evaluate")
-    found = {}
-    for method, predicted in predictions.items():
-        print(f"      $ nnunet_nacl evaluate {references} {predicted}", flush=True)
-        found[method] = evaluate(Predictions.of_folder(references, predicted))
-        if found[method].skipped:
-            raise RuntimeError(f"cases that could not be evaluated: {found[method].skipped}")
-    print(f"\n{format_table(found)}\n\n{_explanation(found)}")
+        print("[4/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
+        # On the CPU both side by side, with half of the cores each.
+        at_once = 2 if device == "cpu" and (os.cpu_count() or 1) > 1 else 1
+        experiment = plan_experiment(
+            STUDY, DATASET, CONFIGURATION, budget=BUDGET, output=folder, device=device, num_processes=0
+        )
+        failures = run_experiments([experiment], at_once=at_once)
+        if failures:
+            raise RuntimeError("\n".join(f"{job.run}: {failure}" for job, failure in failures.items()))
+        (methods,) = evaluated_test_cases(experiment).values()
+        results = {**methods, TRUTH: truth}
+        for method, result in results.items():
+            if result.skipped:
+                raise RuntimeError(f"{method}: cases that could not be evaluated: {result.skipped}")
+        print(f"\n{format_table(results)}\n\n{_explanation(results)}")
+
     report = folder / REPORT_NAME
-    compared = [str(predictions[method]) for method in METHODS]
-    command = ["nnunet_nacl", "report", *compared, "--names", *METHODS, "-o", str(report)]
-    steps.announce("Report")
-    print(f"      $ {shlex.join(command)}", flush=True)
-    write_report({DATASET: {method: found[method] for method in METHODS}}, report, command=shlex.join(command))
+    folders = [str(job.predictions) for job in experiment.jobs]
+    command = shlex.join(["nnunet_nacl", "report", *folders, "--names", *methods, "-o", str(report)])
+    print(f"[5/5] Report\n      $ {command}", flush=True)
+    write_report({DATASET: methods}, report, command=command)
     print(f"\nOpen it in a browser: {report}")
-    return found
+    return results
 
 
-def _add_configuration(plans_file: Path) -> None:
-    """Add a small version of the 2d configuration to the plans: batch size 8 and half the features."""
+@contextmanager
+def _environment(folder: Path) -> Iterator[None]:
+    """Within, nnU-Net's folders are in ``folder``."""
+    before = dict(os.environ)
+    os.environ.update({f"nnUNet_{part}": str(folder / f"nnUNet_{part}") for part in ("raw", "preprocessed", "results")})
+    # Starting worker processes, or compiling, would take longer than their work.
+    os.environ.update({"nnUNet_def_n_proc": "1", "nnUNet_compile": "F"})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _plan(folder: Path) -> None:
+    """Plan and preprocess the data set, and add a small version of the 2d configuration to the plans.
+
+    The latter comes last, and so tells that all is done.
+    """
+    preprocessed = folder / "nnUNet_preprocessed" / DATASET
+    plans_file = preprocessed / "nnUNetPlans.json"
+    if plans_file.is_file() and CONFIGURATION in json.loads(plans_file.read_text())["configurations"]:
+        print("      done in an earlier run", flush=True)
+        return
+    # nnU-Net goes on with what an interrupted run has left, half-written files too.
+    shutil.rmtree(preprocessed, ignore_errors=True)
+    command = ["nnUNetv2_plan_and_preprocess", "-d", str(dataset_number(DATASET)), "-c", "2d", "-npfp", "1", "-np", "1"]
+    print(f"      $ {shlex.join(command)}", flush=True)
+    # It crashes without a process for augmentation; with more threads it takes longer.
+    environment = {**os.environ, "nnUNet_n_proc_DA": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    run_command(
+        command,
+        environment=environment,
+        log=folder / "plan.log",
+        show=lambda line: print(f"      {line}", flush=True),
+    )
     plans = json.loads(plans_file.read_text())
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
-    features = architecture["arch_kwargs"]["features_per_stage"]
-    architecture["arch_kwargs"]["features_per_stage"] = [number // 2 for number in features]
-    plans["configurations"][CONFIGURATION] = {
-        "inherits_from": "2d",
-        "batch_size": BATCH_SIZE,
-        "architecture": architecture,
-    }
+    _shrink(architecture["arch_kwargs"])
+    plans["configurations"][CONFIGURATION] = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
     with whole_file(plans_file) as partial:
         partial.write_text(json.dumps(plans, indent=4))
 
 
-def _explanation(found: dict[str, FolderResult]) -> str:
-    nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in found.items()}
-    near = {name: result.pooled("near") for name, result in found.items()}
-    ece = {name: figures["ECE"] for name, figures in near.items()}
-    foreground = {name: result.mean("foreground", "ECE") for name, result in found.items()}
-    best, worst = sorted(METHODS, key=lambda name: nll[name])
-    dice = {name: result.foreground_mean() for name, result in found.items()}
-    off = "; ".join(f"{name}: {ece[name]:.3f}, {_direction(near[name]['over_confidence'])}" for name in METHODS)
+def _shrink(network: dict[str, object], *, stages: int = 3) -> None:
+    """Only the first stages of nnU-Net's network, with half the features."""
+    network["n_stages"] = stages
+    for name, length in (
+        ("features_per_stage", stages),
+        ("kernel_sizes", stages),
+        ("strides", stages),
+        ("n_conv_per_stage", stages),
+        ("n_conv_per_stage_decoder", stages - 1),
+    ):
+        values = network[name]
+        assert isinstance(values, list)
+        network[name] = values[:length]
+    features = network["features_per_stage"]
+    assert isinstance(features, list)
+    network["features_per_stage"] = [number // 2 for number in features]
+
+
+def _explanation(results: Mapping[str, FolderResult]) -> str:
+    nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in results.items()}
+    near = {name: result.pooled("near") for name, result in results.items()}
+    ece = {name: metrics["ECE"] for name, metrics in near.items()}
+    foreground = {name: result.mean("foreground", "ECE") for name, result in results.items()}
+    methods = [name for name in results if name != TRUTH]
+    best, worst = sorted(methods, key=lambda name: nll[name])
+    dice = {name: result.foreground_mean() for name, result in results.items()}
+    off = "; ".join(f"{name}: {ece[name]:.3f}, {_direction(near[name]['over_confidence'])}" for name in methods)
     paper = ", ".join(f"{value:.3f} ({name})" for name, value in foreground.items())
     text = (
         f"NLL per foreground voxel (lower is better) says whose probabilities are better: those of {best}, "

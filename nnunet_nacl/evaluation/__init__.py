@@ -1,18 +1,27 @@
-"""From files to figures: the calibration of a folder of nnU-Net predictions."""
+"""From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._case import CaseResult, evaluate_case
+from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_case
+from nnunet_nacl.evaluation._checks import (
+    SumCheck,
+    canonical_labels,
+    check_block,
+    check_channels,
+    check_same_grid,
+    check_shape,
+    checked_blocks,
+)
 from nnunet_nacl.evaluation._folder import evaluate
-from nnunet_nacl.evaluation._merge import merge_results
 from nnunet_nacl.evaluation._near import near_core
+from nnunet_nacl.evaluation._origin import Origin, Place
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, merge_results
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
-from nnunet_nacl.evaluation._storage import Case
-from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file
-from nnunet_nacl.evaluation._table import format_table
-from nnunet_nacl.evaluation._tables import METRICS, SCORES, CalibrationTables
+from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
+from nnunet_nacl.evaluation._text import format_table
 from nnunet_nacl.nnunet import Predictions, Region
 
 __all__ = [
     "CORE_PROBABILITY",
+    "COUNTING",
     "METRICS",
     "PROTOCOLS",
     "SCORES",
@@ -22,12 +31,21 @@ __all__ = [
     "Case",
     "CaseResult",
     "FolderResult",
+    "Origin",
+    "Place",
     "Predictions",
     "Region",
     "Settings",
     "Skipped",
+    "SumCheck",
     "Voxels",
     "bins_file",
+    "canonical_labels",
+    "check_block",
+    "check_channels",
+    "check_same_grid",
+    "check_shape",
+    "checked_blocks",
     "evaluate",
     "evaluate_case",
     "format_table",

@@ -2,24 +2,41 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._boundary import near_boundary
-from nnunet_nacl.evaluation._checks import check_labels, check_shape
-from nnunet_nacl.evaluation._class_tables import class_tables
-from nnunet_nacl.evaluation._region_tables import region_tables
-from nnunet_nacl.evaluation._segmentation import segmentation_metrics
+from nnunet_nacl.evaluation._checks import (
+    canonical_labels,
+    check_channels,
+    check_shape,
+    compare_hits,
+    right_in_foreground,
+)
+from nnunet_nacl.evaluation._classes import class_tables
+from nnunet_nacl.evaluation._regions import region_tables
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import top_label
-from nnunet_nacl.nnunet import ArrayChannels, Channels, LabelMeaning, Region
+from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
+from nnunet_nacl.nnunet import (
+    ArrayChannels,
+    CaseFiles,
+    Channels,
+    DataSet,
+    LabelMeaning,
+    NpzChannels,
+    Region,
+    read_labels,
+)
+
+SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
+Labels: TypeAlias = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What :func:`evaluate_case` found.
+    """What :func:`evaluate_case` returns.
 
     Attributes:
         calibration: tables by voxel set.
@@ -30,9 +47,43 @@ class CaseResult:
     segmentation: dict[int | Region, dict[str, float]]
 
 
+@dataclass(frozen=True)
+class Case:
+    """An evaluated case.
+
+    Attributes:
+        files: its name and files.
+        result: its tables and metrics.
+        states: the state that the files were in; see ``CaseFiles.states``.
+    """
+
+    files: CaseFiles
+    result: CaseResult
+    states: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.files.name
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A case that could not be evaluated.
+
+    Attributes:
+        case: its name.
+        reason: why.
+        missing: there is ground truth, but nothing was predicted.
+    """
+
+    case: str
+    reason: str
+    missing: bool
+
+
 def evaluate_case(
     probabilities: NDArray[np.floating],
-    reference: NDArray[np.integer],
+    ground_truth: NDArray[np.integer],
     prediction: NDArray[np.integer] | None = None,
     *,
     regions: Sequence[Region] | None = None,
@@ -43,30 +94,30 @@ def evaluate_case(
     """Calibration and segmentation metrics of one case.
 
     Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
-    voxel where 1 − p_0 > 0.05, image = all, boundary = near a boundary of the reference. For region r: foreground =
+    voxel where 1 − p_0 > 0.05, image = all, boundary = near a boundary of the ground truth. For region r: foreground =
     {y in r}, union = {y in r or p_r > 1/2}, near = around p_r > 0.05. Ignored voxels are in no set.
 
     Args:
         probabilities: float16, float32 or float64 (K, *spatial) softmax output, the background as class 0, or
             (R, *spatial) sigmoid output.
-        reference: (*spatial) integer labels.
+        ground_truth: (*spatial) integer labels.
         prediction: (*spatial) integer labels that segmentation metrics are computed from; by default (classes only)
             argmax p.
         regions: the labels of each region, in the order of the channels; None for classes.
-        ignore_label: reference label of the voxels that count for nothing.
+        ignore_label: ground truth label of the voxels that count for nothing.
         spacing_mm: distance between voxel centers along each axis, for surface metrics and the boundary set; by
             default 1.
         settings: voxel sets, bins and what else to compute.
 
     Raises:
-        ValueError: shapes that do not match, labels that no channel stands for, or probabilities that are none.
+        ValueError: shapes that do not match, labels that no channel stands for, or values that are no probabilities.
     """
     channels = ArrayChannels(probabilities)
     if regions is None and len(channels.shape) > 0 and channels.shape[0] < 2:
         raise ValueError(
             f"{channels.name}: expected 2 classes or more, the background being one; got shape {channels.shape}."
         )
-    check_shape(channels.shape, reference.shape, channels.name)
+    check_shape(channels.shape, ground_truth.shape, channels.name)
     if regions is None:
         meaning = LabelMeaning.of_classes(probabilities.shape[0])
         prediction = top_label(probabilities)[1] if prediction is None else prediction
@@ -77,75 +128,118 @@ def evaluate_case(
             )
         if prediction is None:
             raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
-        highest = max(int(array.max()) for array in (reference, prediction, *map(np.array, regions)) if array.size)
+        highest = max(int(array.max()) for array in (ground_truth, prediction, *map(np.array, regions)) if array.size)
         meaning = LabelMeaning.of_regions(regions, range(highest + 1))
-    if prediction.shape != reference.shape:
-        raise ValueError(f"the prediction's shape {prediction.shape} does not match the reference's {reference.shape}.")
-    spacing = [1.0] * reference.ndim if spacing_mm is None else list(spacing_mm)
-    labels = canonical_labels(reference, meaning, ignore_label, "the reference")
+    if prediction.shape != ground_truth.shape:
+        raise ValueError(
+            f"the prediction's shape {prediction.shape} does not match the ground truth's {ground_truth.shape}."
+        )
+    spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
+    labels = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
     return CaseResult(
-        calibration_tables(
-            channels, labels, (predicted > 0).astype(np.uint8), meaning, spacing=spacing, settings=settings
-        ),
-        segmentation_metrics(
-            labels, predicted, meaning.names, ignored=meaning.ignored, spacing=spacing, settings=settings
-        ),
+        _calibration_tables(channels, labels, meaning, spacing, settings, predicted=_is_structure(predicted)),
+        _segmentation_metrics(labels, predicted, meaning, spacing, settings),
     )
 
 
-def canonical_labels(
-    labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str
-) -> NDArray[np.unsignedinteger]:
-    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``.
+def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
+    """Evaluate the files of one case.
 
     Raises:
-        ValueError: labels that are not known.
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, or does not fit the others or the data set.
     """
-    known = meaning.known if ignore_label is None else (*meaning.known, ignore_label)
-    check_labels(labels, known, name)
-    dtype = np.min_scalar_type(meaning.ignored)
-    if ignore_label is None or ignore_label == meaning.ignored:
-        return labels.astype(dtype, copy=False)
-    return np.where(labels == ignore_label, meaning.ignored, labels).astype(dtype)
+    meaning = data_set.meaning
+    channels = NpzChannels(files.probabilities)
+    ground_truth, spacing = read_labels(files.ground_truth, data_set.reader)
+    check_shape(channels.shape, ground_truth.shape, channels.name)
+    check_channels(channels, meaning)
+    labels = canonical_labels(ground_truth, meaning, data_set.ignore_label, str(files.ground_truth))
+    del ground_truth
+    saved, _ = read_labels(files.prediction, data_set.reader)
+    if saved.shape != labels.shape:
+        raise ValueError(
+            f"{files.prediction}: the shape {saved.shape} does not match the ground truth's, {labels.shape}."
+        )
+    prediction = canonical_labels(saved, meaning, None, str(files.prediction))
+    del saved
+    segmentation = _segmentation_metrics(labels, prediction, meaning, spacing, settings)
+    right, is_structure = right_in_foreground(labels, prediction, meaning), _is_structure(prediction)
+    del prediction  # nothing more of the image's size than needed is in memory while the probabilities pass
+    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, predicted=is_structure)
+    if "foreground" in calibration:
+        compare_hits(calibration["foreground"].top.hits.sum(-1), right, files)
+    return CaseResult(calibration, segmentation)
 
 
-def calibration_tables(
+def _is_structure(prediction: Labels) -> NDArray[np.uint8]:
+    return (prediction > 0).view(np.uint8)
+
+
+def _calibration_tables(
     channels: Channels,
-    labels: NDArray[np.unsignedinteger],
-    predicted: NDArray[np.uint8],
+    labels: Labels,
     meaning: LabelMeaning,
-    *,
     spacing: Sequence[float],
     settings: Settings,
+    *,
+    predicted: NDArray[np.uint8],
 ) -> dict[Voxels, CalibrationTables]:
-    """The tables of each voxel set, in one pass over the channels.
+    """The tables of each voxel set; ``predicted``, 1 where a structure is predicted, may be overwritten."""
+    if meaning.regions is None:
+        return class_tables(channels, labels, spacing, settings, predicted=predicted)
+    return region_tables(channels, labels, meaning, spacing, settings)
 
-    Args:
-        channels: probabilities.
-        labels: (*spatial) canonical ground truth labels.
-        predicted: uint8 (*spatial), 1 where a structure is predicted, else 0. May be overwritten.
-        meaning: of the labels.
-        spacing: distance between voxel centers along each axis, in mm.
-        settings: which tables, with which bins.
+
+def _segmentation_metrics(
+    ground_truth: Labels, prediction: Labels, meaning: LabelMeaning, spacing: Sequence[float], settings: Settings
+) -> dict[int | Region, dict[str, float]]:
+    """Dice and, if asked for, surface distances of each label or region.
+
+    Missed (of structures in the ground truth) is 1 where the prediction has nothing of it, Spurious (of structures not
+    in the ground truth) is 1 where the prediction has something. There is no distance then: HD95 and ASSD count as the
+    image's diagonal, NSD as 0. Dice and distances are NaN for a structure that is in neither.
     """
-    if meaning.regions is not None:
+    structures = {one: [one] if isinstance(one, int) else list(one) for one in meaning.structures}
+    largest = max((int(array.max()) for array in (ground_truth, prediction) if array.size), default=0)
+    num_labels = 1 + max(meaning.ignored, largest, *map(max, structures.values()))
+    confusion = confusion_matrix(ground_truth, prediction, num_labels)
+    confusion[meaning.ignored] = 0
+    metrics = {}
+    for structure, labels in structures.items():
+        is_there, is_predicted = bool(confusion[labels].any()), bool(confusion[:, labels].any())
+        metrics[structure] = {
+            "Dice": dice(confusion, labels),
+            "Missed": float(not is_predicted) if is_there else float("nan"),
+            "Spurious": float("nan") if is_there else float(is_predicted),
+        }
+        if settings.surface and is_there and is_predicted:
+            counted = ground_truth != meaning.ignored
+            masks = [np.isin(array, labels) & counted for array in (ground_truth, prediction)]
+            metrics[structure] |= _distances(masks[0], masks[1], spacing, settings.tolerance_mm)
+        elif settings.surface:
+            metrics[structure] |= _no_distances(ground_truth.shape, spacing, absent=not (is_there or is_predicted))
+    return metrics
 
-        def region_boundary(region: Region) -> NDArray[np.bool_]:
-            mask = np.isin(labels, region).astype(np.uint8)
-            mask[labels == meaning.ignored] = 2
-            return near_boundary(mask, spacing, settings.boundary_mm, 2).reshape(-1)
 
-        return region_tables(
-            channels,
-            labels,
-            meaning.regions,
-            spacing,
-            boundary=region_boundary,
-            ignored=meaning.ignored,
-            settings=settings,
-        )
-    boundary = None
-    if "boundary" in settings.voxels:
-        boundary = near_boundary(labels, spacing, settings.boundary_mm, meaning.ignored)
-    return class_tables(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
+def _distances(
+    ground_truth: NDArray[np.bool_], prediction: NDArray[np.bool_], spacing: Sequence[float], tolerance_mm: float
+) -> dict[str, float]:
+    in_mm = SurfaceDistances.between(ground_truth, prediction, spacing)
+    in_voxels = SurfaceDistances.between(ground_truth, prediction, [1] * len(spacing))
+    return {
+        "HD95": in_mm.hd95(),
+        "HD95_voxels": in_voxels.hd95(),
+        "ASSD": in_mm.assd(),
+        "ASSD_voxels": in_voxels.assd(),
+        "NSD": in_mm.nsd(tolerance_mm),
+    }
+
+
+def _no_distances(shape: tuple[int, ...], spacing: Sequence[float], *, absent: bool) -> dict[str, float]:
+    if absent:
+        return dict.fromkeys(SURFACE_METRICS, float("nan"))
+    steps = np.array(shape) - 1  # from the center of one corner's voxel to the opposite one's
+    mm, voxels = float(np.linalg.norm(steps * spacing)), float(np.linalg.norm(steps))
+    return {"HD95": mm, "HD95_voxels": voxels, "ASSD": mm, "ASSD_voxels": voxels, "NSD": 0.0}

@@ -1,54 +1,110 @@
-"""What a case's arrays must fulfil before a number is made of them."""
+"""What a case's arrays must fulfil before numbers are made of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import BLOCK, Channels
+from nnunet_nacl.evaluation._counting import mark_labels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning
 
 SUM_TOLERANCE = 1e-3
 _FEW_CLASSES = 48
 _ONE = 32_500
 """What a probability of 1 is in 16 bits: two of them and a little more still fit."""
-_MANY_LABELS = 1000  # up to here counting is faster than sorting
+_SMALL_LABELS = 1 << 16
 
 
-def check_shape(shape: tuple[int, ...], reference_shape: tuple[int, ...], name: str) -> None:
-    """Raise a ValueError that names the axes unless ``shape`` is (C, *reference_shape)."""
-    if shape[1:] == reference_shape:
+def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str) -> None:
+    """Raise a ValueError that names the axes unless ``shape`` is (C, *labels_shape)."""
+    if shape[1:] == labels_shape:
         return
     hint = ""
-    if len(shape) != len(reference_shape) + 1:
-        hint = f": expected {len(reference_shape) + 1} axes, classes first, and got {len(shape)}"
-    elif shape[:-1] == reference_shape:
+    if len(shape) != len(labels_shape) + 1:
+        hint = f": expected {len(labels_shape) + 1} axes, classes first, and got {len(shape)}"
+    elif shape[:-1] == labels_shape:
         hint = ": the classes seem to be the last axis, but nnU-Net's files have them first"
     else:
-        differ = [axis for axis, (a, b) in enumerate(zip(shape[1:], reference_shape, strict=True)) if a != b]
-        hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {reference_shape[axis]}" for axis in differ)
-        if sorted(shape[1:]) == sorted(reference_shape):
+        differ = [axis for axis, (a, b) in enumerate(zip(shape[1:], labels_shape, strict=True)) if a != b]
+        hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {labels_shape[axis]}" for axis in differ)
+        if sorted(shape[1:]) == sorted(labels_shape):
             hint += "; the same sizes in another order, so is it transposed?"
-    raise ValueError(f"{name}: the shape {shape} does not match the reference's, {reference_shape}{hint}.")
+    raise ValueError(f"{name}: the shape {shape} does not match the ground truth's, {labels_shape}{hint}.")
 
 
-def check_labels(labels: NDArray[np.integer], known: Sequence[int], name: str) -> None:
-    """Raise a ValueError if there are labels that are not among the known ones."""
+def check_channels(channels: Channels, meaning: LabelMeaning) -> None:
+    """Raise a ValueError unless there is one channel for each class or region."""
+    if channels.shape[0] != meaning.num_channels:
+        kind = "labels" if meaning.has_background else "regions"
+        raise ValueError(
+            f"{channels.name}: shape {channels.shape} has {channels.shape[0]} channels (the first axis), but the data "
+            f"set has {meaning.num_channels} {kind}."
+        )
+
+
+def canonical_labels(
+    labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str
+) -> NDArray[np.unsignedinteger]:
+    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``.
+
+    Raises:
+        ValueError: labels that are not known.
+    """
+    _check_labels(labels, meaning.known if ignore_label is None else (*meaning.known, ignore_label), name)
+    dtype = np.min_scalar_type(meaning.ignored)
+    if ignore_label is None or ignore_label == meaning.ignored:
+        return labels.astype(dtype, copy=False)
+    return np.where(labels == ignore_label, meaning.ignored, labels).astype(dtype)
+
+
+def _check_labels(labels: NDArray[np.integer], known: Sequence[int], name: str) -> None:
     if labels.dtype.kind not in "iub":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
-    found: set[int] = set()
-    flat = labels.reshape(-1)
-    for start in range(0, flat.size, BLOCK):
-        block = flat[start : start + BLOCK].astype(np.int64)
-        few = int(block.min()) >= 0 and int(block.max()) <= _MANY_LABELS
-        found |= set((np.flatnonzero(np.bincount(block)) if few else np.unique(block)).tolist())
-    unknown = sorted(found - set(known))
+    dtype = np.uint8 if labels.dtype.kind == "b" else labels.dtype.newbyteorder("=")
+    native = labels.astype(dtype, copy=False).reshape(-1)
+    occurs = np.zeros(_SMALL_LABELS, bool)
+    present = np.flatnonzero(occurs) if mark_labels(native, occurs) else np.unique(native)
+    unknown = sorted(set(present.tolist()) - set(known))
     if unknown:
         raise ValueError(
             f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown[:10]))}; "
             f"known are {', '.join(map(str, sorted(known)))}."
         )
+
+
+def checked_blocks(channels: Channels, *, regions: bool) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
+    """Read probabilities, and check that they are some: in [0, 1] and, for classes, with a sum of 1 in each voxel.
+
+    Args:
+        channels: (C, *spatial).
+        regions: whether the channels are regions, which do not sum to 1.
+
+    Yields:
+        Channel, voxels and values (n,) of each block. Sums and checksum are checked after the last one.
+
+    Raises:
+        ValueError: the file is damaged, or values are no probabilities.
+    """
+    voxels = math.prod(channels.shape[1:])
+    sums = None if regions else SumCheck(channels)
+    blocks = channels.blocks()
+    try:
+        for channel in range(channels.shape[0]):
+            for number, start in enumerate(range(0, voxels, BLOCK)):
+                block = next(blocks)
+                check_block(block, channel, channels.name)
+                if sums is not None:
+                    sums.add(number, block)
+                yield channel, slice(start, start + block.size), block
+        next(blocks, None)  # reading to the end checks the file
+        if sums is not None:
+            sums.check()
+    except ValueError:
+        for _ in channels.blocks():
+            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+        raise
 
 
 def check_block(block: NDArray[np.floating], channel: int, name: str) -> None:
@@ -67,10 +123,10 @@ def check_block(block: NDArray[np.floating], channel: int, name: str) -> None:
 class SumCheck:
     """Adds up the probabilities of each voxel, which must give 1.
 
-    For few classes in 16 bits: a float32 a voxel would be a quarter of a case of four classes. Rounding to steps of
-    1 / 32,500 can be off by 7e-4 in the sum of 48 classes; where that leaves a doubt, all is read and added again
+    For few classes in 16 bits: a float32 for each voxel would be a quarter of a case of four classes. Rounding to steps
+    of 1 / 32,500 can be off by 7e-4 in the sum of 48 classes; where that leaves a doubt, all is read and added again
     exactly.
-    An array a block, not one: such small ones fit into what reading the label maps has left free.
+    Each block has an array of its own: such small ones fit into what reading the label maps has left free.
     """
 
     def __init__(self, channels: Channels) -> None:
@@ -122,3 +178,53 @@ def _zeros(channels: Channels, dtype: type[np.generic]) -> list[NDArray[Any]]:
 
 def _deviation(sums: list[NDArray[Any]], one: int) -> float:
     return max((max(float(block.max()) - one, one - float(block.min())) / one for block in sums), default=0.0)
+
+
+def check_same_grid(
+    hits: NDArray[np.int64],
+    labels: NDArray[np.unsignedinteger],
+    prediction: NDArray[np.unsignedinteger],
+    meaning: LabelMeaning,
+    files: CaseFiles,
+) -> None:
+    """Raise a ValueError if the probabilities are right in far fewer foreground voxels than the saved segmentation.
+
+    Args:
+        hits: in how many foreground voxels the probabilities are right: of classes (1,), of regions (R,).
+        labels: canonical ground truth labels.
+        prediction: canonical labels of the saved segmentation.
+        meaning: of the labels.
+        files: for the message.
+    """
+    compare_hits(hits, right_in_foreground(labels, prediction, meaning), files)
+
+
+def right_in_foreground(
+    labels: NDArray[np.unsignedinteger], prediction: NDArray[np.unsignedinteger], meaning: LabelMeaning
+) -> NDArray[np.int64]:
+    """In how many foreground voxels the saved segmentation is right: of classes (1,), of regions (R,)."""
+    # Where classes agree with the ground truth; where a region has written its label and the ground truth is in it. A
+    # region's mask can be larger than what it has written, since later regions write over it, but not smaller.
+    right = np.zeros(1 if meaning.regions is None else len(meaning.regions), np.int64)
+    for start in range(0, labels.size, BLOCK):
+        truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
+        if meaning.regions is None:
+            right[0] += np.count_nonzero((saved == truth) & (truth > 0))
+        for number, (label, region) in enumerate(zip(meaning.written, meaning.regions or (), strict=True)):
+            right[number] += np.count_nonzero((saved == label) & np.isin(truth, region))
+    return right
+
+
+def compare_hits(hits: NDArray[np.int64], right: NDArray[np.int64], files: CaseFiles) -> None:
+    """Raise a ValueError if there are far fewer hits than foreground voxels that the segmentation is right in.
+
+    Postprocessing makes a segmentation lose voxels, and hardly ever gain any. Only probabilities of another model, or a
+    segmentation that was read with its axes flipped, are so much worse.
+    """
+    for count, saved_count in zip(hits, right, strict=True):
+        if count < 0.8 * saved_count - 10:
+            raise ValueError(
+                f"{files.probabilities}: the probabilities are right in {count} voxels of the foreground, the "
+                f"segmentation {files.prediction.name} in {saved_count}. Are they of another model, or is the "
+                "orientation read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
+            )

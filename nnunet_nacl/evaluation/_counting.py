@@ -34,17 +34,28 @@ def compiled_fast(function: Any) -> Any:
 
 
 @compiled
+def mark_labels(labels: NDArray[np.integer], occurs: NDArray[np.bool_]) -> bool:
+    """Mark which labels occur; returns False if there is one that ``occurs`` has no place for."""
+    for i in range(labels.size):
+        label = labels[i]
+        if label < 0 or label >= occurs.size:
+            return False
+        occurs[label] = True
+    return True
+
+
+@compiled
 def gather(values: Floats, labels: Labels, flags: Flags, flag: int, out_values: Floats, out_labels: Labels) -> int:
     """Copy the values and labels of the voxels that have a flag, and return how many they are.
 
     What they are copied to must have room for one more: without a branch this takes half the time.
     """
-    found = 0
+    copied = 0
     for i in range(values.size):
-        out_values[found] = values[i]
-        out_labels[found] = labels[i]
-        found += (flags[i] & flag) != 0
-    return found
+        out_values[copied] = values[i]
+        out_labels[copied] = labels[i]
+        copied += (flags[i] & flag) != 0
+    return copied
 
 
 @compiled

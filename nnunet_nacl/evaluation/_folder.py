@@ -1,25 +1,26 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
 import multiprocessing
-import platform
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import asdict
-from importlib.metadata import version
+from dataclasses import replace
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation._case import CaseResult
-from nnunet_nacl.evaluation._merge import dependencies
+from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_files
+from nnunet_nacl.evaluation._origin import Origin, joined_versions
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output
 from nnunet_nacl.evaluation._settings import Settings
-from nnunet_nacl.evaluation._storage import Case, load_cases, save_cases
-from nnunet_nacl.evaluation._summary import SUMMARY_NAME, FolderResult, Skipped, bins_file, check_output
-from nnunet_nacl.evaluation._worker import attempt, start_worker
+from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
 
@@ -37,7 +38,8 @@ def evaluate(
 
     Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.zip``. A case that cannot be
     evaluated is in ``skipped`` with the reason; the others are evaluated all the same. Each case is kept once it is
-    finished. Run again, cases whose files, settings and versions are the same are not evaluated again.
+    finished. Run again, cases whose files and settings are the same are not evaluated again, unless the way of counting
+    has changed with this package's version.
 
     Args:
         predictions: a folder, or the validation cases of a model.
@@ -64,27 +66,11 @@ def evaluate(
         prefix = summary.stem.removesuffix("_summary")
         name = f"{prefix}_part{part_id}of{num_parts}{summary.stem.removeprefix(prefix)}{summary.suffix}"
         summary = summary.with_name(name)
-    folders = list(map(str, predictions.pred_folders))
-    header = {
-        "settings": {
-            "gt_folder": str(predictions.gt_folder),
-            "pred_folder": folders[0] if len(folders) == 1 else folders,
-            "part": None if num_parts == 1 else [part_id, num_parts],
-            "dataset_json": str(predictions.dataset_json),
-            "plans": None if predictions.plans is None else str(predictions.plans),
-            **asdict(settings),
-            "voxels": list(settings.voxels),
-            **data_set.to_json(),
-        },
-        "versions": {
-            "python": platform.python_version(),
-            **{package: version(package) for package in ("nnunet-nacl", "nnunetv2", "numpy", "scipy")},
-        },
-    }
-    journal = _Journal(summary, header)
+    origin = Origin.of(predictions, data_set, settings, None if num_parts == 1 else (part_id, num_parts))
+    journal = _Journal(summary, origin)
     if overwrite:
         journal.forget()
-    done = journal.finished(cases)
+    done, versions = journal.finished(cases)
     skipped: list[Skipped] = []
     left: list[CaseFiles] = []
     for case in cases:
@@ -106,8 +92,7 @@ def evaluate(
     result = FolderResult(
         cases=[done[case.name] for case in cases if case.name in done],
         skipped=sorted(skipped, key=lambda entry: entry.case),
-        settings=header["settings"],
-        versions=header["versions"],
+        origin=replace(origin, versions=joined_versions([*versions, origin.versions])),
         file=summary,
     )
     result.write(summary)
@@ -142,13 +127,13 @@ def _results(
     if num_processes <= 1:
         for case in cases:
             states = case.states()
-            yield case, states, attempt(case, data_set, settings)
+            yield case, states, _attempt(case, data_set, settings)
         return
     states_of = {case.name: case.states() for case in cases}
     left = {case.name: case for case in cases}
     try:
         with _pool(num_processes) as pool:
-            pending = {pool.submit(attempt, case, data_set, settings): case for case in cases}
+            pending = {pool.submit(_attempt, case, data_set, settings): case for case in cases}
             try:
                 for future in as_completed(pending):
                     result = future.result()
@@ -161,7 +146,7 @@ def _results(
         for case in left.values():
             with _pool(1) as pool:
                 try:
-                    alone: CaseResult | str = pool.submit(attempt, case, data_set, settings).result()
+                    alone: CaseResult | str = pool.submit(_attempt, case, data_set, settings).result()
                 except BrokenProcessPool:
                     alone = f"{case.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
             yield case, states_of[case.name], alone
@@ -170,38 +155,65 @@ def _results(
 def _pool(num_processes: int) -> ProcessPoolExecutor:
     # Not forked: that is not safe in a process with threads.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=start_worker)
+    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+
+
+def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult | str:
+    """The result, or the reason why there is none: a bad case must not take the others' results with it."""
+    try:
+        return evaluate_files(files, data_set, settings)
+    except (ValueError, FileNotFoundError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001
+        return f"{files.probabilities}: {type(error).__name__}: {error}"
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def follow() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 class _Journal:
     """Finished cases, kept one by one in a hidden folder beside the output until that is written."""
 
-    def __init__(self, output: Path, header: dict[str, Any]) -> None:
+    def __init__(self, output: Path, origin: Origin) -> None:
         self._bins = bins_file(check_output(output))
         self._folder = output.with_name(f".{self._bins.stem}.partial")
-        self._header = header
+        self._origin = origin
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
             raise OSError(f"{output.parent} cannot be written: {error}") from error
 
-    def finished(self, cases: Sequence[CaseFiles]) -> dict[str, Case]:
-        """Cases evaluated before with the same settings and versions, from files that have not changed since."""
-        found: dict[str, Case] = {}
+    def finished(self, cases: Sequence[CaseFiles]) -> tuple[dict[str, Case], list[dict[str, str]]]:
+        """Cases that were counted alike before, from files that have not changed since, and by which versions."""
+        by_name = {case.name: case for case in cases}
+        done: dict[str, Case] = {}
+        versions: list[dict[str, str]] = []
         for file in (self._bins, *self._folder.glob("*.zip")):
             with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
-                kept, header = load_cases(file)
-                if dependencies(header["settings"], header["versions"]) == dependencies(**self._header):
-                    found |= {case.name: case for case in kept}
-        by_name = {case.name: case for case in cases}
-        return {
-            name: Case(by_name[name], case.result, case.states)
-            for name, case in found.items()
-            if name in by_name and case.states == by_name[name].states()
-        }
+                kept, origin, _ = load_cases(file)
+                if origin.difference(self._origin) is not None:
+                    continue
+                unchanged = {
+                    case.name: replace(case, files=by_name[case.name])
+                    for case in kept
+                    if case.name in by_name and case.states == by_name[case.name].states()
+                }
+                done |= unchanged
+                versions += [origin.versions] if unchanged else []
+        return done, versions
 
     def keep(self, case: Case) -> None:
-        save_cases(self._folder / f"{case.name}.zip", [case], self._header)
+        save_cases(self._folder / f"{case.name}.zip", [case], self._origin)
 
     def forget(self) -> None:
         """Forget what was evaluated before."""

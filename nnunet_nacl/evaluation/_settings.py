@@ -6,8 +6,9 @@ from typing import Literal, get_args
 
 Voxels = Literal["foreground", "union", "near", "image", "boundary"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
-Protocol = Literal["standard", "reference"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+Protocol = Literal["standard", "paper", "reference"]
+"""``reference`` is what ``paper`` was called before."""
+PROTOCOLS: tuple[Protocol, ...] = ("standard", "paper")
 
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
@@ -27,8 +28,8 @@ class Settings:
         boundary_mm: half width of the voxel set ``boundary``.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
-        protocol: ``reference`` repeats the evaluation code that the paper's figures come from: p = 0 is in no bin,
-            though it counts in N, and K is the highest label of the case + 1.
+        protocol: ``paper`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
+            it counts in N, and K is the highest label of the case + 1.
 
     Raises:
         ValueError: a setting has a value that it cannot have.
@@ -50,7 +51,14 @@ class Settings:
         for name in ("margin_mm", "boundary_mm", "tolerance_mm"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
+        if self.protocol == "reference":
+            object.__setattr__(self, "protocol", "paper")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {self.protocol!r}.")
         # In a fixed order and once each, so that equal requests are equal settings.
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
+
+    @property
+    def counts_all_voxels(self) -> bool:
+        """Whether every voxel of a set is in its bins. The paper's protocol leaves those with p = 0 out."""
+        return self.protocol == "standard"

@@ -1,4 +1,4 @@
-"""The bin tables of cases in a file that ``numpy.load`` reads, from which every figure can be computed again.
+"""The bin tables of cases in a file that ``numpy.load`` reads, from which every number can be computed again.
 
 An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
 
@@ -7,22 +7,22 @@ Arrays ``VOXELS_TABLE_PART`` have the cases as first axis: VOXELS is a voxel set
 tables ``expected_top`` and ``expected_classwise`` hold what ``top`` and ``classwise`` would hold in expectation under
 perfect calibration. Beside them are ``VOXELS_nll`` and ``VOXELS_brier`` (T), ``VOXELS_num_classes`` and
 ``VOXELS_image_voxels`` (T). Archives of earlier versions lack ``image_voxels`` and the expected tables. ``cases`` has
-one JSON text a case: name, files, their state, the segmentation metrics. ``header`` is a JSON text: settings, versions,
-skipped cases.
+one JSON text for each case: name, files, their state, the segmentation metrics. ``header`` is a JSON text: settings,
+versions, ``counting``, skipped cases.
 """
 
 import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._case import CaseResult
-from nnunet_nacl.evaluation._settings import Voxels
+from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
+from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts
@@ -33,27 +33,14 @@ _EXPECTED = ("expected_top", "expected_classwise")
 _PARTS = tuple(field.name for field in fields(BinCounts))
 
 
-@dataclass(frozen=True)
-class Case:
-    """An evaluated case.
-
-    Attributes:
-        files: its name and files.
-        result: what was found.
-        states: the state that the files were in.
-    """
-
-    files: CaseFiles
-    result: CaseResult
-    states: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.files.name
-
-
-def save_cases(file: Path, cases: Sequence[Case], header: dict[str, Any]) -> None:
-    """Write cases of one data set and settings; the file appears whole or not at all."""
+def save_cases(file: Path, cases: Sequence[Case], origin: Origin, skipped: Sequence[Skipped] = ()) -> None:
+    """Write cases of one origin; the file appears whole or not at all."""
+    header = {
+        "settings": origin.settings_json(),
+        "versions": origin.versions,
+        "counting": origin.counting,
+        "skipped": [asdict(one) for one in skipped],
+    }
     arrays: dict[str, NDArray[Any]] = {
         "header": np.array(json.dumps(header)),
         "cases": np.array([json.dumps(_case_json(case)) for case in cases], dtype=np.str_),
@@ -71,7 +58,7 @@ def save_cases(file: Path, cases: Sequence[Case], header: dict[str, Any]) -> Non
         np.savez_compressed(stream, **cast("dict[str, Any]", arrays))
 
 
-def load_cases(file: Path) -> tuple[list[Case], dict[str, Any]]:
+def load_cases(file: Path) -> tuple[list[Case], Origin, list[Skipped]]:
     """Read what :func:`save_cases` wrote.
 
     Raises:
@@ -82,13 +69,14 @@ def load_cases(file: Path) -> tuple[list[Case], dict[str, Any]]:
         arrays = _read_arrays(file)
         header = json.loads(str(arrays["header"]))
         records = [json.loads(str(text)) for text in arrays["cases"]]
-        voxel_sets: list[Voxels] = header["settings"]["voxels"] if records else []
-        cases = [_case(record, number, voxel_sets, arrays) for number, record in enumerate(records)]
+        origin = Origin.of_json(header["settings"], header["versions"], header.get("counting"))
+        skipped = [Skipped(**entry) for entry in header.get("skipped", ())]
+        cases = [_case(record, number, origin, arrays) for number, record in enumerate(records)]
     except FileNotFoundError:
         raise FileNotFoundError(f"{file} does not exist.") from None
     except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
-    return cases, header
+    return cases, origin, skipped
 
 
 def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
@@ -111,7 +99,7 @@ def _case_json(case: Case) -> dict[str, Any]:
     }
 
 
-def _case(record: dict[str, Any], number: int, voxel_sets: list[Voxels], arrays: dict[str, NDArray[Any]]) -> Case:
+def _case(record: dict[str, Any], number: int, origin: Origin, arrays: dict[str, NDArray[Any]]) -> Case:
     def counts(prefix: str) -> BinCounts:
         return BinCounts(*(arrays[f"{prefix}_{part}"][number] for part in _PARTS))
 
@@ -122,9 +110,10 @@ def _case(record: dict[str, Any], number: int, voxel_sets: list[Voxels], arrays:
             nll=arrays[f"{voxels}_nll"][number],
             brier=arrays[f"{voxels}_brier"][number],
             num_classes=int(arrays[f"{voxels}_num_classes"][number]),
+            has_background=origin.labels.has_background,
             image_voxels=arrays[f"{voxels}_image_voxels"][number] if f"{voxels}_image_voxels" in arrays else None,
         )
-        for voxels in voxel_sets
+        for voxels in origin.settings.voxels
     }
     segmentation = {tuple(name) if isinstance(name, list) else name: values for name, values in record["segmentation"]}
     files = (Path(record[f"{role}_file"]) for role in ("reference", "prediction", "probabilities"))

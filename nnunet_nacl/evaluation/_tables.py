@@ -1,4 +1,4 @@
-"""The tables that every calibration figure of a voxel set is computed from."""
+"""The tables that every calibration metric of a voxel set is computed from."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +19,12 @@ METRICS = (
     "ECE_expected", "CECE_expected", "share",
 )  # fmt: skip
 """The last three only where there are the tables or counts that they are made of."""
+COUNTING = 2
+"""The number of the way in which tables are counted.
+
+Raise it when the same files and settings give other tables: finished cases are then evaluated again, and results that
+were counted in different ways are not merged. 1 had neither the voxel set near nor expected tables.
+"""
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 CLASS_METRICS = ("ECE", "MCE", "ACE")
 
@@ -28,7 +34,7 @@ class CalibrationTables:
     """Counts and sums over one voxel set of a case, or of several added up.
 
     For C classes there is one top-label table, T = 1. For C regions there are T = C, one a region (confidence =
-    max(p, 1 − p), hit = the region's mask is right), since each has a voxel set of its own; figures are then means over
+    max(p, 1 − p), hit = the region's mask is right), since each has a voxel set of its own; metrics are then means over
     the regions whose set is not empty.
 
     Attributes:
@@ -37,9 +43,10 @@ class CalibrationTables:
         fine: fine histograms (T, 1538) of the top-label confidences, for the adaptive ECE.
         nll: float64 (T,), sum of the negative log-likelihoods.
         brier: float64 (T,), sum of the Brier scores.
-        num_classes: how many channels enter CECE: C, or fewer with the reference protocol.
+        num_classes: how many channels enter CECE: C, or fewer with the paper's protocol.
+        has_background: whether channel 0 is the background; see ``LabelMeaning.has_background``.
         expected_top: what ``top`` would hold in expectation if the labels were drawn from the probabilities; None for
-            voxel sets without a closed form, with the reference protocol, and where it was not computed.
+            voxel sets without a closed form, with the paper's protocol, and where it was not computed.
         expected_classwise: the same for ``classwise``.
         image_voxels: int64 (T,), voxels of the image that are not ignored; None where they were not counted.
     """
@@ -50,6 +57,7 @@ class CalibrationTables:
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
     num_classes: int
+    has_background: bool
     expected_top: BinCounts | None = None
     expected_classwise: BinCounts | None = None
     image_voxels: NDArray[np.int64] | None = None
@@ -62,15 +70,11 @@ class CalibrationTables:
             self.nll + other.nll,
             self.brier + other.brier,
             max(self.num_classes, other.num_classes),
+            self.has_background,
             _sum(self.expected_top, other.expected_top),
             _sum(self.expected_classwise, other.expected_classwise),
             _sum(self.image_voxels, other.image_voxels),
         )
-
-    @property
-    def has_background(self) -> bool:
-        """Whether channel 0 is the background: so for classes, not for regions."""
-        return len(self.top.count) != len(self.classwise.count)
 
     @property
     def foreground_voxels(self) -> int:
@@ -83,12 +87,14 @@ class CalibrationTables:
         return not self.top.total.any()
 
     def metrics(self) -> dict[str, float]:
-        """The figures of ``METRICS`` that there are; NaN for an empty voxel set."""
+        """The metrics of ``METRICS`` that there are; NaN for an empty voxel set."""
         voxels = self.top.total.astype(np.float64)
         voxels[voxels == 0] = np.nan
-        adaptive = [adaptive_calibration_error(fine, self.top.count.shape[-1]) for fine in self._fine_tables()]
+        adaptive = [
+            adaptive_calibration_error(self.fine[row], self.top.count.shape[-1]) for row in range(len(self.fine.count))
+        ]
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
-        found = {
+        metrics = {
             "ECE": _mean(expected_calibration_error(self.top)),
             "CECE": _mean(by_class),
             "CECE_fg": _mean(by_class[1:] if self.has_background else by_class),
@@ -102,14 +108,14 @@ class CalibrationTables:
             "over_confidence": _mean((self.top.confidence - self.top.hits).sum(-1) / voxels),
         }
         if self.expected_top is not None and self.expected_classwise is not None:
-            # Over the same regions and classes, and so means over the same cases, as the figures beside them.
+            # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
             of_top = np.where(self.top.total > 0, expected_calibration_error(self.expected_top), np.nan)
             of_classes = np.where(self.classwise.total > 0, expected_calibration_error(self.expected_classwise), np.nan)
-            found["ECE_expected"] = _mean(of_top)
-            found["CECE_expected"] = _mean(of_classes[: self.num_classes])
+            metrics["ECE_expected"] = _mean(of_top)
+            metrics["CECE_expected"] = _mean(of_classes[: self.num_classes])
         if self.image_voxels is not None:
-            found["share"] = _mean(self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan))
-        return found
+            metrics["share"] = _mean(self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan))
+        return metrics
 
     def per_foreground(self) -> dict[str, float]:
         r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
@@ -120,7 +126,7 @@ class CalibrationTables:
         number, no voxel is chosen by its label, and cases without foreground count.
 
         Returns:
-            The figures of ``SCORES``; NaN without foreground.
+            The metrics of ``SCORES``; NaN without foreground.
         """
         foreground = self.foreground_voxels or float("nan")
         return dict(
@@ -128,18 +134,13 @@ class CalibrationTables:
         )
 
     def class_metrics(self) -> list[dict[str, float]]:
-        """The figures of ``CLASS_METRICS`` for each channel."""
+        """The metrics of ``CLASS_METRICS`` for each channel."""
         columns = (
             expected_calibration_error(self.classwise),
             maximum_calibration_error(self.classwise),
             average_calibration_error(self.classwise),
         )
         return [dict(zip(CLASS_METRICS, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
-
-    def _fine_tables(self) -> list[BinCounts]:
-        fine = self.fine
-        rows = zip(fine.count, fine.hits, fine.confidence, fine.unbinned, strict=True)
-        return [BinCounts(*row) for row in rows]
 
 
 _Summable = TypeVar("_Summable", BinCounts, NDArray[np.int64])

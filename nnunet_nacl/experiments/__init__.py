@@ -1,19 +1,8 @@
 """The paper's comparisons on any data set of nnU-Net, by nnU-Net's own commands."""
 
-from nnunet_nacl.experiments._executors import Slurm
-from nnunet_nacl.experiments._experiment import (
-    Experiment,
-    Outcome,
-    find_device,
-    plan_experiment,
-    print_commands,
-    report_experiment,
-    run_experiments,
-    submit_experiments,
-)
-from nnunet_nacl.experiments._plan import Budget, Run, plan_runs
-from nnunet_nacl.experiments._status import format_status
-from nnunet_nacl.experiments._steps import Job
+from nnunet_nacl.experiments._executors import Slurm, print_commands, run_experiments, submit_experiments
+from nnunet_nacl.experiments._plan import Budget, Experiment, Job, Run, plan_experiment, plan_runs
+from nnunet_nacl.experiments._report import evaluated_test_cases, format_status, report_experiment
 from nnunet_nacl.experiments._study import STUDIES, Row, StudyTable, read_study, study_file
 
 __all__ = [
@@ -21,12 +10,11 @@ __all__ = [
     "Budget",
     "Experiment",
     "Job",
-    "Outcome",
     "Row",
     "Run",
     "Slurm",
     "StudyTable",
-    "find_device",
+    "evaluated_test_cases",
     "format_status",
     "plan_experiment",
     "plan_runs",

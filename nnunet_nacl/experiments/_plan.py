@@ -1,13 +1,15 @@
-"""From a study to the runs that it needs: a pure function."""
+"""From a study to its runs, with everything that can be checked before one of them starts."""
 
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
 
-from nnunet_nacl.experiments._study import StudyTable
-from nnunet_nacl.nnunet import Split
-from nnunet_nacl.trainers import parse_name
+from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, validation_folder
+from nnunet_nacl.trainers import build_loss, parse_name
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Run:
         method: its name in the report.
         trainer: nnU-Net's trainer name, with the budget's suffixes.
         fold: nnU-Net's fold.
-        of_fold: the fold whose validation cases it has; another one if it is trained with a share of that fold's cases.
+        of_fold: the fold whose validation cases it has. Differs from ``fold`` if it is trained with a share of that
+            fold's cases.
     """
 
     method: str
@@ -33,6 +36,57 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.method}, fold {self.of_fold}"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run with all that it takes to carry it out, here or on another machine.
+
+    Attributes:
+        run: what to train.
+        split: its training and validation cases.
+        data: the data set.
+        output: folder of the data set's experiments: predictions, logs, states, reports.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
+        surface: also evaluate surface distances.
+        disable_tta: predict the test cases without mirroring.
+        num_processes: of predicting and evaluating; 0 to start none.
+    """
+
+    run: Run
+    split: Split
+    data: PreprocessedDataSet
+    output: Path
+    device: str
+    keep: str = "probabilities"
+    surface: bool = False
+    disable_tta: bool = False
+    num_processes: int = 1
+
+    @property
+    def fold_folder(self) -> Path:
+        return self.data.model_folder(self.run.trainer) / fold_name(self.run.fold)
+
+    @property
+    def validation(self) -> Path:
+        """Folder of the predictions of the validation cases."""
+        return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
+
+    @property
+    def predictions(self) -> Path:
+        """Folder of the predictions of the test cases."""
+        folder = "predictions_disable_tta" if self.disable_tta else "predictions"
+        return self.output / folder / self.run.trainer / self.fold_folder.name
+
+    @property
+    def test_labels(self) -> Path:
+        """Folder of the ground truth of the test cases."""
+        return self.data.raw / self.data.name / "labelsTs"
+
+    @property
+    def validation_cases(self) -> list[str]:
+        return self.split["val"]
 
 
 @dataclass(frozen=True)
@@ -58,10 +112,87 @@ class Budget:
         return full
 
 
+@dataclass(frozen=True)
+class Experiment:
+    """A study on a data set, with all that was asked for.
+
+    Attributes:
+        study: its methods.
+        jobs: its runs.
+        splits: of the data set, with those that the runs need.
+        command: the command line, for the report.
+        notes: what the user should know, such as methods that are left out.
+    """
+
+    study: StudyTable
+    jobs: tuple[Job, ...]
+    splits: list[Split]
+    command: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the reports."""
+        return self.jobs[0].output / self.study.name
+
+
+def plan_experiment(
+    study: StudyTable,
+    dataset: str | int,
+    configuration: str,
+    *,
+    plans: str = "nnUNetPlans",
+    folds: Sequence[int] = (0,),
+    budget: Budget = Budget(),
+    output: str | Path | None = None,
+    device: str = "cuda",
+    keep: str = "probabilities",
+    surface: bool = False,
+    disable_tta: bool = False,
+    num_processes: int = 1,
+    skip_unsuitable: bool = False,
+    command: str = "",
+) -> Experiment:
+    """Check everything that can be checked before a training starts. Writes nothing.
+
+    Args:
+        study: its methods, chosen.
+        dataset: name or number.
+        configuration: such as ``2d``.
+        plans: such as ``nnUNetPlans``.
+        folds: of nnU-Net.
+        budget: of each training.
+        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made for predictions, logs and reports, shared by
+            studies; by default ``nnunet_nacl_experiments``.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        keep: ``probabilities``, or ``summaries`` to delete them once they are evaluated.
+        surface: also evaluate surface distances.
+        disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
+        num_processes: of predicting and evaluating; 0 to start none.
+        skip_unsuitable: leave out the methods whose loss cannot be used on this data set, instead of refusing them.
+        command: the command line, for the report.
+
+    Raises:
+        ValueError: something is missing or does not fit; the message says what to do.
+    """
+    data = PreprocessedDataSet.find(dataset, configuration, plans)
+    study, notes = _suitable(study, data, skip=skip_unsuitable)
+    study_plot(study)  # which checks it
+    runs, splits = plan_runs(study, folds, data.splits, budget)
+    folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
+    jobs = [Job(run, splits[run.fold], data, folder, device, keep, surface, disable_tta, num_processes) for run in runs]
+    return Experiment(study, tuple(jobs), splits, command, notes)
+
+
+def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:
+    """Each training once, although several methods may be the same one."""
+    return list({job.run.key: job for experiment in experiments for job in experiment.jobs}.values())
+
+
 def plan_runs(
     study: StudyTable, folds: Sequence[int], splits: Sequence[Split], budget: Budget
 ) -> tuple[list[Run], list[Split]]:
-    """The runs of a study, fold by fold, each method once.
+    """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
     Args:
         study: its methods.
@@ -76,7 +207,7 @@ def plan_runs(
     Raises:
         ValueError: there is no such fold, it has no validation cases, or shares some with another one.
     """
-    found = list(splits)
+    all_splits = list(splits)
     runs = []
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):
@@ -89,16 +220,38 @@ def plan_runs(
                 raise ValueError(f"Folds {validated[case]} and {fold} both validate on {case}; take one of them.")
         for row in study.rows:
             split = _subset(splits[fold], row.share, seed=fold)
-            if split not in found:
-                found.append(split)
-            number = fold if split == splits[fold] else found.index(split)
+            if split not in all_splits:
+                all_splits.append(split)
+            number = fold if split == splits[fold] else all_splits.index(split)
             runs.append(Run(row.name, budget.trainer(row.trainer), number, fold))
-    return runs, found
+    return runs, all_splits
 
 
-def _subset(split: Split, share: float, *, seed: int) -> Split:
+def _subset(split: Split, share: Fraction, *, seed: int) -> Split:
     if share == 1:
         return split
     # By hash, as random.shuffle need not be the same in every Python.
     cases = sorted(split["train"], key=lambda case: hashlib.sha256(f"{seed} {case}".encode()).digest())
-    return {"train": sorted(cases[: max(1, math.ceil(share * len(cases)))]), "val": split["val"]}
+    return {"train": sorted(cases[: math.ceil(share * len(cases))]), "val": split["val"]}
+
+
+def _suitable(study: StudyTable, data: PreprocessedDataSet, *, skip: bool) -> tuple[StudyTable, tuple[str, ...]]:
+    """The methods that can be trained on the data set, and a note on each of the others."""
+    refused = {row: reason for row in study.rows if (reason := _why_not(row, data)) is not None}
+    texts = [f"{row.name} cannot be trained on {data.name}: {reason}" for row, reason in refused.items()]
+    if refused and (not skip or len(refused) == len(study.rows)):
+        raise ValueError(f"{' '.join(texts)} Choose other methods with --methods.")
+    rows = tuple(row for row in study.rows if row not in refused)
+    return replace(study, rows=rows), tuple(f"{text} It is left out." for text in texts)
+
+
+def _why_not(row: Row, data: PreprocessedDataSet) -> str | None:
+    """Why a method's loss cannot be used on the data set, if so."""
+    recipe = parse_name(row.trainer)
+    if recipe is None or not data.has_regions:
+        return None
+    try:
+        build_loss(recipe, regions=True)
+    except ValueError as error:
+        return str(error)
+    return None

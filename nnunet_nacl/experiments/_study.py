@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from nnunet_nacl.report import Study, Variant
 from nnunet_nacl.trainers import parse_name
 
 _FOLDER = Path(__file__).parent / "studies"
@@ -21,7 +23,7 @@ class Row:
     Attributes:
         name: in the report.
         trainer: name of nnU-Net's or our trainer, without the budget's suffixes.
-        group: what it is a variant of, for the study's figure.
+        group: what it is a variant of, for the study's plot.
         value: of the setting that the study varies.
         training_cases: share of the training cases of each fold, such as ``25%``.
         on_request: left out unless it is asked for by name.
@@ -35,13 +37,14 @@ class Row:
     on_request: bool = False
 
     @property
-    def share(self) -> float:
-        return float(self.training_cases[:-1]) / 100
+    def share(self) -> Fraction:
+        """Of the training cases, exactly: in floating point, 7 % of 100 cases is more than 7."""
+        return Fraction(self.training_cases[:-1]) / 100
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A study: methods, and the figure that shows what it varies, if it varies one thing."""
+    """A study: methods, and the plot that shows what it varies, if it varies one thing."""
 
     name: str
     title: str
@@ -50,7 +53,7 @@ class StudyTable:
     setting: str = ""
 
     def chosen(self, methods: Sequence[str] | None) -> "StudyTable":
-        """Only these methods, by name or group, or without a choice all but those on request.
+        """Only these methods, by name or group; without a choice, all but those on request.
 
         Raises:
             ValueError: there is no such method in the study.
@@ -81,7 +84,7 @@ def read_study(file: str | Path) -> StudyTable:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no study; says what is wrong where.
+        ValueError: it is no study; the message says what is wrong where.
     """
     file = Path(file)
     try:
@@ -122,16 +125,30 @@ def _row(entry: Any, where: str) -> Row:
         raise ValueError(f"{where}: on_request must be true or false; got {row.on_request!r}.")
     try:
         valid = str(row.training_cases).endswith("%") and 0 < row.share <= 1
-    except ValueError:
+    except (ValueError, ZeroDivisionError):
         valid = False
     if not valid:
         raise ValueError(f"{where}: training_cases must be a share such as 25%; got {row.training_cases!r}.")
     return row
 
 
-def _check_keys(found: Mapping[Any, Any], needed: set[str], known: set[str], where: str) -> None:
-    missing, unknown = needed - set(found), set(found) - known
+def _check_keys(entry: Mapping[Any, Any], needed: set[str], known: set[str], where: str) -> None:
+    missing, unknown = needed - set(entry), set(entry) - known
     if missing or unknown:
         what = [f"lacks {', '.join(sorted(missing))}"] if missing else []
         what += [f"has the unknown {', '.join(sorted(map(str, unknown)))}"] if unknown else []
         raise ValueError(f"{where} {' and '.join(what)}; known are {', '.join(sorted(known))}.")
+
+
+def study_plot(study: StudyTable) -> Study | None:
+    """What the report draws of the study, if its table names a plot.
+
+    Raises:
+        ValueError: its methods do not suit its plot.
+    """
+    if study.figure is None:
+        return None
+    variants = tuple(
+        Variant(row.name, row.group, row.value) for row in study.rows if row.group is not None and row.value is not None
+    )
+    return Study(study.title, study.figure, study.setting, variants)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Several models side by side: their figures and numbers in a folder."""
+"""Several models side by side: plots and numbers in a folder."""
 
 import json
 import math
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.logits._figures import draw_max_logits, draw_mean_logits
 from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
 from nnunet_nacl.logits._means import LogitMeans, mean_logits
+from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.nnunet import ModelName, check_no_cascade
-from nnunet_nacl.report.figures._compose import write_figure
-
-NUMBERS_NAME = "logits.json"
+from nnunet_nacl.report.plots import save_plot
 
 
 def compare_logits(
@@ -57,19 +55,22 @@ def compare_logits(
         raise FileExistsError(f"{output} exists already.")
     for folder in models.values():
         check_no_cascade(folder, fold)
-    found = {name: _history(folder, fold) for name, folder in models.items()}
-    histories = {name: history for name, history in found.items() if isinstance(history, MaxLogitHistory)}
-    without = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+    histories, without = {}, {}
+    for name, folder in models.items():
+        try:
+            histories[name] = max_logit_history(folder, fold)
+        except ValueError as error:  # noqa: PERF203 - of a few models
+            without[name] = str(error)
     means = {
         name: mean_logits(folder, fold, images=images, labels=labels, device=device) for name, folder in models.items()
     }
-    figures = {"logits_by_class": draw_mean_logits(means)}
+    plots = {"logits_by_class": draw_mean_logits(means)}
     if histories:
-        figures["max_logits"] = draw_max_logits(histories)
+        plots["max_logits"] = draw_max_logits(histories)
     with whole_folder(output) as partial:
-        for stem, figure in figures.items():
+        for stem, figure in plots.items():
             for ending in ("svg", "png"):
-                write_figure(figure, partial / f"{stem}.{ending}")
+                save_plot(figure, partial / f"{stem}.{ending}")
         numbers = {
             "fold": fold,
             "images": None if images is None else str(images),
@@ -83,7 +84,7 @@ def compare_logits(
                 for name, folder in models.items()
             },
         }
-        (partial / NUMBERS_NAME).write_text(json.dumps(numbers, allow_nan=False), encoding="utf-8")
+        (partial / "logits.json").write_text(json.dumps(numbers, allow_nan=False), encoding="utf-8")
     return without
 
 
@@ -92,22 +93,15 @@ def _named(model_folders: Sequence[str | Path], names: Sequence[str] | None) -> 
         raise ValueError("model_folders: expected at least one; got none.")
     if names is not None and len(names) != len(model_folders):
         raise ValueError(f"names: expected one for each of the {len(model_folders)} models; got {len(names)}.")
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for number, folder in enumerate(map(Path, model_folders)):
         model = ModelName.of(folder)
         trainer = folder.resolve().name if model is None else model.trainer
         name = (trainer.removeprefix("nnUNetTrainer") or trainer) if names is None else names[number]
-        if name in found:
-            raise ValueError(f"{found[name]} and {folder} would both be called {name!r}; give them names with --names.")
-        found[name] = folder
-    return found
-
-
-def _history(folder: Path, fold: int | str) -> MaxLogitHistory | str:
-    try:
-        return max_logit_history(folder, fold)
-    except ValueError as error:
-        return str(error)
+        if name in models:
+            raise ValueError(f"{models[name]} and {folder} would both be called {name!r}; name them with --names.")
+        models[name] = folder
+    return models
 
 
 def _plain(values: LogitMeans | MaxLogitHistory) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class MaxLogitHistory:
     """Distribution of the maximum logit of a voxel in nnU-Net's validation patches, by epoch.
 
     Attributes:
-        epochs: (E,) from 0; those that nothing was kept of are left out.
+        epochs: (E,) from 0; without those of which nothing was kept.
         histograms: (E, B) numbers of voxels; the outer bins hold all that is beyond them.
         edges: (B + 1,) of the bins.
         quantiles: (E, Q), NaN if there was no finite logit.
@@ -42,7 +42,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``, trained with one of our trainers.
-        fold: its number, or ``all``. Of an unfinished training what its latest checkpoint holds is taken.
+        fold: its number, or ``all``. Of an unfinished training, its latest checkpoint is read.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.

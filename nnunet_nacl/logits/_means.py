@@ -8,18 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.logits._cases import labelled_cases, validation_cases
-from nnunet_nacl.nnunet import load_predictor
+from nnunet_nacl.nnunet import labelled_cases, load_predictor, preprocessed_cases
 
 _OUTSIDE = "outside "
 
 
 @dataclass(frozen=True, eq=False)
 class LogitMeans:
-    """Mean logits over the voxels of all cases, by what the reference says they are.
+    """Mean logits over the voxels of all cases, by what they truly are.
 
     Attributes:
-        references: T sets of voxels: the classes, or each region and what is outside it.
+        true_classes: T sets of voxels: the classes, or each region and what is outside it.
         logits: C logits: the classes, or the regions.
         mean_absolute: (T, C) of |l|; NaN where there is no voxel.
         mean: (T, C) of l.
@@ -27,7 +26,7 @@ class LogitMeans:
         cases: their names.
     """
 
-    references: tuple[str, ...]
+    true_classes: tuple[str, ...]
     logits: tuple[str, ...]
     mean_absolute: NDArray[np.float64]
     mean: NDArray[np.float64]
@@ -46,21 +45,21 @@ def mean_logits(
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of ``checkpoint_final.pth``, averaged over tiles
-    and mirrorings, in half precision, on the grid of the preprocessed image. They are summed up case by case and stored
-    nowhere. Voxels with the ignore label count for nothing. So do those that nnU-Net marks with -1 when it crops an
-    image: background where all channels are 0, which is outside the image rather than in it, and of which there are
-    more or fewer depending on the crop. All other voxels of all cases count the same.
+    and mirrorings, in half precision, on the grid of the preprocessed image. They are summed up case by case, and not
+    stored. Two kinds of voxels do not count: those with the ignore label, and those that nnU-Net marks with -1 when it
+    crops an image (background where all channels are 0: outside the image rather than in it, and more or fewer of them
+    depending on the crop). All other voxels of all cases count the same.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
         fold: its number, or ``all``.
         images: folder of images ``CASE_0000<file_ending>``; by default the fold's validation cases are taken from
             nnU-Net's preprocessed data (with ``all``, all cases).
-        labels: folder of their references, ``CASE<file_ending>``.
+        labels: folder of their ground truth, ``CASE<file_ending>``.
         device: ``cpu``, ``cuda`` or ``mps``.
 
     Raises:
-        FileNotFoundError: the model, its fold or checkpoint, the preprocessed data, an image or a reference is missing.
+        FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
         ValueError: only one of ``images`` and ``labels``, no such fold in the splits, no case, a cascade's second
             stage, a label that the data set does not have, or logits that are not finite.
@@ -72,7 +71,7 @@ def mean_logits(
         raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
     predictor = load_predictor(model_folder, fold, device)
     if images is None or labels is None:
-        names, load = validation_cases(predictor, fold)
+        names, load = preprocessed_cases(predictor, fold)
     else:
         names, load = labelled_cases(predictor, images, labels)
     import torch
@@ -80,10 +79,10 @@ def mean_logits(
     manager = predictor.label_manager
     sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
-        image, reference = load(name)
+        image, ground_truth = load(name)
         logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
         try:
-            sums.add(logits, reference)
+            sums.add(logits, ground_truth)
         except ValueError as error:
             raise ValueError(f"{model_folder}, case {name}: {error}") from error
     return _means(sums, manager, tuple(names))
@@ -98,14 +97,14 @@ class _Sums:
         self.absolute = np.zeros((labels, channels))
         self.voxels = np.zeros(labels, np.int64)
 
-    def add(self, logits: NDArray[np.floating], reference: NDArray[np.integer]) -> None:
-        """Add a case's logits (C, *spatial) and reference (*spatial), a slice at a time: sums are in double precision.
+    def add(self, logits: NDArray[np.floating], ground_truth: NDArray[np.integer]) -> None:
+        """Add a case's logits (C, *spatial) by its ground truth (*spatial), a slice at a time, in double precision.
 
         Raises:
-            ValueError: a label that there is not, or logits that are not finite.
+            ValueError: a label that the data set does not have, or logits that are not finite.
         """
         number = len(self.voxels)
-        for index, labels in enumerate(reference):
+        for index, labels in enumerate(ground_truth):
             counted = (labels >= 0) & (labels != (-1 if self._ignore_label is None else self._ignore_label))
             chosen = labels[counted].astype(np.int64)
             if chosen.size and chosen.max() >= number:
@@ -120,11 +119,11 @@ class _Sums:
 
 
 def _means(sums: _Sums, manager: Any, cases: tuple[str, ...]) -> LogitMeans:
-    logits, references, members = _meaning(manager, len(sums.voxels))
+    logits, true_classes, members = _meaning(manager, len(sums.voxels))
     voxels = members.astype(np.int64) @ sums.voxels
     with np.errstate(invalid="ignore"):
         absolute, signed = (members @ table / voxels[:, None] for table in (sums.absolute, sums.signed))
-    return LogitMeans(references, logits, absolute, signed, voxels, cases)
+    return LogitMeans(true_classes, logits, absolute, signed, voxels, cases)
 
 
 def _meaning(manager: Any, labels: int) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.bool_]]:

@@ -27,7 +27,7 @@ class BinCounts:
     count: Counts
     hits: Counts
     confidence: NDArray[np.float64]
-    unbinned: NDArray[np.int64]
+    unbinned: Counts
 
     @classmethod
     def empty(cls, num_bins: int = 15, shape: tuple[int, ...] = ()) -> "BinCounts":
@@ -98,6 +98,14 @@ class BinCounts:
             np.stack([table.unbinned for table in tables]),
         )
 
+    def __getitem__(self, index: Any) -> "BinCounts":
+        """Some of the tables; the index is one of the leading axes."""
+        return BinCounts(self.count[index], self.hits[index], self.confidence[index], self.unbinned[index])
+
+    def sum(self) -> "BinCounts":
+        """The tables added up over the first axis."""
+        return BinCounts(self.count.sum(0), self.hits.sum(0), self.confidence.sum(0), self.unbinned.sum(0))
+
     def __add__(self, other: "BinCounts") -> "BinCounts":
         return BinCounts(
             self.count + other.count,
@@ -128,3 +136,44 @@ def bin_edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.float
     edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
     edges[0] = -1
     return edges
+
+
+def top_label(probabilities: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.unsignedinteger]]:
+    """Maximum and argmax over the classes; the first of equal ones, as with ``argmax``.
+
+    A pass over each class is several times as fast as NumPy's argmax along the first axis.
+
+    Args:
+        probabilities: (K, ...).
+
+    Returns:
+        (...) maximum, and (...) class in the smallest unsigned dtype.
+
+    >>> top_label(np.array([[0.2, 0.5], [0.8, 0.5]]))
+    (array([0.8, 0.5]), array([1, 0], dtype=uint8))
+    """
+    confidence = probabilities[0].copy()
+    label = np.zeros(confidence.shape, np.min_scalar_type(len(probabilities)))
+    for k in range(1, len(probabilities)):
+        # k is above every label so far: the larger label is the new one. Assigning through a mask is 20 times slower.
+        np.maximum(label, (probabilities[k] > confidence) * label.dtype.type(k), out=label)
+        np.maximum(confidence, probabilities[k], out=confidence)
+    return confidence, label
+
+
+def region_top_label(
+    probabilities: NDArray[np.floating], inside: NDArray[np.bool_]
+) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Confidence of a region's mask, ``max(p, 1 - p)``, and whether the mask ``p > 1/2`` is right.
+
+    Args:
+        probabilities: (n,) of the region.
+        inside: (n,) bool, whether the voxel lies in the region.
+
+    Returns:
+        (n,) confidence in the dtype of ``probabilities``, and (n,) bool.
+
+    >>> region_top_label(np.array([0.75, 0.25, 0.5]), np.array([True, True, False]))
+    (array([0.75, 0.75, 0.5 ]), array([ True, False,  True]))
+    """
+    return np.maximum(probabilities, 1 - probabilities), (probabilities > 0.5) == inside

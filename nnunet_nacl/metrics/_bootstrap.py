@@ -1,15 +1,23 @@
-"""The bootstrap over cases."""
+"""Means over cases, and how sure they are: the bootstrap over cases."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._bins import BinCounts
+
 NUM_RESAMPLES = 2000
+_PERCENTILES = (2.5, 97.5)
+
+Array = NDArray[np.float64]
+Interval = tuple[float, float]
+"""Lower and upper end; both NaN where there is no interval."""
 
 
 @lru_cache(maxsize=8)
-def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Array:
     """How often each bootstrap resample has drawn each case.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
@@ -21,7 +29,7 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
         seed: of the draw.
 
     Returns:
-        float64 (resamples, cases), not to be written to. Weighted sums over cases are sums over the resampled cases.
+        float64 (resamples, cases), read-only. Weighted sums over cases are sums over the resampled cases.
     """
     drawn = np.random.default_rng(seed).integers(0, num_cases, (resamples, num_cases))
     offsets = num_cases * np.arange(resamples)[:, None]
@@ -29,3 +37,76 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
     weights = counts.reshape(resamples, num_cases).astype(np.float64)
     weights.setflags(write=False)
     return weights
+
+
+def resample_tables(tables: BinCounts, weights: Array) -> BinCounts:
+    """Add up the tables of the cases that each resample has drawn.
+
+    Args:
+        tables: (cases, ..., M), one table or several for each case.
+        weights: (resamples, cases), how often each resample has drawn each case.
+
+    Returns:
+        Tables (resamples, ..., M).
+    """
+    return BinCounts(
+        np.tensordot(weights, tables.count, 1),
+        np.tensordot(weights, tables.hits, 1),
+        np.tensordot(weights, tables.confidence, 1),
+        np.tensordot(weights, tables.unbinned, 1),
+    )
+
+
+def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
+    """95 % percentile interval of a value that was computed on each resample.
+
+    Args:
+        resampled: (resamples,) values; NaN ones, which have no voxels, are left out.
+        num_cases: how many cases were resampled; fewer than two give no interval.
+    """
+    known = resampled[~np.isnan(resampled)]
+    if num_cases < 2 or known.size == 0:
+        return float("nan"), float("nan")
+    low, high = np.percentile(known, _PERCENTILES)
+    return float(low), float(high)
+
+
+def mean_over_cases(values: Sequence[float]) -> float:
+    """Mean of the values that are not NaN; NaN if all are.
+
+    >>> mean_over_cases([0.25, float("nan"), 0.75])
+    0.5
+    """
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def bootstrap_interval(values: Sequence[float]) -> Interval:
+    """95 % percentile bootstrap interval of the mean over cases, with a fixed seed.
+
+    Args:
+        values: one for each case; NaN ones are left out before the cases are resampled.
+    """
+    known = np.array([value for value in values if not np.isnan(value)])
+    if known.size < 2:
+        return float("nan"), float("nan")
+    from scipy.stats import bootstrap  # takes half a second to import, which worker processes need not spend
+
+    interval = bootstrap(
+        (known,), np.mean, n_resamples=NUM_RESAMPLES, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
+
+
+def ratio(part: NDArray[np.floating], whole: NDArray[np.number]) -> Array:
+    """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
+    quotient: Array = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
+    return quotient
+
+
+def mean_of_known(values: Array) -> Array:
+    """(...) means along the last axis of those of the values (..., n) that are not NaN; NaN where all are."""
+    known = ~np.isnan(values)
+    count = known.sum(-1)
+    mean: Array = np.where(count > 0, np.where(known, values, 0).sum(-1) / np.maximum(count, 1), np.nan)
+    return mean

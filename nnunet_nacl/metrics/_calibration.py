@@ -1,9 +1,13 @@
-"""Calibration errors from bin tables."""
+"""Calibration errors from bin tables, and proper scores as sums, which parts of an image or a data set add up to."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics._bins import BinCounts, Counts
+from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bootstrap import ratio
+
+NLL_CLIP = float(np.finfo(np.float32).eps)
+"""Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
 
 def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
@@ -25,7 +29,7 @@ def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
     >>> round(float(expected_calibration_error(table)), 3)  # 2/4 |1 - 0.9| + 2/4 |0.5 - 0.6|
     0.1
     """
-    return _ratio(np.abs(bins.hits - bins.confidence).sum(-1), bins.total)
+    return ratio(np.abs(bins.hits - bins.confidence).sum(-1), bins.total)
 
 
 def maximum_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
@@ -62,10 +66,33 @@ def average_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
 
 
 def _bin_gaps(bins: BinCounts) -> NDArray[np.float64]:
-    return _ratio(np.abs(bins.hits - bins.confidence), bins.count)
+    return ratio(np.abs(bins.hits - bins.confidence), bins.count)
 
 
-def _ratio(part: NDArray[np.float64], whole: Counts) -> NDArray[np.float64]:
-    # Not max(whole, 1): expected counts can be below 1.
-    ratio: NDArray[np.float64] = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
-    return ratio
+def nll_sum(probabilities: NDArray[np.floating]) -> float:
+    r"""Negative log-likelihood :math:`-\sum_i \ln \max(p_i, 1.19 \cdot 10^{-7})`.
+
+    Args:
+        probabilities: (n,) what was given to the event that happened, in [0, 1].
+
+    Returns:
+        The sum, in nats.
+
+    >>> round(nll_sum(np.array([0.5, 1.0, 0.0])), 4)  # ln 2 + 0 - ln 1.19e-7
+    16.6355
+    """
+    return float(-np.log(np.maximum(probabilities.astype(np.float64), NLL_CLIP)).sum())
+
+
+def brier_sum(probabilities: NDArray[np.floating], hits: NDArray[np.bool_]) -> float:
+    r"""Squared error :math:`\sum_i (p_i - hit_i)^2`. Over all classes of a voxel it adds up to its Brier score, 0 to 2.
+
+    Args:
+        probabilities: (n,) in [0, 1].
+        hits: (n,) bool.
+
+    References:
+        Brier, Monthly Weather Review 1950.
+    """
+    error = probabilities - hits.astype(np.float64)
+    return float(np.square(error).sum())  # not np.dot, whose threads would take the cores of other processes

@@ -9,12 +9,12 @@ _BLOCK = 1 << 16
 
 
 def confusion_matrix(
-    reference: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
+    ground_truth: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
 ) -> NDArray[np.int64]:
-    """How many voxels have label i in the reference and j in the prediction.
+    """How many voxels have label i in the ground truth and j in the prediction.
 
     Args:
-        reference: labels of any shape, 0 to ``num_labels`` − 1.
+        ground_truth: labels of any shape, 0 to ``num_labels`` − 1.
         prediction: the same.
         num_labels: L.
 
@@ -23,7 +23,7 @@ def confusion_matrix(
     """
     # Block by block: the indices of a whole image would take eight bytes a voxel.
     matrix = np.zeros(num_labels * num_labels, np.int64)
-    rows, columns = reference.reshape(-1), prediction.reshape(-1)
+    rows, columns = ground_truth.reshape(-1), prediction.reshape(-1)
     for start in range(0, rows.size, _BLOCK):
         index = rows[start : start + _BLOCK].astype(np.intp) * num_labels + columns[start : start + _BLOCK]
         matrix += np.bincount(index, minlength=num_labels * num_labels)

@@ -1,6 +1,7 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, read_labels
+from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
@@ -31,6 +32,7 @@ __all__ = [
     "DataSet",
     "DatasetJson",
     "LabelMeaning",
+    "LoadCase",
     "ModelName",
     "NpzChannels",
     "Predictions",
@@ -48,10 +50,12 @@ __all__ = [
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "labelled_cases",
     "load_predictor",
     "new_dataset",
     "nnunet_folder",
     "place",
+    "preprocessed_cases",
     "read_checkpoint",
     "read_labels",
     "read_splits",

@@ -2,9 +2,9 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -75,22 +75,36 @@ class LabelMeaning:
         known: every label that may occur, but the ignore label.
         regions: the labels of each region, in the order of the channels; None for classes.
         written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
-        ignored: label of the voxels that count for nothing: the one after the highest known.
+        labels: name -> label, or labels of a region, as in ``dataset.json``; with the ignore label.
     """
 
     num_channels: int
     known: tuple[int, ...]
     regions: tuple[Region, ...] | None
-    written: tuple[int, ...] = ()
+    written: tuple[int, ...] = field(default=(), compare=False)
+    labels: dict[str, int | Region] = field(default_factory=dict)
+
+    @property
+    def has_background(self) -> bool:
+        """Whether channel 0 is the background. It is with classes; every region stands for a structure."""
+        return self.regions is None
 
     @property
     def ignored(self) -> int:
+        """The label of voxels that count for nothing, once labels are canonical: the one after the highest known."""
         return max(self.known) + 1
 
     @property
-    def names(self) -> list[int | Region]:
+    def structures(self) -> list[int | Region]:
         """The foreground labels, or the regions."""
         return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
+
+    def name_of(self, structure: int | Region) -> str:
+        """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
+        for name, value in self.labels.items():
+            if _region(value) == _region(structure):
+                return name
+        return str(structure)
 
     @classmethod
     def of_classes(cls, num_classes: int) -> "LabelMeaning":
@@ -100,13 +114,30 @@ class LabelMeaning:
     def of_regions(cls, regions: Sequence[Region], known: Sequence[int], written: Sequence[int] = ()) -> "LabelMeaning":
         return cls(len(regions), tuple(known), tuple(regions), tuple(written))
 
+    @classmethod
+    def of_names(cls, labels: Mapping[str, Any], regions: Sequence[Sequence[int]] | None) -> "LabelMeaning":
+        """From ``labels`` of ``dataset.json`` and the labels of each region; ``regions_class_order`` stays unknown."""
+        named = {
+            name: _region(value) if isinstance(value, (list, tuple)) else int(value) for name, value in labels.items()
+        }
+        known = {label for name, value in named.items() if name != "ignore" for label in _region(value)} | {0}
+        if regions is None:
+            meaning = cls.of_classes(len(known))
+        else:
+            meaning = cls.of_regions([_region(region) for region in regions], sorted(known))
+        return replace(meaning, labels=named)
+
+
+def _region(value: Any) -> Region:
+    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),)
+
 
 @dataclass(frozen=True)
 class DataSet:
     """How to read a data set's files and what their labels mean.
 
     Attributes:
-        labels: ``labels`` of ``dataset.json``.
+        labels: ``labels`` of ``dataset.json``, as they stand there.
         file_ending: of label maps.
         meaning: of the labels.
         ignore_label: label of the voxels that count for nothing, if there is one.
@@ -139,22 +170,15 @@ class DataSet:
         with _naming(dataset_json):
             labels = LabelManager(described.labels, regions_class_order=described.regions_class_order)
             known = sorted({int(label) for label in labels.all_labels} | {0})
+            regions = None
             if labels.has_regions:
-                regions = [
-                    tuple(map(int, region)) if isinstance(region, tuple) else (int(region),)
-                    for region in labels.foreground_regions
-                ]
-                meaning = LabelMeaning.of_regions(regions, known, described.regions_class_order or ())
+                regions = [_region(region) for region in labels.foreground_regions]
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
-            else:
-                meaning = LabelMeaning.of_classes(len(known))
+            meaning = LabelMeaning.of_names(described.labels, regions)
+        meaning = replace(meaning, written=described.regions_class_order or ())
         reader = _find_reader(described.content, examples) if plans is None else _named_reader(plans)
         return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
-
-    def to_json(self) -> dict[str, Any]:
-        """What a finished case depends on."""
-        return {"labels": self.labels, "regions": self.meaning.regions, "reader": type(self.reader).__name__}
 
 
 def _named_reader(plans: Path) -> Any:

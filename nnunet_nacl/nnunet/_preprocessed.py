@@ -26,6 +26,7 @@ class PreprocessedDataSet:
         test_cases: those that have both images and ground truth in the raw data.
         file_ending: of images and segmentations.
         num_channels: of the probabilities: classes with the background, or regions.
+        has_regions: whether the channels are regions.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PreprocessedDataSet:
     test_cases: list[str]
     file_ending: str
     num_channels: int
+    has_regions: bool
 
     @property
     def folder(self) -> Path:
@@ -88,6 +90,7 @@ class PreprocessedDataSet:
                 "first stage. Experiments take configurations of one stage."
             )
         described = DatasetJson.read(folder / "dataset.json")
+        labels = manager.get_label_manager(described.content)
         ending = described.file_ending
         cases = _preprocessed_cases(folder / settings.data_identifier)
         expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
@@ -105,7 +108,8 @@ class PreprocessedDataSet:
             splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=_test_cases(folders["raw"] / name, ending),
             file_ending=ending,
-            num_channels=manager.get_label_manager(described.content).num_segmentation_heads,
+            num_channels=labels.num_segmentation_heads,
+            has_regions=labels.has_regions,
         )
 
 

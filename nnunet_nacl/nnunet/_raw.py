@@ -34,15 +34,15 @@ class RawDataSet:
             ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
         """
         raw = nnunet_folder("nnUNet_raw")
-        found = [raw / str(dataset)]
+        folders = [raw / str(dataset)]
         if str(dataset).isdecimal():
-            found = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
-        found = [path for path in found if path.is_dir() and path.name.startswith("Dataset")]
-        if not found:
+            folders = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
+        folders = [path for path in folders if path.is_dir() and path.name.startswith("Dataset")]
+        if not folders:
             raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
-        if len(found) > 1:
-            raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in found)} in {raw}.")
-        (folder,) = found
+        if len(folders) > 1:
+            raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in folders)} in {raw}.")
+        (folder,) = folders
         description = _read_description(folder / "dataset.json")
         return cls(folder, description, _list_cases(folder, description))
 

@@ -1,20 +1,19 @@
-"""Calibration after training: fitted to predictions with references, applied to others of the same model."""
+"""Calibration after training: fitted to predictions with ground truth, applied to others of the same model."""
 
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.posthoc._apply import Applied, apply_folder
-from nnunet_nacl.posthoc._classwise import ClasswiseTemperature
+from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._fit import fit
-from nnunet_nacl.posthoc._fit_file import Fit, Skipped
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
+from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._local import LocalTemperature
-from nnunet_nacl.posthoc._methods import METHODS, Calibrator, calibrate, fit_method
-from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
-from nnunet_nacl.posthoc._sample import VOXELS, VoxelSet
-from nnunet_nacl.posthoc._temperature import Temperature
+from nnunet_nacl.posthoc._methods import METHODS
+from nnunet_nacl.posthoc._result import Fit
+from nnunet_nacl.posthoc._temperature import ClasswiseTemperature, Temperature
 from nnunet_nacl.posthoc._vector import VectorScaling
+from nnunet_nacl.posthoc._voxels import VOXELS, Sample
 
 __all__ = [
-    "APPLIED_NAME",
     "METHODS",
     "VOXELS",
     "Applied",
@@ -22,15 +21,12 @@ __all__ = [
     "ClasswiseTemperature",
     "Fit",
     "IsotonicRegression",
+    "Link",
     "LocalTemperature",
-    "Model",
     "Predictions",
-    "Skipped",
+    "Sample",
     "Temperature",
     "VectorScaling",
-    "VoxelSet",
     "apply_folder",
-    "calibrate",
     "fit",
-    "fit_method",
 ]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.evaluation._checks import check_shape
+from nnunet_nacl import __version__
+from nnunet_nacl.evaluation import check_shape
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
-    BLOCK,
     CaseFiles,
     DataSet,
     DatasetJson,
@@ -24,12 +24,9 @@ from nnunet_nacl.nnunet import (
     find_cases,
     read_labels,
 )
-from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
-from nnunet_nacl.posthoc._local import LocalTemperature, VoxelTemperatures
-from nnunet_nacl.posthoc._methods import Calibrator, VoxelCalibrator, calibrate
-from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
-from nnunet_nacl.posthoc._stream import checked_blocks, open_channels
+from nnunet_nacl.posthoc._result import APPLIED_NAME, Fit, Model, Skipped
 from nnunet_nacl.posthoc._surroundings import Images
+from nnunet_nacl.posthoc._voxels import checked_blocks, open_channels
 
 _ARGUMENTS = "predict_from_raw_data_args.json"
 
@@ -58,7 +55,9 @@ class Applied:
         if self.not_compared:
             lines.append(f"Not known of both the fit and the folder, so not compared: {', '.join(self.not_compared)}.")
         if self.fitted_to_same_cases:
-            lines.append(f"{len(self.fitted_to_same_cases)} of them are cases that it was fitted to: no test of it.")
+            lines.append(
+                f"{len(self.fitted_to_same_cases)} of them are cases that it was fitted to: they do not test it."
+            )
         lines += [f"Not calibrated: {entry.case}: {entry.reason}" for entry in self.skipped]
         return "\n".join(lines)
 
@@ -106,15 +105,15 @@ def apply_folder(
     cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
     examples = [case.prediction for case in cases if case.prediction.is_file()]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
-    model = Model.of_folder(predictions, dataset_file, plans_file, data_set)
-    found = _images(fit, fit_file, images, data_set, dataset_file)
+    model = Model.of_folder(predictions, plans_file, data_set)
+    image_folder = _images(fit, fit_file, images, data_set, dataset_file)
     seen = _check_fit(fit, fit_file, predictions, model, [case.name for case in cases], force=force)
 
     done: list[str] = []
     skipped: list[Skipped] = []
     with whole_folder(output) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, found, partial)
+            reason = _attempt(case, fit, data_set, image_folder, partial)
             if reason is None:
                 done.append(case.name)
             else:
@@ -135,17 +134,19 @@ def apply_folder(
 def _images(
     fit: Fit, fit_file: Path, images: str | Path | None, data_set: DataSet, dataset_file: Path
 ) -> Images | None:
-    wanted = fit.calibrator.image_channels if isinstance(fit.calibrator, LocalTemperature) else 0
+    wanted = fit.calibrator.num_image_channels
     if not wanted:
         if images is not None:
-            raise ValueError(f"{fit_file} was fitted without images, so none are to be given; got {images}.")
+            raise ValueError(f"{fit_file} was fitted without images, so give none; got {images}.")
         return None
     if images is None:
         raise ValueError(f"{fit_file} was fitted with the images of the cases, so it needs their folder, too (-i).")
-    found = Images.find(Path(images), data_set, dataset_file)
-    if found.channels != wanted:
-        raise ValueError(f"{fit_file} was fitted to images of {wanted} channels; {dataset_file} has {found.channels}.")
-    return found
+    image_folder = Images.find(Path(images), data_set, dataset_file)
+    if image_folder.channels != wanted:
+        raise ValueError(
+            f"{fit_file} was fitted to images of {wanted} channels; {dataset_file} has {image_folder.channels}."
+        )
+    return image_folder
 
 
 def _check_fit(
@@ -159,8 +160,8 @@ def _check_fit(
     if seen and not force:
         shown = ", ".join(seen[:5]) + (", …" if len(seen) > 5 else "")
         raise ValueError(
-            f"{fit_file} was fitted to {len(seen)} of the {len(cases)} cases in {predictions}: {shown}. Figures of "
-            "these would be too good; --force applies it all the same and marks the new folder."
+            f"{fit_file} was fitted to {len(seen)} of the {len(cases)} cases in {predictions}: {shown}. Metrics "
+            "of these would be too good; --force applies it nevertheless and marks the new folder."
         )
     return seen
 
@@ -172,7 +173,7 @@ def _write_description(result: Applied, fit: Fit, places: dict[str, str], folder
         "skipped": [asdict(entry) for entry in result.skipped],
         "fitted_to_same_cases": result.fitted_to_same_cases,
         "not_compared": result.not_compared,
-        "versions": versions(),
+        "versions": {"nnunet_nacl": __version__},
     }
     (folder / APPLIED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
 
@@ -195,22 +196,25 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
         if not file.is_file():
             raise FileNotFoundError(f"{file} does not exist.")
     meaning = data_set.meaning
-    regions = meaning.regions is not None
+    calibrator = fit.calibrator
     channels = open_channels(case.probabilities, meaning)
     probabilities = np.empty(channels.shape, np.float32)
     flat = probabilities.reshape(channels.shape[0], -1)
-    for channel, part, block in checked_blocks(channels, regions=regions):
+    for channel, part, block in checked_blocks(channels, calibrator.link):
         flat[channel, part] = block
-    calibrator_of = _calibrator_by_part(fit.calibrator, probabilities, images, case, data_set)
-    for start in range(0, flat.shape[1], BLOCK):
-        part = slice(start, start + BLOCK)
-        flat[:, part] = calibrate(calibrator_of(part), flat[:, part], regions=regions)
+    if calibrator.sees_surroundings:
+        image = None if images is None else images.read(case.name, probabilities.shape)
+        saved, spacing = read_labels(case.prediction, data_set.reader)
+        check_shape(probabilities.shape, saved.shape, str(case.probabilities))
+        calibrator.apply_to_case(probabilities, image=image, spacing_mm=spacing)
+    else:
+        calibrator.apply_to_case(probabilities)
 
-    # The case's files together or none: what is left of a bad one is removed.
+    # Either all files of a case or none: those of a case that fails are removed.
     written = [folder / file.name for file in (case.probabilities, case.prediction)]
     pickle = case.probabilities.with_suffix(".pkl")
     try:
-        if fit.calibrator.keeps_labels:
+        if calibrator.keeps_labels:
             shutil.copy2(case.prediction, written[1])
         else:
             _write_labels(_labels(probabilities, meaning), case.prediction, data_set.reader, written[1])
@@ -222,24 +226,6 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
         for file in (*written, folder / pickle.name):
             file.unlink(missing_ok=True)
         raise
-
-
-def _calibrator_by_part(
-    calibrator: Calibrator | LocalTemperature,
-    probabilities: NDArray[np.float32],
-    images: Images | None,
-    case: CaseFiles,
-    data_set: DataSet,
-) -> Callable[[slice], VoxelCalibrator]:
-    """What calibrates a part of the flat voxels; temperatures are found before any probability is changed."""
-    if not isinstance(calibrator, LocalTemperature):
-        return lambda _: calibrator
-    image = None if images is None else images.read(case.name, probabilities.shape)
-    saved, spacing = read_labels(case.prediction, data_set.reader)
-    check_shape(probabilities.shape, saved.shape, str(case.probabilities))
-    regions = data_set.meaning.regions is not None
-    temperatures = calibrator.of_case(probabilities, image, regions=regions, spacing_mm=spacing).reshape(-1)
-    return lambda part: VoxelTemperatures(temperatures[part])
 
 
 def _labels(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> NDArray[np.unsignedinteger]:

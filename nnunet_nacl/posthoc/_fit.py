@@ -1,41 +1,38 @@
-"""Fits a method to predictions."""
+"""Fits a method to predictions, and judges it by held-out cases."""
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.files import check_file
+from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
 from nnunet_nacl.nnunet import CaseFiles, Predictions
-from nnunet_nacl.posthoc._fit_file import Fit, Skipped, versions
-from nnunet_nacl.posthoc._held_out import bias_of, change, held_out_figures, split_cases
-from nnunet_nacl.posthoc._local import LocalTemperature
-from nnunet_nacl.posthoc._methods import METHODS, fit_method
-from nnunet_nacl.posthoc._model import APPLIED_NAME, Model
-from nnunet_nacl.posthoc._sample import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
-from nnunet_nacl.posthoc._surroundings import NUM_PLACES, Images
-from nnunet_nacl.posthoc._vector import VectorScaling
+from nnunet_nacl.posthoc._calibrator import Calibrator
+from nnunet_nacl.posthoc._methods import method_of
+from nnunet_nacl.posthoc._result import (
+    APPLIED_NAME,
+    Bias,
+    Change,
+    Fit,
+    FitSettings,
+    HeldOut,
+    HeldOutPart,
+    Metrics,
+    Model,
+    SampleSize,
+    Skipped,
+)
+from nnunet_nacl.posthoc._surroundings import Images
+from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
 
-NUM_VALUES = 2_000_000
-"""Voxels times channels that are drawn at most, if nothing else is asked for: 16 MB in float64."""
-
-NUM_VALUES_AROUND = 25_000_000
-"""Voxels times channels times places around them, for the method local: 50 MB in float16."""
-
-_TAKE_ONLY: dict[str, tuple[tuple[VoxelSet, ...], str]] = {
-    VectorScaling.method: (
-        ("image",),
-        "changes segmentations, so it must see all of the background that was predicted rightly",
-    ),
-    LocalTemperature.method: (
-        ("near", "image"),
-        "gives arbitrary temperatures to places unlike those that it has seen, which must not depend on labels",
-    ),
-}
-"""The sets that a method can be fitted to, the default first, and why; others take all sets."""
+NUM_PARTS = 5
 
 
 def fit(
@@ -75,8 +72,10 @@ def fit(
             have, or the voxels do not determine the method's parameters.
     """
     _check_predictions(predictions)
-    voxels = _checked_voxels(method, voxels, margin_mm, images)
-    local = method == LocalTemperature.method
+    kind = method_of(method)
+    voxels = _checked_voxels(kind, voxels, margin_mm)
+    if images is not None and not kind.sees_surroundings:
+        raise ValueError(f"the method {method} does not look at images; got {images}.")
     home = predictions.model_folder or predictions.pred_folders[0]
     file = check_file(Path(output) if output else home / f"posthoc_{method}.json")
     predicted = predictions.predicted()
@@ -87,10 +86,10 @@ def fit(
     data_set = predicted.read_data_set()
     if data_set.meaning.regions is None and data_set.meaning.num_channels < 2:
         raise ValueError(f"{predictions.dataset_json}: expected 2 labels or more, the background being one; got 1.")
-    found = None if images is None else Images.find(Path(images), data_set, predictions.dataset_json)
+    image_folder = None if images is None else Images.find(Path(images), data_set, predictions.dataset_json)
     if num_voxels is None:
-        channels = data_set.meaning.num_channels + (found.channels if found else 0)
-        num_voxels = NUM_VALUES_AROUND // (NUM_PLACES * channels) if local else NUM_VALUES // channels
+        image_channels = image_folder.channels if image_folder else 0
+        num_voxels = kind.default_num_voxels(data_set.meaning.num_channels + image_channels)
     if num_voxels < len(cases):
         raise ValueError(f"num_voxels must be at least the number of cases, {len(cases)}; got {num_voxels}.")
 
@@ -100,8 +99,8 @@ def fit(
         margin_mm=margin_mm,
         most=num_voxels // len(cases),
         seed=seed,
-        surroundings=local,
-        images=found,
+        surroundings=kind.sees_surroundings,
+        images=image_folder,
     )
     samples, skipped = _samples(cases, partial(draw, voxels=voxels))
     if not samples:
@@ -109,13 +108,11 @@ def fit(
     whole = Sample.join(list(samples.values()))
     if whole.size == 0:
         raise ValueError(f"No voxel in the set {voxels} in any of {len(samples)} cases.")
-    calibrator = fit_method(method, whole.probabilities, whole.truth, whole.surroundings)
-    if isinstance(calibrator, LocalTemperature) and voxels == "near":
-        calibrator = replace(calibrator, margin_mm=margin_mm)
+    calibrator = kind.fit(whole)
     bias = None
     if voxels in CHOSEN_BY_LABEL:
         near, _ = _samples([case for case in cases if case.name in samples], partial(draw, voxels="near"))
-        bias = bias_of(method, calibrator, Sample.join(list(near.values())))
+        bias = bias_of(calibrator, Sample.join(list(near.values())))
     if len(predicted.groups) > 1:
         parts = {
             name: [case.name for case in group if case.name in samples] for name, group in predicted.groups.items()
@@ -123,75 +120,150 @@ def fit(
     else:
         parts = split_cases(list(samples), seed)
     result = Fit(
-        calibrator,
-        Model.of_folder(home, predictions.dataset_json, predictions.plans, data_set),
-        sorted(samples),
-        {
-            "gt_folder": str(predictions.gt_folder),
-            "pred_folder": folders if predictions.model_folder else folders[0],
-            "images": None if images is None else str(images),
-            "voxels": voxels,
-            "margin_mm": margin_mm,
-            "num_voxels": num_voxels,
-            "seed": seed,
-        },
-        {"voxels": whole.size, "available": whole.available, "zeros": whole.zeros},
-        change(calibrator, whole),
-        held_out_figures(method, samples, parts),
-        skipped,
-        versions(),
-        bias,
+        calibrator=calibrator,
+        model=Model.of_folder(home, predictions.plans, data_set),
+        cases=sorted(samples),
+        settings=FitSettings(
+            gt_folder=str(predictions.gt_folder),
+            pred_folder=folders if predictions.model_folder else folders[0],
+            images=None if images is None else str(images),
+            voxels=voxels,
+            margin_mm=margin_mm,
+            num_voxels=num_voxels,
+            seed=seed,
+        ),
+        sample=SampleSize(whole.size, whole.available, whole.zeros),
+        fitted=Tally.of(calibrator, whole).change(),
+        held_out=hold_out(kind, samples, parts),
+        skipped=skipped,
+        bias=bias,
     )
     result.write(file)
     return replace(result, file=file)
 
 
 def _check_predictions(predictions: Predictions) -> None:
-    """Raise a ValueError if they are no predictions to fit to."""
+    """Raise a ValueError if a method must not be fitted to these predictions."""
     for folder in (predictions.gt_folder, *predictions.pred_folders):
         if (folder / APPLIED_NAME).exists():
             raise ValueError(f"{folder} is calibrated already ({APPLIED_NAME}); fit to what the model predicted.")
     if "fold all" in predictions.groups:
         raise ValueError(
-            "fold all is validated on the cases that it was trained with: a fit to them would be too mild."
+            "fold all is validated on the cases that it was trained with: a fit to them would correct too little."
         )
 
 
-def _checked_voxels(method: str, voxels: VoxelSet | None, margin_mm: float, images: str | Path | None) -> VoxelSet:
-    """The set to fit to; raises a ValueError for options that do not go."""
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}.")
+def _checked_voxels(kind: type[Calibrator], voxels: VoxelSet | None, margin_mm: float) -> VoxelSet:
+    """The set to fit to; raises a ValueError if the method cannot be fitted to it."""
     if voxels is not None and voxels not in VOXELS:
         raise ValueError(f"voxels must be one of {', '.join(VOXELS)}; got {voxels!r}.")
     if not 0 <= margin_mm < math.inf:
         raise ValueError(f"margin_mm must be at least 0 and finite; got {margin_mm}.")
-    possible, reason = _TAKE_ONLY.get(method, (VOXELS, ""))
-    if voxels is not None and voxels not in possible:
-        raise ValueError(f"{method} scaling {reason}; voxels must be {' or '.join(possible)}; got {voxels}.")
-    if images is not None and method != LocalTemperature.method:
-        raise ValueError(f"images are looked at by the method {LocalTemperature.method} only; got {method}.")
-    return voxels or possible[0]
+    if voxels is not None and voxels not in kind.voxel_sets:
+        possible = " or ".join(kind.voxel_sets)
+        raise ValueError(f"{kind.method} scaling {kind.voxel_sets_reason}; voxels must be {possible}; got {voxels}.")
+    return voxels or kind.voxel_sets[0]
 
 
 def _samples(
     cases: Sequence[CaseFiles], draw: Callable[[CaseFiles], Sample]
 ) -> tuple[dict[str, Sample], list[Skipped]]:
+    """A sample of each case, or the reason why there is none: a bad case must not take the others with it."""
     samples: dict[str, Sample] = {}
     skipped: list[Skipped] = []
     for case in tqdm(cases, desc="reading", unit="case"):
-        found = case.missing() or _attempt(case, draw)
-        if isinstance(found, str):
-            skipped.append(Skipped(case.name, found))
-        else:
-            samples[case.name] = found
+        reason = case.missing()
+        if reason is None:
+            try:
+                samples[case.name] = draw(case)
+            except (ValueError, FileNotFoundError) as error:
+                reason = str(error)
+            except Exception as error:  # noqa: BLE001
+                reason = f"{case.probabilities}: {type(error).__name__}: {error}"
+        if reason is not None:
+            skipped.append(Skipped(case.name, reason))
     return samples, skipped
 
 
-def _attempt(case: CaseFiles, draw: Callable[[CaseFiles], Sample]) -> Sample | str:
-    """The sample, or the reason why there is none: a bad case must not take the others with it."""
+@dataclass(frozen=True)
+class Tally:
+    """What NLL and ECE of voxels before and after calibration are computed from; tally of parts add up.
+
+    Attributes:
+        nll: (2, rows) summed over voxels; a row for all classes, or one for each region.
+        bins: (2, rows, 15) of the confidence in what is predicted, and whether it is right.
+    """
+
+    nll: NDArray[np.float64]
+    bins: BinCounts
+
+    @classmethod
+    def of(cls, calibrator: Calibrator, sample: Sample) -> "Tally":
+        """Count the voxels of a sample."""
+        link, truth = sample.link, sample.truth
+        nll, bins = [], []
+        for p in (sample.probabilities, calibrator.apply(sample.probabilities, sample.surroundings)):
+            rows = zip(link.confidence(p), link.hits(p, truth), strict=True)
+            bins.append(BinCounts.stack([BinCounts.of(confidence, hits) for confidence, hits in rows]))
+            nll.append([nll_sum(row) for row in link.of_truth(p, truth)])
+        return cls(np.array(nll), BinCounts.stack(bins))
+
+    def __add__(self, other: "Tally") -> "Tally":
+        return Tally(self.nll + other.nll, self.bins + other.bins)
+
+    def change(self) -> Change:
+        """Means over the rows."""
+        nll, ece = self.nll / self.bins.total, expected_calibration_error(self.bins)
+        before, after = (Metrics(float(n.mean()), float(e.mean())) for n, e in zip(nll, ece, strict=True))
+        return Change(before, after)
+
+
+def hold_out(kind: type[Calibrator], samples: Mapping[str, Sample], parts: Mapping[str, Sequence[str]]) -> HeldOut:
+    """Fit to all parts but one, and calibrate that one; each part in turn.
+
+    Args:
+        kind: the method.
+        samples: by case.
+        parts: cases by name of the part.
+    """
+    results: list[HeldOutPart] = []
+    pooled: Tally | None = None
+    for name, cases in parts.items():
+        inside = [samples[case] for case in cases if samples[case].size]
+        others = [samples[case] for other in parts if other != name for case in parts[other]]
+        part = HeldOutPart(name, sorted(cases), sum(sample.size for sample in inside))
+        if not inside or not any(sample.size for sample in others):
+            part = replace(part, error="no voxel in it." if not inside else "no voxel in the others.")
+        else:
+            try:
+                calibrator = kind.fit(Sample.join(others))
+            except ValueError as error:
+                part = replace(part, error=f"without it, {error}")
+            else:
+                tally = Tally.of(calibrator, Sample.join(inside))
+                part = replace(part, change=tally.change())
+                pooled = pooled + tally if pooled else tally
+        results.append(part)
+    return HeldOut(results, pooled.change() if pooled else None)
+
+
+def bias_of(biased: Calibrator, near: Sample) -> Bias:
+    """Compare a fit to voxels that were chosen by their label with one to near.
+
+    Args:
+        biased: fitted to the other set.
+        near: the voxels of near of the same cases.
+    """
     try:
-        return draw(case)
-    except (ValueError, FileNotFoundError) as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001
-        return f"{case.probabilities}: {type(error).__name__}: {error}"
+        honest = type(biased).fit(near)
+    except ValueError as error:
+        return Bias(error=str(error))
+    this, other = Tally.of(biased, near).change(), Tally.of(honest, near).change()
+    return Bias(honest, this.before.NLL, this.after.NLL, other.after.NLL)
+
+
+def split_cases(cases: Sequence[str], seed: int) -> dict[str, list[str]]:
+    """Five parts of nearly one size, or as many as there are cases; drawn by their names."""
+    drawn = sorted(cases, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
+    parts = min(NUM_PARTS, len(drawn))
+    return {f"part {number + 1} of {parts}": drawn[number::parts] for number in range(parts)}

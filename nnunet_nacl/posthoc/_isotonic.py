@@ -1,19 +1,22 @@
 """Isotonic regression after temperature scaling, one function for all classes."""
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.posthoc._temperature import Temperature
+from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_list
+from nnunet_nacl.posthoc._link import Link, Probabilities
+from nnunet_nacl.posthoc._temperature import best_temperature, check_temperature, scale
+from nnunet_nacl.posthoc._voxels import Sample
 
 STRICT = 1e-6
 """The share of p that is added, so that equal steps of g keep their order; it changes a probability by no more."""
 
 
 @dataclass(frozen=True)
-class IsotonicRegression:
+class IsotonicRegression(Calibrator):
     r"""Multi-class isotonic regression (IRM) of the probabilities q after temperature scaling.
 
     .. math:: p'_k = \frac{g(q_k) + ε q_k}{\sum_j g(q_j) + ε q_j}
@@ -35,51 +38,31 @@ class IsotonicRegression:
     values: list[list[float]]
 
     method: ClassVar[str] = "irm"
-    keeps_labels: ClassVar[bool] = True
 
     @classmethod
-    def fit_classes(cls, probabilities: NDArray[np.floating], truth: NDArray[np.integer]) -> "IsotonicRegression":
-        """Find T, then g.
+    def _fit(cls, sample: Sample) -> "IsotonicRegression":
+        temperature = best_temperature(sample.probabilities, sample.truth, sample.link)
+        scaled = scale(sample.probabilities, temperature, sample.link)
+        if sample.link is Link.SOFTMAX:
+            curves = [_isotonic(scaled, sample.truth == np.arange(len(scaled))[:, None])]
+        else:
+            curves = [
+                _isotonic(np.stack([q, 1 - q]), np.stack([inside, ~inside]))
+                for q, inside in zip(scaled, sample.truth, strict=True)
+            ]
+        return cls(
+            temperature,
+            [thresholds for thresholds, _ in curves],
+            [values for _, values in curves],
+            link=sample.link,
+        )
 
-        Args:
-            probabilities: (C, n) softmax output.
-            truth: (n,) classes.
-
-        Raises:
-            ValueError: there is no best temperature.
-        """
-        scaling = Temperature.fit_classes(probabilities, truth)
-        hits = truth == np.arange(len(probabilities))[:, None]
-        thresholds, values = _isotonic(scaling.of_classes(probabilities), hits)
-        return cls(scaling.temperature, [thresholds], [values])
-
-    @classmethod
-    def fit_regions(cls, probabilities: NDArray[np.floating], truth: NDArray[np.bool_]) -> "IsotonicRegression":
-        """As :meth:`fit_classes`, a g for each region.
-
-        Args:
-            probabilities: (R, n) sigmoid output.
-            truth: (R, n), whether the voxel is in the region.
-
-        Raises:
-            ValueError: there is no best temperature.
-        """
-        scaling = Temperature.fit_regions(probabilities, truth)
-        found = [
-            _isotonic(np.stack([q, 1 - q]), np.stack([inside, ~inside]))
-            for q, inside in zip(scaling.of_regions(probabilities), truth, strict=True)
-        ]
-        return cls(scaling.temperature, [thresholds for thresholds, _ in found], [values for _, values in found])
-
-    def of_classes(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Calibrate softmax output (C, n)."""
-        raised = self._raise(0, Temperature(self.temperature).of_classes(probabilities))
-        raised /= raised.sum(0)
-        return raised
-
-    def of_regions(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Calibrate sigmoid output (R, n)."""
-        scaled = Temperature(self.temperature).of_regions(probabilities)
+    def _apply(self, probabilities: Probabilities, _: Surroundings) -> NDArray[np.float64]:
+        scaled = scale(probabilities, self.temperature, self.link)
+        if self.link is Link.SOFTMAX:
+            raised = self._raise(0, scaled)
+            raised /= raised.sum(0)
+            return raised
         for region, q in enumerate(scaled):
             inside, outside = self._raise(region, q), self._raise(region, 1 - q)
             scaled[region] = inside / (inside + outside)
@@ -88,9 +71,14 @@ class IsotonicRegression:
     def _raise(self, number: int, q: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.interp(q, self.thresholds[number], self.values[number]) + STRICT * q
 
-    def parameters(self) -> dict[str, Any]:
-        """What the fit's JSON holds."""
-        return asdict(self)
+    def _check(self, channels: int) -> None:
+        check_temperature("temperature", self.temperature)
+        curves = channels if self.link is Link.SIGMOID else 1
+        check_list("thresholds", self.thresholds, curves)
+        check_list("values", self.values, curves)
+
+    def describe_briefly(self) -> str:
+        return f"T = {self.temperature:.2f}"
 
 
 def _isotonic(q: NDArray[np.float64], hits: NDArray[np.bool_]) -> tuple[list[float], list[float]]:

@@ -2,9 +2,9 @@
 
 import base64
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,11 +12,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nnunet_nacl.nnunet import ArrayChannels
-from nnunet_nacl.posthoc._log_space import log_odds, log_probabilities
-from nnunet_nacl.posthoc._near import near_prediction
-from nnunet_nacl.posthoc._surroundings import NUM_PLACES, REACH, STEP, WIDTH
-from nnunet_nacl.posthoc._temperature import Temperature, sigmoid, softmax
+from nnunet_nacl.nnunet import BLOCK, ArrayChannels
+from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings
+from nnunet_nacl.posthoc._link import Link, Probabilities
+from nnunet_nacl.posthoc._surroundings import NUM_PLACES, REACH, STEP, WIDTH, scaled_logits
+from nnunet_nacl.posthoc._temperature import best_temperature, check_temperature, scale
+from nnunet_nacl.posthoc._voxels import Sample, VoxelSet, near_prediction
+
+NUM_VALUES_AROUND = 25_000_000
+"""How many values, voxels times channels times places around them, are drawn by default: 50 MB in float16."""
 
 _LEAVES, _GATES = 4, 3
 _LIMIT = math.log(10)
@@ -29,28 +33,7 @@ _SLAB = 1 << 21
 
 
 @dataclass(frozen=True)
-class VoxelTemperatures:
-    """What :class:`LocalTemperature` gives for certain voxels.
-
-    Attributes:
-        temperatures: (n,).
-    """
-
-    temperatures: NDArray[np.floating]
-
-    keeps_labels: ClassVar[bool] = True
-
-    def of_classes(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Calibrate softmax output (C, n)."""
-        return softmax(log_probabilities(probabilities) / self.temperatures)
-
-    def of_regions(self, probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Calibrate sigmoid output (R, n)."""
-        return sigmoid(log_odds(probabilities) / self.temperatures)
-
-
-@dataclass(frozen=True)
-class LocalTemperature:
+class LocalTemperature(Calibrator):
     r"""Local temperature scaling (LTS), :math:`softmax(z(x) / T(x))` or, for regions, :math:`σ(z(x) / T(x))`.
 
     .. math:: T = T_0 \exp(L \tanh(t / L)), \quad t = \bigl((a_1, a_2)_{s_1}, (a_3, a_4)_{s_2}\bigr)_{s_3}, \quad
@@ -61,8 +44,9 @@ class LocalTemperature:
     scaling, from which the network starts; no T is more than ten times as large or small. All of a voxel's classes are
     scaled alike, so it is exact from probabilities alone, and the most probable class stays.
 
-    Fitted to the voxels near a prediction, the network has seen no other places and would give those arbitrary
-    temperatures: there T is :math:`T_0`.
+    The network of the smallest NLL is looked for in 30 passes over the voxels (AdamW). It is taken as it was after the
+    best pass; T is :math:`T_0` everywhere if no pass was better than that. Fitted to the voxels near a prediction, the
+    network has seen no other places and would give those arbitrary temperatures: there T is :math:`T_0`.
 
     Attributes:
         temperature: T_0.
@@ -83,98 +67,60 @@ class LocalTemperature:
     margin_mm: float | None = None
 
     method: ClassVar[str] = "local"
-    keeps_labels: ClassVar[bool] = True
+    voxel_sets: ClassVar[tuple[VoxelSet, ...]] = ("near", "image")
+    voxel_sets_reason: ClassVar[str] = (
+        "gives arbitrary temperatures to places unlike those that it has seen, which must not depend on labels"
+    )
+    sees_surroundings: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.margin_mm is not None and not 0 <= self.margin_mm < math.inf:
             raise ValueError(f"margin_mm must be at least 0 and finite; got {self.margin_mm}.")
 
-    @classmethod
-    def fit_classes(
-        cls, probabilities: NDArray[np.floating], truth: NDArray[np.integer], surroundings: NDArray[np.float16]
-    ) -> "LocalTemperature":
-        """Look for the network of the smallest NLL, in 30 passes over the voxels (AdamW).
-
-        The weights are those after the best pass; T_0 everywhere if no pass is better than that.
-
-        Args:
-            probabilities: (C, n) softmax output.
-            truth: (n,) classes.
-            surroundings: (C + I, n, 125), the logits over 10 and the image around each voxel.
-
-        Raises:
-            ValueError: temperature scaling has no best T.
-        """
-        start = Temperature.fit_classes(probabilities, truth).temperature
-        logits = torch.from_numpy(log_probabilities(probabilities).astype(np.float32).T.copy())
-        y = torch.from_numpy(truth.astype(np.int64))
-
-        def nll(chosen: Tensor, temperatures: Tensor) -> Tensor:
-            return F.cross_entropy(logits[chosen] / temperatures[:, None], y[chosen])
-
-        return cls._fit(start, len(probabilities), surroundings, nll)
+    @property
+    def num_image_channels(self) -> int:
+        return self.image_channels
 
     @classmethod
-    def fit_regions(
-        cls, probabilities: NDArray[np.floating], truth: NDArray[np.bool_], surroundings: NDArray[np.float16]
-    ) -> "LocalTemperature":
-        """As :meth:`fit_classes`, one T(x) for all regions.
-
-        Args:
-            probabilities: (R, n) sigmoid output.
-            truth: (R, n), whether the voxel is in the region.
-            surroundings: (R + I, n, 125).
-
-        Raises:
-            ValueError: temperature scaling has no best T.
-        """
-        start = Temperature.fit_regions(probabilities, truth).temperature
-        logits = torch.from_numpy(log_odds(probabilities).astype(np.float32).T.copy())
-        inside = torch.from_numpy(truth.T.astype(np.float32))
-
-        def nll(chosen: Tensor, temperatures: Tensor) -> Tensor:
-            return F.binary_cross_entropy_with_logits(logits[chosen] / temperatures[:, None], inside[chosen])
-
-        return cls._fit(start, len(probabilities), surroundings, nll)
+    def default_num_voxels(cls, channels: int) -> int:
+        return NUM_VALUES_AROUND // (NUM_PLACES * channels)
 
     @classmethod
-    def _fit(cls, start: float, channels: int, surroundings: NDArray[np.float16], nll: Any) -> "LocalTemperature":
-        network = _Network.new(channels, len(surroundings) - channels)
-        around = torch.from_numpy(surroundings)
-        generator = torch.Generator().manual_seed(0)
-        parameters = network.parameters()
-        optimizer = torch.optim.AdamW(parameters, _RATE / around[:, 0].numel(), weight_decay=_DECAY)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _PASSES)
-        everywhere = torch.arange(around.shape[1])
+    def _fit(cls, sample: Sample) -> "LocalTemperature":
+        assert sample.surroundings is not None
+        start = best_temperature(sample.probabilities, sample.truth, sample.link)
+        network = _Network.new(len(sample.probabilities), len(sample.surroundings) - len(sample.probabilities))
+        weights = _train(network, torch.from_numpy(sample.surroundings), start, _nll(sample))
+        return cls(start, network.image_channels, weights, sample.margin_mm, link=sample.link)
 
-        def judge() -> float:
-            with torch.no_grad():
-                return float(nll(everywhere, _around_start(start, network.in_parts(around))))
+    def _apply(self, probabilities: Probabilities, surroundings: Surroundings) -> NDArray[np.float64]:
+        assert surroundings is not None
+        return scale(probabilities, self.temperatures(surroundings), self.link)
 
-        best, weights = judge(), network.encode()
-        for _ in range(_PASSES):
-            for chosen in torch.split(torch.randperm(len(everywhere), generator=generator), _BATCH):
-                optimizer.zero_grad()
-                nll(chosen, _around_start(start, network.at_voxels(around[:, chosen].float()))).backward()
-                torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-                optimizer.step()
-            schedule.step()
-            figure = judge()
-            if figure < best:
-                best, weights = figure, network.encode()
-        return cls(start, network.image_channels, weights)
+    def apply_to_case(
+        self,
+        probabilities: NDArray[np.float32],
+        *,
+        image: NDArray[np.float32] | None = None,
+        spacing_mm: Sequence[float] = (1, 1, 1),
+    ) -> None:
+        """See :meth:`Calibrator.apply_to_case`. All temperatures are computed before any probability is changed."""
+        flat = probabilities.reshape(len(probabilities), -1)
+        temperatures = self.temperatures_of_case(probabilities, image, spacing_mm=spacing_mm).reshape(-1)
+        for start in range(0, flat.shape[1], BLOCK):
+            part = slice(start, start + BLOCK)
+            flat[:, part] = self.link.keep_labels(flat[:, part], scale(flat[:, part], temperatures[part], self.link))
 
-    def at_voxels(self, surroundings: NDArray[np.float16]) -> VoxelTemperatures:
-        """The temperatures of voxels with these surroundings, (C + I, n, 125)."""
+    def temperatures(self, surroundings: NDArray[np.float16]) -> NDArray[np.float32]:
+        """The temperatures (n,) of voxels with these surroundings, (C + I, n, 125)."""
         network = self._network(len(surroundings) - self.image_channels)
         return self._temperatures(network.in_parts(torch.from_numpy(surroundings)))
 
-    def of_case(
+    def temperatures_of_case(
         self,
-        probabilities: NDArray[np.floating],
+        probabilities: Probabilities,
         image: NDArray[np.float32] | None,
         *,
-        regions: bool,
         spacing_mm: Sequence[float] = (1, 1, 1),
     ) -> NDArray[np.float32]:
         """The temperature of each voxel of a case.
@@ -182,7 +128,6 @@ class LocalTemperature:
         Args:
             probabilities: (C, X, Y, Z).
             image: (I, X, Y, Z) as :meth:`Images.read` has it, None if it does without.
-            regions: whether probabilities are sigmoid output.
             spacing_mm: distance between voxel centers along each axis, for ``margin_mm``.
 
         Returns:
@@ -192,31 +137,62 @@ class LocalTemperature:
         result = np.empty(probabilities.shape[1:], np.float32)
         for inner, outer, missing in _slabs(probabilities.shape):
             p = probabilities[:, outer]
-            features = [torch.from_numpy(scaled_logits(p, regions=regions))]
+            features = [torch.from_numpy(scaled_logits(p, self.link))]
             if image is not None:
                 features.append(torch.from_numpy(image[:, outer]))
-            result[inner] = self._temperatures(network.of_volume(features, missing)).temperatures
+            result[inner] = self._temperatures(network.of_volume(features, missing))
         if self.margin_mm is not None:
             channels = ArrayChannels(probabilities)
-            near = near_prediction(channels, regions=regions, spacing_mm=spacing_mm, margin_mm=self.margin_mm)
+            near = near_prediction(channels, self.link, spacing_mm=spacing_mm, margin_mm=self.margin_mm)
             result[~near] = self.temperature
         return result
-
-    def parameters(self) -> dict[str, Any]:
-        """What the fit's JSON holds."""
-        return asdict(self)
 
     def _network(self, channels: int) -> "_Network":
         return _Network.decode(self.weights, channels, self.image_channels)
 
-    def _temperatures(self, exponents: Tensor) -> VoxelTemperatures:
-        return VoxelTemperatures(_around_start(self.temperature, exponents).numpy())
+    def _temperatures(self, exponents: Tensor) -> NDArray[np.float32]:
+        temperatures: NDArray[np.float32] = _around_start(self.temperature, exponents).numpy()
+        return temperatures
+
+    def _check(self, _: int) -> None:
+        check_temperature("temperature", self.temperature)
 
 
-def scaled_logits(probabilities: NDArray[np.floating], *, regions: bool) -> NDArray[np.float32]:
-    """Logits as the network sees them: over 10, so that they are of about the size of the image."""
-    logits = log_odds(probabilities) if regions else log_probabilities(probabilities)
-    return (logits / 10).astype(np.float32)
+def _nll(sample: Sample) -> Callable[[Tensor, Tensor], Tensor]:
+    """The mean NLL of chosen voxels with temperatures."""
+    logits = torch.from_numpy(sample.link.logits(sample.probabilities).astype(np.float32).T.copy())
+    if sample.link is Link.SOFTMAX:
+        truth = torch.from_numpy(sample.truth.astype(np.int64))
+        return lambda chosen, t: F.cross_entropy(logits[chosen] / t[:, None], truth[chosen])
+    inside = torch.from_numpy(sample.truth.T.astype(np.float32))
+    return lambda chosen, t: F.binary_cross_entropy_with_logits(logits[chosen] / t[:, None], inside[chosen])
+
+
+def _train(network: "_Network", around: Tensor, start: float, nll: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """The weights after the best pass."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = network.parameters()
+    optimizer = torch.optim.AdamW(parameters, _RATE / around[:, 0].numel(), weight_decay=_DECAY)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, _PASSES)
+    everywhere = torch.arange(around.shape[1])
+
+    def mean_nll() -> float:
+        with torch.no_grad():
+            return float(nll(everywhere, _around_start(start, network.in_parts(around))))
+
+    best, weights = mean_nll(), network.encode()
+    for _ in range(_PASSES):
+        for chosen in torch.split(torch.randperm(len(everywhere), generator=generator), _BATCH):
+            optimizer.zero_grad()
+            loss = nll(chosen, _around_start(start, network.at_voxels(around[:, chosen].float())))
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+        schedule.step()
+        value = mean_nll()
+        if value < best:
+            best, weights = value, network.encode()
+    return weights
 
 
 def _around_start(start: float, exponents: Tensor) -> Tensor:
@@ -224,7 +200,7 @@ def _around_start(start: float, exponents: Tensor) -> Tensor:
 
 
 def _slabs(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
-    """Parts along the first axis: the part, what the network sees of it, and how much of that the border cuts off."""
+    """Parts along the first axis: the part, the larger part that the network sees, and how much of that is missing."""
     length = shape[1]
     thickness = max(1, _SLAB * length // int(np.prod(shape)))
     for start in range(0, length, thickness):
@@ -274,7 +250,7 @@ class _Network:
         return [self.logit_weights, self.logit_biases, self.image_weights, self.image_biases]
 
     def in_parts(self, around: Tensor) -> Tensor:
-        """As :meth:`at_voxels`, without gradients and with little memory."""
+        """As :meth:`at_voxels`, without gradients, in batches that take little memory."""
         with torch.no_grad():
             parts = [self.at_voxels(part.float()) for part in torch.split(around, _BATCH, dim=1)]
         return torch.cat(parts)
@@ -289,7 +265,7 @@ class _Network:
         return _mix(of_logits, of_image[0])
 
     def of_volume(self, features: list[Tensor], missing: tuple[int, int]) -> Tensor:
-        """(C, X, Y, Z) and, with an image, (I, X, Y, Z) -> t (X, Y, Z), X being less by what was not missing."""
+        """(C, X, Y, Z) and, with an image, (I, X, Y, Z) -> t (X, Y, Z), X without its margins."""
         of_logits = _convolved(features[0], self.logit_weights, self.logit_biases, missing)
         if not self.image_channels:
             return _mix(of_logits, None)

@@ -1,4 +1,4 @@
-"""What local temperature scaling sees of a voxel: the channels and the image at 5×5×5 places around it, two apart."""
+"""What surrounds a voxel: the logits and the image at 5×5×5 places around it, two voxels apart."""
 
 import glob
 import re
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.nnunet import DataSet, DatasetJson
+from nnunet_nacl.posthoc._link import Link
 
 WIDTH, STEP = 5, 2
 REACH = STEP * (WIDTH // 2)
@@ -17,7 +18,7 @@ NUM_PLACES = WIDTH**3
 
 
 def around(volume: NDArray[np.float32], voxels: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The values around voxels; beyond the border lie those at the border.
+    """The values around voxels; places beyond the border have the value at the border.
 
     Args:
         volume: (X, Y, Z).
@@ -32,13 +33,18 @@ def around(volume: NDArray[np.float32], voxels: NDArray[np.int64]) -> NDArray[np
         for index, size in zip(np.unravel_index(voxels, volume.shape), volume.shape, strict=True)
     ]
     x, y, z = places
-    found: NDArray[np.float32] = volume[x[:, :, None, None], y[:, None, :, None], z[:, None, None, :]]
-    return found.reshape(len(voxels), NUM_PLACES)
+    values: NDArray[np.float32] = volume[x[:, :, None, None], y[:, None, :, None], z[:, None, None, :]]
+    return values.reshape(len(voxels), NUM_PLACES)
+
+
+def scaled_logits(probabilities: NDArray[np.floating], link: Link) -> NDArray[np.float32]:
+    """Logits as a network sees them: over 10, so that they are of about the size of the image."""
+    return (link.logits(probabilities) / 10).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Where the images of cases are.
+    """A folder with the images of cases.
 
     Attributes:
         folder: with ``CASE_0000<ending>``, ``CASE_0001<ending>``, …
@@ -64,11 +70,13 @@ class Images:
             raise FileNotFoundError(f"{folder} is not a folder.")
         names = DatasetJson.read(dataset_json).channel_names
         if not names:
-            raise ValueError(f"{dataset_json} has no 'channel_names', so the images' channels are not known.")
+            raise ValueError(
+                f"{dataset_json} has no 'channel_names', so it is not known how many channels the images have."
+            )
         return cls(folder, len(names), data_set.file_ending, data_set.reader)
 
     def read(self, case: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """A case's image, each channel with mean 0 and standard deviation 1, cut off at 5 of these.
+        """A case's image, each channel with mean 0 and standard deviation 1, clipped to ±5.
 
         Args:
             case: its name.
@@ -78,7 +86,7 @@ class Images:
             (I, X, Y, Z).
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no image.
             ValueError: it cannot be read, has another shape or number of channels, or values that are no numbers.
         """
         name = re.compile(re.escape(case) + r"_\d{4}" + re.escape(self.ending))
@@ -98,6 +106,6 @@ class Images:
             mean, deviation = channel.mean(dtype=np.float64), channel.std(dtype=np.float64)
             if not np.isfinite(deviation):
                 raise ValueError(f"{shown}: channel {number} has values that are no numbers.")
-            # The deviation of a channel that is the same everywhere is but rounding.
+            # A channel that is the same everywhere has a deviation of rounding errors only.
             image[number] = (channel - mean) / deviation if deviation > 1e-6 * abs(mean) else 0
         return image.clip(-5, 5)

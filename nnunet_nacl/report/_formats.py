@@ -1,12 +1,19 @@
-"""A table as Markdown, LaTeX or CSV."""
+"""Tables of numbers, and tables as Markdown, LaTeX or CSV."""
 
 import csv
 import io
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
 
-from nnunet_nacl.report._tables import Cell, Table
+from nnunet_nacl.metrics import Interval
+from nnunet_nacl.report._metrics import signed_text
+from nnunet_nacl.report._statistics import LEVEL
+
+Mark = Literal["", "best", "second"]
+NO_INTERVAL = (math.nan, math.nan)
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -20,6 +27,73 @@ _LATEX = {
     "−": "$-$",
     "–": "--",
 }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a table.
+
+    Attributes:
+        value: the number; NaN if it is not defined.
+        digits: shown after the decimal point.
+        signed: whether it is shown with its sign, like a difference.
+        interval: its 95 % interval; NaN if there is none.
+        p: corrected p-value of a test; NaN if there is none.
+        mark: whether it is the best or second best of those that it is compared with.
+    """
+
+    value: float
+    digits: int = 3
+    signed: bool = False
+    interval: Interval = NO_INTERVAL
+    p: float = math.nan
+    mark: Mark = ""
+
+    @property
+    def text(self) -> str:
+        return self._shown(self.value) + ("*" if self.p < LEVEL else "")
+
+    @property
+    def low(self) -> str:
+        """Lower end of the interval; empty without one."""
+        return "" if math.isnan(self.interval[0]) else self._shown(self.interval[0])
+
+    @property
+    def high(self) -> str:
+        """Upper end of the interval; empty without one."""
+        return "" if math.isnan(self.interval[1]) else self._shown(self.interval[1])
+
+    @property
+    def p_text(self) -> str:
+        """``= 0.012`` or ``< 0.001``; empty without a test."""
+        return "" if math.isnan(self.p) else p_value(self.p)
+
+    def _shown(self, value: float) -> str:
+        if self.signed:
+            return signed_text(value, self.digits)
+        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: what it shows.
+        note: how to read it.
+        columns: titles; the first is that of the row names.
+        rows: name of the row, and its cells, one for each further column.
+    """
+
+    title: str
+    note: str
+    columns: list[str]
+    rows: list[tuple[str, list[Cell]]] = field(default_factory=list)
+
+
+def p_value(p: float) -> str:
+    """``= 0.012`` or ``< 0.001``."""
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
 def to_markdown(table: Table) -> str:
@@ -82,7 +156,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """CSV with unrounded numbers; interval ends and p-values have columns of their own. Undefined ones are empty."""
+    """CSV with unrounded numbers, empty if not defined; interval ends and p-values have columns of their own."""
     columns = range(len(table.columns) - 1)
     with_interval = [any(cells[column].low for _, cells in table.rows) for column in columns]
     with_p = [any(cells[column].p_text for _, cells in table.rows) for column in columns]

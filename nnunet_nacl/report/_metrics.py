@@ -1,4 +1,4 @@
-"""The metrics that methods are compared by: their figures, over all cases and over resamples of them."""
+"""The metrics that methods are compared by, and their estimates: over all cases, and over resamples of them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import BinCounts, resample_weights
+from nnunet_nacl.metrics import BinCounts, Interval, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison, Method
 
 POOLED = ("near", "image")
@@ -14,7 +14,7 @@ POOLED = ("near", "image")
 are shared, so that the mean over cases would not be 0 for a perfectly calibrated model."""
 _POOLED_ERRORS = ("ECE", "CECE", "over_confidence")
 _SCORES: dict[str, Literal["nll", "brier"]] = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
-_TITLES = {
+_LABELS = {
     "NLL_per_foreground": "NLL per foreground voxel",
     "Brier_per_foreground": "Brier per foreground voxel",
     "over_confidence": "over-confidence",
@@ -23,12 +23,12 @@ _TITLES = {
 }
 
 
-class Figures(ABC):
-    """A metric of one method, case by case, from which its figure over any resample of the cases follows."""
+class Estimate(ABC):
+    """A metric of one method, case by case, from which its value over any resample of the cases follows."""
 
     @abstractmethod
     def resampled(self, weights: Array) -> Array:
-        """(resamples,) figures over resamples of the cases; NaN where not defined.
+        """(resamples,) values over resamples of the cases; NaN where not defined.
 
         Args:
             weights: (resamples, cases), how often each resample has drawn each case.
@@ -42,20 +42,20 @@ class Figures(ABC):
     @property
     @abstractmethod
     def num_known(self) -> int:
-        """Cases that the figure depends on."""
+        """Cases that the value depends on."""
 
     @property
     @abstractmethod
     def by_case(self) -> Array | None:
-        """(cases,) figures to rank and to test, NaN where not defined; None if a single case has none."""
+        """(cases,) values to rank and to test, NaN where not defined; None if a single case has none."""
 
-    def among(self, other: "Figures") -> "Figures":
-        """The same, reduced to what the other method has as well."""
+    def restricted_to(self, other: "Estimate") -> "Estimate":
+        """The same, reduced to the cases and structures that the other method has a value for as well."""
         del other
         return self
 
-    def minus(self, other: "Figures") -> "Figures":
-        """The difference to another method, over what both have."""
+    def minus(self, other: "Estimate") -> "Estimate":
+        """The difference to another method, over the cases and structures that both have a value for."""
         return _Gap(self, other)
 
     @property
@@ -63,16 +63,16 @@ class Figures(ABC):
         return float(self.resampled(np.ones((1, self.num_cases)))[0])
 
     @property
-    def interval(self) -> tuple[float, float]:
+    def interval(self) -> Interval:
         """95 % percentile bootstrap interval over cases; NaN for fewer than two cases."""
         if self.num_known < 2:
             return float("nan"), float("nan")
-        return interval(self.resampled(resample_weights(self.num_cases)))
+        return percentile_interval(self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known)
 
 
 @dataclass(frozen=True)
-class CaseMeans(Figures):
-    """Mean over structures of their means over cases.
+class CaseMeans(Estimate):
+    """Mean over structures of their means over cases, NaN ones left out.
 
     Attributes:
         values: (cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined.
@@ -81,7 +81,8 @@ class CaseMeans(Figures):
     values: Array
 
     def resampled(self, weights: Array) -> Array:
-        return mean_of_means(self.values, weights)
+        known = ~np.isnan(self.values)
+        return mean_of_known(ratio(weights @ np.where(known, self.values, 0), weights @ known.astype(np.float64)))
 
     @property
     def num_cases(self) -> int:
@@ -93,20 +94,20 @@ class CaseMeans(Figures):
 
     @property
     def by_case(self) -> Array:
-        return by_case(self.values)
+        return mean_of_known(self.values)
 
-    def among(self, other: Figures) -> "CaseMeans":
+    def restricted_to(self, other: Estimate) -> "CaseMeans":
         assert isinstance(other, CaseMeans)
         return CaseMeans(np.where(np.isnan(other.values), np.nan, self.values))
 
-    def minus(self, other: Figures) -> "CaseMeans":
+    def minus(self, other: Estimate) -> "CaseMeans":
         assert isinstance(other, CaseMeans)
         return CaseMeans(self.values - other.values)
 
 
 @dataclass(frozen=True)
-class SumsPerForeground(Figures):
-    r"""A score summed over the images of all cases, over their foreground voxels in the ground truth.
+class SumsPerForeground(Estimate):
+    r"""A score summed over the images of all cases, divided by their foreground voxels in the ground truth.
 
     .. math:: \frac{\sum_i sums_i}{\sum_i foreground_i}
 
@@ -119,7 +120,7 @@ class SumsPerForeground(Figures):
     foreground: Array
 
     def resampled(self, weights: Array) -> Array:
-        return _ratio(weights @ self.sums, weights @ self.foreground)
+        return ratio(weights @ self.sums, weights @ self.foreground)
 
     @property
     def num_cases(self) -> int:
@@ -135,7 +136,7 @@ class SumsPerForeground(Figures):
 
 
 @dataclass(frozen=True)
-class PooledGaps(Figures):
+class PooledGaps(Estimate):
     r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
@@ -150,11 +151,16 @@ class PooledGaps(Figures):
     voxels: Array
     signed: bool = False
 
+    @classmethod
+    def of(cls, tables: BinCounts, num_rows: int | None, *, signed: bool) -> "PooledGaps":
+        """Of the first rows of tables (cases, rows, M)."""
+        gaps = tables.confidence - tables.hits
+        return cls(gaps[:, :num_rows], tables.total[:, :num_rows].astype(np.float64), signed)
+
     def resampled(self, weights: Array) -> Array:
         cases, tables, bins = self.gaps.shape
         gaps = (weights @ self.gaps.reshape(cases, -1)).reshape(-1, tables, bins)
-        found = _ratio((gaps if self.signed else np.abs(gaps)).sum(-1), weights @ self.voxels)
-        return _mean_of_known(found)
+        return mean_of_known(ratio((gaps if self.signed else np.abs(gaps)).sum(-1), weights @ self.voxels))
 
     @property
     def num_cases(self) -> int:
@@ -170,11 +176,11 @@ class PooledGaps(Figures):
 
 
 @dataclass(frozen=True)
-class _Gap(Figures):
-    """One method's figure minus another's, over the same resamples."""
+class _Gap(Estimate):
+    """One method's value minus another's, over the same resamples."""
 
-    one: Figures
-    other: Figures
+    one: Estimate
+    other: Estimate
 
     def resampled(self, weights: Array) -> Array:
         return self.one.resampled(weights) - self.other.resampled(weights)
@@ -198,7 +204,7 @@ class Metric:
     """A column of the table of methods.
 
     Attributes:
-        name: ``Dice``, ``HD95``, ``ECE``, ``NLL_per_foreground``, ...
+        name: ``Dice``, ``HD95``, ``ECE``, ``NLL_per_foreground`` and so on.
         voxels: voxel set of a calibration metric; empty for a segmentation metric.
         higher_is_better: so for Dice only.
         digits: after the decimal point.
@@ -215,8 +221,8 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """Its name, as it is written."""
-        return _TITLES.get(self.name, self.name)
+        """Its name in texts."""
+        return _LABELS.get(self.name, self.name)
 
     @property
     def title(self) -> str:
@@ -234,16 +240,16 @@ class Metric:
         """What it would be if the model were perfectly calibrated."""
         return replace(self, name=f"{self.name}_expected")
 
-    def of(self, method: Method) -> Figures:
-        """The figures of a method."""
+    def of(self, method: Method) -> Estimate:
+        """The estimate of a method."""
         if self.name in _SCORES:
             sums, foreground = method.sums(self.voxels, _SCORES[self.name])
             return SumsPerForeground(sums, foreground)
         if self.voxels in POOLED and self.name in _POOLED_ERRORS:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             assert tables is not None
-            rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
-            return _pooled_gaps(tables, rows, signed=self.signed)
+            num_rows = method.num_classes(self.voxels) if self.name == "CECE" else None
+            return PooledGaps.of(tables, num_rows, signed=self.signed)
         return CaseMeans(self.values(method))
 
     def values(self, method: Method) -> Array:
@@ -261,11 +267,6 @@ class Metric:
         return signed_text(value, self.digits)
 
 
-def _pooled_gaps(tables: BinCounts, rows: slice, *, signed: bool) -> PooledGaps:
-    gaps = tables.confidence - tables.hits
-    return PooledGaps(gaps[:, rows], tables.total[:, rows].astype(np.float64), signed)
-
-
 def place(voxels: str) -> str:
     """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
@@ -281,6 +282,11 @@ def signed_text(value: float, digits: int) -> str:
         return "–"
     text = f"{value:+.{digits}f}"
     return text.replace("-", "−") if float(text) else text[1:]
+
+
+def number_text(value: float) -> str:
+    """Three digits, in sentences."""
+    return "not defined" if np.isnan(value) else f"{value:.3f}"
 
 
 DICE = Metric("Dice", higher_is_better=True)
@@ -307,7 +313,7 @@ def judging_metrics(comparison: Comparison) -> list[Metric]:
 
 
 def paper_metrics(comparison: Comparison) -> list[Metric]:
-    """The paper's figures: ECE and CECE, means over cases, over each voxel set that labels choose."""
+    """The paper's metrics: ECE and CECE, means over cases, over each voxel set that labels choose."""
     return [Metric(name, voxels) for name in ("ECE", "CECE") for voxels in comparison.voxels if voxels not in POOLED]
 
 
@@ -320,7 +326,7 @@ def leading_metrics(comparison: Comparison) -> list[Metric]:
 
 
 def compared_metrics(comparison: Comparison) -> list[Metric]:
-    """All metrics that methods are held against each other by: the leading ones, then the paper's."""
+    """All metrics that methods are compared by: the leading ones, then the paper's."""
     return list(dict.fromkeys([*leading_metrics(comparison), *paper_metrics(comparison)]))
 
 
@@ -329,78 +335,60 @@ def study_metrics(comparison: Comparison) -> list[Metric]:
     return [*judging_metrics(comparison), *paper_metrics(comparison)]
 
 
-def missing_notes(comparison: Comparison) -> list[str]:
-    """A note if what methods should be judged by was not evaluated."""
-    if not (lacking := [voxels for voxels in POOLED if voxels not in comparison.voxels]):
-        return []
-    sets = f"voxel set{'s' if len(lacking) > 1 else ''} {' and '.join(lacking)}"
-    biased = (
-        " The verdict rests on voxels chosen by their label, where an under-confident model can score better than a "
-        "perfectly calibrated one."
-        if len(lacking) > 1
-        else ""
+@dataclass(frozen=True)
+class Tradeoff:
+    """Segmentation against calibration: Dice and a calibration metric of each method.
+
+    Attributes:
+        dataset: name of the data set.
+        error_name: title of the calibration metric.
+        names: of the methods.
+        dice: means over cases.
+        dice_intervals: 95 % bootstrap intervals.
+        error: values of the calibration metric.
+        error_intervals: 95 % bootstrap intervals.
+    """
+
+    dataset: str
+    error_name: str
+    names: list[str]
+    dice: list[float]
+    dice_intervals: list[Interval]
+    error: list[float]
+    error_intervals: list[Interval]
+
+    def describe(self, kind: str) -> str:
+        """What a plot of this kind shows, in words."""
+        methods = "; ".join(f"{name}: {self.describe_method(name)}" for name in self.names)
+        return f"{kind} of Dice against {self.error_name}. {methods}."
+
+    def describe_method(self, name: str) -> str:
+        row = self.names.index(name)
+        return f"Dice {number_text(self.dice[row])}, {self.error_name} {number_text(self.error[row])}"
+
+
+def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str | None = None) -> Tradeoff:
+    """Dice and a calibration metric of each method.
+
+    Args:
+        comparison: methods.
+        metric: ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
+        voxels: voxel set; by default near, or the first if near was not evaluated.
+
+    Raises:
+        ValueError: no such voxel set.
+    """
+    voxels = comparison.main if voxels is None else voxels
+    comparison.check_voxels(voxels)
+    error = Metric(metric, voxels)
+    dice = [DICE.of(method) for method in comparison.methods]
+    errors = [error.of(method) for method in comparison.methods]
+    return Tradeoff(
+        comparison.dataset,
+        error.title,
+        comparison.names,
+        [one.value for one in dice],
+        [one.interval for one in dice],
+        [one.value for one in errors],
+        [one.interval for one in errors],
     )
-    return [f"Not every method was evaluated over the {sets}.{biased} Evaluate again, with the default voxel sets."]
-
-
-def undefined_notes(comparison: Comparison) -> list[str]:
-    """A note for each metric that is not defined for all methods in the same cases and structures."""
-    notes = []
-    for metric in compared_metrics(comparison):
-        found = {method.name: metric.of(method) for method in comparison.methods}
-        known = {name: ~np.isnan(one.values) for name, one in found.items() if isinstance(one, CaseMeans)}
-        first = next(iter(known.values()), None)
-        if first is not None and any(not np.array_equal(first, other) for other in known.values()):
-            counts = ", ".join(f"{name}: {int(one.sum())}" for name, one in known.items())
-            notes.append(
-                f"{metric.title} is not defined everywhere for every method ({counts} of {first.size} figures). Means "
-                "are over each method's own; differences and tests are over what both have."
-            )
-    return notes
-
-
-def mean_over_cases(values: Array) -> float:
-    """Mean over structures of their means over cases, NaN ones left out.
-
-    Args:
-        values: (cases, structures).
-    """
-    return CaseMeans(values).value
-
-
-def by_case(values: Array) -> Array:
-    """(cases,) means over the structures that a case has."""
-    known = ~np.isnan(values)
-    count = known.sum(1)
-    return np.where(count > 0, np.where(known, values, 0).sum(1) / np.maximum(count, 1), np.nan)
-
-
-def interval(resampled: Array) -> tuple[float, float]:
-    """95 % percentile interval of resampled figures; NaN if there are none."""
-    known = resampled[~np.isnan(resampled)]
-    if known.size == 0:
-        return float("nan"), float("nan")
-    low, high = np.percentile(known, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def mean_of_means(values: Array, weights: Array) -> Array:
-    """(resamples,) means over structures of weighted means over cases, NaN ones left out.
-
-    Args:
-        values: (cases, structures).
-        weights: (resamples, cases).
-    """
-    known = ~np.isnan(values)
-    return _mean_of_known(_ratio(weights @ np.where(known, values, 0), weights @ known.astype(np.float64)))
-
-
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
-
-
-def _mean_of_known(figures: Array) -> Array:
-    """(resamples,) means over the columns that are not NaN."""
-    present = ~np.isnan(figures)
-    summed = np.where(present, figures, 0).sum(1)
-    return np.where(present.any(1), summed / np.maximum(present.sum(1), 1), np.nan)

@@ -1,5 +1,7 @@
 """The page: one self-contained HTML file."""
 
+import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,13 +13,11 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
+from nnunet_nacl.evaluation import VOXEL_SETS
 from nnunet_nacl.files import check_file, whole_file
-from nnunet_nacl.report._commands import evaluate_command
-from nnunet_nacl.report._comparison import Comparison, compare_all
-from nnunet_nacl.report._describe import study_caption
-from nnunet_nacl.report._logits import read_logit_figures
-from nnunet_nacl.report._metrics import POOLED, judging_metrics, missing_notes, paper_metrics, place, undefined_notes
+from nnunet_nacl.report._comparison import Comparison, Results, compare_all
+from nnunet_nacl.report._formats import Table
+from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
     class_panels,
@@ -29,11 +29,11 @@ from nnunet_nacl.report._panels import (
     study_panels,
     tradeoff_panels,
 )
-from nnunet_nacl.report._ranking import SCHEMES, ranked_voxels
+from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._slices import chosen_cases
-from nnunet_nacl.report._study import Study
+from nnunet_nacl.report._statistics import SCHEMES, ranked_voxels
+from nnunet_nacl.report._study import Study, study_caption
 from nnunet_nacl.report._tables import (
-    Table,
     cases_table,
     differences_table,
     methods_table,
@@ -43,9 +43,26 @@ from nnunet_nacl.report._tables import (
     scores_table,
     structures_table,
 )
-from nnunet_nacl.report._verdict import verdict
-from nnunet_nacl.report.figures._compose import Panel, grid_figure
-from nnunet_nacl.report.figures._svg import to_svg
+from nnunet_nacl.report._verdict import missing_notes, undefined_notes, verdict
+from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
+
+_LOGIT_PLOTS = {
+    "logits_by_class": (
+        "mean_logits",
+        (
+            "Mean absolute logits by true class: what each method's logits are in the voxels of a class, on the same "
+            "scale. High bars of another class are most often strongly negative logits."
+        ),
+    ),
+    "max_logits": (
+        "max_logits",
+        (
+            "The largest logit of a voxel over the epochs of the training: in nnU-Net's validation patches; the "
+            "darker, the more voxels. The line is the median."
+        ),
+    ),
+}
+"""File, its entry of a method in logits.json (null: the method is not in it), caption."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +76,7 @@ class CaseView:
 
 
 def write_report(
-    results: Mapping[str, Mapping[str, FolderResult]],
+    results: Mapping[str, Results],
     file: str | Path,
     *,
     baseline: str | None = None,
@@ -68,16 +85,16 @@ def write_report(
     command: str = "",
     study: Study | None = None,
 ) -> None:
-    """Write the page that compares methods, whole or not at all.
+    """Write the page that compares methods. The file is written completely or not at all.
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
         file: the page.
-        baseline: the method that the others are held against; by default each data set's first.
+        baseline: the method that the others are compared with; by default each data set's first.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
-        logits: folder that ``nnunet_nacl logits`` has written; its figures become a section.
-        command: the one that asked for this page, to be shown in it.
-        study: variants along a setting, whose figure each data set's section begins with.
+        logits: folder that ``nnunet_nacl logits`` has written; its plots become a section.
+        command: the command line that makes this page, to be shown on it.
+        study: variants along a setting; its plots begin each data set's section.
 
     Raises:
         FileNotFoundError: ``logits`` is no such folder.
@@ -85,7 +102,7 @@ def write_report(
         ValueError: nothing to compare, with the reason.
     """
     file = check_file(file)
-    logit_figures = [] if logits is None else read_logit_figures(logits)
+    logit_plots = [] if logits is None else read_logit_plots(logits)
     comparisons = compare_all(results, baseline=baseline)
     methods = [method for comparison in comparisons for method in comparison.methods]
     voxel_sets = {voxels for comparison in comparisons for voxels in comparison.voxels}
@@ -102,7 +119,7 @@ def write_report(
         sections=sections,
         together=together,
         datasets=[comparison.dataset for comparison in comparisons],
-        logit_figures=logit_figures,
+        logit_plots=logit_plots,
         command=command,
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -111,7 +128,7 @@ def write_report(
         voxel_sets=voxel_sets,
         has_scores=any(comparison.has_scores for comparison in comparisons),
         by_label=[voxels for voxels in VOXEL_SETS if voxels in voxel_sets and voxels not in POOLED],
-        margins=sorted({f"{method.result.settings.get('margin_mm', 5):g}" for method in methods}),
+        margins=sorted({f"{method.result.settings.margin_mm:g}" for method in methods}),
         has_expected=any(
             method.bins(voxels, "expected_top") is not None for method in methods for voxels in method.result.voxels
         ),
@@ -145,7 +162,7 @@ def _ranking(prefix: str, pictures: list[Markup], tables: list[Table]) -> dict[s
 
 
 class _Page:
-    """Makes the parts of a page; numbers its figures, so that no two share an id."""
+    """Makes the parts of a page; numbers its plots, so that no two share an id."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -156,14 +173,13 @@ class _Page:
         return Markup(svg)  # noqa: S704 - Matplotlib and to_svg escape texts
 
     def pictures(self, panels: Sequence[Panel]) -> list[Markup]:
-        return [self.picture(grid_figure([panel]), panel.description) for panel in panels]
+        return [self.picture(draw_panels([panel]), panel.description) for panel in panels]
 
     def section(self, comparison: Comparison, images: str | Path | None, study: Study | None) -> dict[str, Any]:
         """Everything that is shown of a data set."""
-        first = comparison.methods[0].result
         main = comparison.main
         several = len(comparison.methods) > 1
-        # The image's diagram is that of its large and easy background.
+        # Not over the image: its diagram shows little but the large and easy background.
         drawn = [main, *(one for one in comparison.voxels if one not in {main, "image"})]
         judged, paper = judging_metrics(comparison), paper_metrics(comparison)
         return {
@@ -186,11 +202,11 @@ class _Page:
             "has_scores": comparison.has_scores,
             "baseline": comparison.baseline,
             "num_cases": len(comparison.cases),
-            "settings": {method.name: method.result.settings for method in comparison.methods},
+            "settings": {method.name: method.result.origin.settings_json() for method in comparison.methods},
             "versions": {method.name: method.result.versions for method in comparison.methods},
             "commands": [evaluate_command(method.result) for method in comparison.methods],
             "has_regions": comparison.has_regions,
-            "num_bins": first.settings["num_bins"],
+            "num_bins": comparison.methods[0].result.settings.num_bins,
         }
 
     def _study(self, comparison: Comparison, study: Study) -> dict[str, Any]:
@@ -211,25 +227,73 @@ class _Page:
         }
 
     def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-        """The ranking by what methods are judged by, and the paper's two, over one or several data sets."""
-        found = []
+        """The ranking by what methods are judged by, and the paper's two rankings, over one or several data sets."""
+        rankings = []
         by_scores = self.pictures(score_rank_panels(comparisons))
         if by_scores:
-            found.append(_ranking("By", by_scores, [score_ranks_table(comparisons)]))
+            rankings.append(_ranking("By", by_scores, [score_ranks_table(comparisons)]))
         voxels = ranked_voxels(comparisons)
         if voxels not in POOLED:
             pictures = self.pictures(paper_rank_panels(comparisons, voxels))
             tables = [ranks_table(comparisons, scheme, voxels) for scheme in SCHEMES]
-            found.append(_ranking("The paper's: by", pictures, tables))
-        return found
+            rankings.append(_ranking("The paper's: by", pictures, tables))
+        return rankings
 
     def _case_views(self, comparison: Comparison, images: str | Path | None) -> list[CaseView]:
         views = []
         for role, name in chosen_cases(comparison, comparison.main).items():
             try:
-                drawn = draw_case(comparison, name, comparison.main, images=images)
-            except Exception as error:  # noqa: BLE001 - whatever a case's files are, the page is made
+                figure, description, missing = draw_case(comparison, name, comparison.main, images=images)
+            except Exception as error:  # noqa: BLE001 - damaged files of a case must not prevent the page
                 views.append(CaseView(name, role, None, [str(error)]))
                 continue
-            views.append(CaseView(name, role, self.picture(drawn.figure, drawn.description), drawn.missing))
+            views.append(CaseView(name, role, self.picture(figure, description), missing))
         return views
+
+
+@dataclass(frozen=True)
+class LogitPlot:
+    """A plot of ``nnunet_nacl logits``, as the page shows it.
+
+    Attributes:
+        source: a ``data:`` address.
+        caption: what it shows.
+        description: for readers who cannot see it.
+    """
+
+    source: str
+    caption: str
+    description: str
+
+
+def read_logit_plots(folder: str | Path) -> list[LogitPlot]:
+    """The plots in a folder that ``nnunet_nacl logits`` has written.
+
+    Raises:
+        FileNotFoundError: the folder is something else.
+        ValueError: ``logits.json`` is damaged.
+    """
+    folder = Path(folder)
+    numbers, first = folder / "logits.json", folder / "logits_by_class.svg"
+    for file in (numbers, first):
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} does not exist: expected a folder that nnunet_nacl logits has written.")
+    try:
+        content = json.loads(numbers.read_text(encoding="utf-8"))
+        shown = {
+            stem: ", ".join(name for name, of_method in content["methods"].items() if of_method[key] is not None)
+            for stem, (key, _) in _LOGIT_PLOTS.items()
+        }
+        fold = content["fold"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{numbers} is not what nnunet_nacl logits has written: {error!r}") from error
+    files = {stem: folder / f"{stem}.svg" for stem in _LOGIT_PLOTS}
+    return [
+        LogitPlot(
+            f"data:image/svg+xml;base64,{base64.b64encode(files[stem].read_bytes()).decode()}",
+            caption,
+            f"{caption.partition(':')[0]}: {shown[stem]}, fold {fold}",
+        )
+        for stem, (_, caption) in _LOGIT_PLOTS.items()
+        if files[stem].is_file()
+    ]

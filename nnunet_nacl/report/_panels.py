@@ -1,8 +1,7 @@
-"""Which panels the figures of a comparison have, and what they show in words."""
+"""The report's plots: which panels show a comparison, and what each shows in words."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,40 +9,116 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._describe import (
-    describe_arrows,
-    describe_case,
-    describe_classes,
-    describe_ranking,
-    describe_relative_differences,
-    describe_reliability,
-    describe_scores,
-    describe_tradeoff,
-    study_caption,
+from nnunet_nacl.report._comparison import Comparison, Results, compare_all
+from nnunet_nacl.report._metrics import (
+    DICE,
+    POOLED,
+    Metric,
+    judging_metrics,
+    number_text,
+    place,
+    study_metrics,
+    tradeoff,
 )
-from nnunet_nacl.report._metrics import DICE, POOLED, Metric, judging_metrics, study_metrics
-from nnunet_nacl.report._ranking import SCHEMES, Ranking, rank_by_scores, rank_methods
-from nnunet_nacl.report._reliability import class_curve, class_errors, top_label_curves
-from nnunet_nacl.report._slices import read_slice
+from nnunet_nacl.report._reliability import Reliability, class_curve, class_errors, top_label_curves
+from nnunet_nacl.report._slices import chosen_cases, read_slice
+from nnunet_nacl.report._statistics import SCHEMES, Ranking, rank_by_scores, rank_methods, ranked_voxels
 from nnunet_nacl.report._study import (
     Study,
+    describe_arrows,
     drawn_study,
     relative_differences,
     split_variants,
+    study_caption,
     study_pairs,
     study_scores,
 )
-from nnunet_nacl.report._tradeoff import tradeoff
-from nnunet_nacl.report.figures._compose import Panel, case_figure, grid_figure
-from nnunet_nacl.report.figures._ranks import rank_heatmap, rank_stability
-from nnunet_nacl.report.figures._reliability import reliability_curves, reliability_diagram
-from nnunet_nacl.report.figures._study import study_arrows, study_curves, study_differences, study_radar
-from nnunet_nacl.report.figures._style import color_of, figure_style, fitted
-from nnunet_nacl.report.figures._tradeoff import radar, tradeoff_scatter
+from nnunet_nacl.report.plots._case import draw_case_slice
+from nnunet_nacl.report.plots._methods import (
+    radar,
+    rank_heatmap,
+    rank_stability,
+    reliability_curves,
+    reliability_diagram,
+    tradeoff_scatter,
+)
+from nnunet_nacl.report.plots._study import study_arrows, study_curves, study_differences, study_radar
+from nnunet_nacl.report.plots._style import (
+    Panel,
+    check_plot_file,
+    color_of,
+    draw_panels,
+    plot_style,
+    save_plot,
+    wrapped,
+)
 
 MAX_CLASSES = 12
 MAX_REGIONS = 6  # of each method, in the reliability diagrams
+PLOTS = ("reliability", "classes", "tradeoff", "radar", "ranks", "case")
+
+
+def write_plot(
+    results: Mapping[str, Results],
+    kind: str,
+    file: str | Path,
+    *,
+    baseline: str | None = None,
+    voxels: str | None = None,
+    classes: Sequence[str] | None = None,
+    case: str | None = None,
+    images: str | Path | None = None,
+) -> None:
+    """Write a plot of the report.
+
+    Args:
+        results: data set -> method -> result, as :func:`read_results` gives them.
+        kind: ``reliability``, ``classes``, ``tradeoff``, ``radar``, ``ranks`` or ``case``.
+        file: ends with ``.svg``, ``.pdf`` or ``.png``. It is written completely or not at all.
+        baseline: the method that the others are compared with.
+        voxels: voxel set; by default near, or the first shared one if near was not evaluated. For ``tradeoff``, by
+            default what calibration is judged by; for ``ranks``, that of the paper's ranking, by default the first that
+            labels choose.
+        classes: names of classes, for ``classes``; by default those that any method is worst calibrated in.
+        case: its name, for ``case``; by default the one of median ECE.
+        images: folder of the images, for ``case``.
+
+    Raises:
+        OSError: the file cannot be written, or a case's files cannot be read.
+        ValueError: no such kind, voxel set, class or case, or nothing to compare.
+    """
+    file = check_plot_file(file)
+    comparisons = compare_all(results, baseline=baseline)
+    pairs = [(comparison, voxels or comparison.main) for comparison in comparisons]
+    for comparison, shown in pairs:
+        comparison.check_voxels(shown)
+    panels: list[Panel]
+    if kind == "case":
+        save_plot(_case_plot(pairs, case, images), file)
+        return
+    if kind == "reliability":
+        panels = [panel for pair in pairs for panel in reliability_panels(*pair)]
+    elif kind == "classes":
+        panels = [panel for pair in pairs for panel in class_panels(*pair, classes)]
+    elif kind == "tradeoff":
+        panels = [panel for comparison in comparisons for panel in tradeoff_panels(comparison, voxels)]
+    elif kind == "radar":
+        panels = [panel for pair in pairs for panel in radar_panels(*pair)]
+    elif kind == "ranks":
+        paper = ranked_voxels(comparisons) if voxels is None else voxels
+        panels = [*score_rank_panels(comparisons), *paper_rank_panels(comparisons, paper)]
+    else:
+        raise ValueError(f"kind: expected {', '.join(PLOTS[:-1])} or {PLOTS[-1]}; got {kind}.")
+    save_plot(draw_panels(panels, columns=2 if kind == "ranks" else 3), file)
+
+
+def _case_plot(pairs: Sequence[tuple[Comparison, str]], case: str | None, images: str | Path | None) -> Figure:
+    for comparison, voxels in pairs:
+        roles = chosen_cases(comparison, voxels)
+        name = roles.get("median", next(iter(roles.values()), None)) if case is None else case
+        if name is not None and name in comparison.cases:
+            return draw_case(comparison, name, voxels, images=images)[0]
+    raise ValueError(f"case: expected one that all methods share; got {case}.")
 
 
 def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
@@ -52,7 +127,7 @@ def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
     for name in comparison.names:
         color = color_of(comparison.names, name)
         curves = top_label_curves(comparison, name, voxels)[:MAX_REGIONS]
-        panels += [_panel(reliability_diagram, one, describe_reliability(one, voxels), color=color) for one in curves]
+        panels += [_panel(reliability_diagram, one, one.describe(voxels), color=color) for one in curves]
     return panels
 
 
@@ -61,8 +136,13 @@ def class_panels(comparison: Comparison, voxels: str, classes: Sequence[str] | N
     panels = []
     for one in worst_classes(comparison, voxels) if classes is None else classes:
         curves = [class_curve(comparison, name, voxels, one) for name in comparison.names]
-        panels.append(_panel(reliability_curves, curves, describe_classes(curves, voxels)))
+        panels.append(_panel(reliability_curves, curves, _describe_classes(curves, voxels)))
     return panels
+
+
+def _describe_classes(curves: Sequence[Reliability], voxels: str) -> str:
+    errors = "; ".join(f"{curve.name}: {number_text(curve.error)}" for curve in curves)
+    return f"Reliability curves of the probability of {curves[0].what} {place(voxels)}. Pooled ECE: {errors}."
 
 
 def worst_classes(comparison: Comparison, voxels: str) -> list[str]:
@@ -80,14 +160,14 @@ def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[P
     panels = []
     for metric in metrics:
         data = tradeoff(comparison, metric.name, voxels=metric.voxels)
-        panels.append(_panel(tradeoff_scatter, data, describe_tradeoff(data, "Scatter plot")))
+        panels.append(_panel(tradeoff_scatter, data, data.describe("Scatter plot")))
     return panels
 
 
 def radar_panels(comparison: Comparison, voxels: str) -> list[Panel]:
     """The paper's radar plot."""
     data = tradeoff(comparison, "ECE", voxels=voxels)
-    return [Panel(partial(radar, data), describe_tradeoff(data, "Radar plot"), polar=True)]
+    return [Panel(partial(radar, data), data.describe("Radar plot"), polar=True)]
 
 
 def score_rank_panels(comparisons: Sequence[Comparison]) -> list[Panel]:
@@ -104,7 +184,7 @@ def paper_rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Pa
 
 
 def _rank_panels(ranking: Ranking) -> list[Panel]:
-    text = describe_ranking(ranking)
+    text = ranking.describe()
     return [
         _panel(rank_heatmap, ranking, text),
         _panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"),
@@ -112,34 +192,34 @@ def _rank_panels(ranking: Ranking) -> list[Panel]:
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
-    """A study's figure, for each metric; none if too few of its variants are compared."""
+    """A study's plots, one for each metric; none if too few of its variants are compared."""
     study = drawn_study(study, comparison)
     metrics = study_metrics(comparison)
-    if study.figure in {"differences", "arrows"}:
+    if study.plot in {"differences", "arrows"}:
         pairs = study_pairs(comparison, study)
         if not pairs:
             return []
-        if study.figure == "arrows":
+        if study.plot == "arrows":
             panels = []
             for metric in metrics:
                 data = tradeoff(comparison, metric.name, voxels=metric.voxels)
                 draw = partial(study_arrows, data, pairs, list(study.groups))
                 panels.append(Panel(draw, describe_arrows(data, pairs)))
             return panels
-        found = [relative_differences(comparison, study, metric) for metric in [DICE, *metrics]]
-        return [_panel(study_differences, one, describe_relative_differences(one)) for one in found]
+        bars = [relative_differences(comparison, study, metric) for metric in [DICE, *metrics]]
+        return [_panel(study_differences, one, one.describe()) for one in bars]
     if len(split_variants(study, comparison)[0]) < 2:
         return []
-    if study.figure == "radar":
-        chosen = [metric for metric in metrics if metric.name != "CECE"]
-        scores = [study_scores(comparison, study, metric) for metric in [DICE, *chosen]]
-        return [Panel(partial(study_radar, one), describe_scores(one, "Radar plot"), polar=True) for one in scores]
+    if study.plot == "radar":
+        drawn = [metric for metric in metrics if metric.name != "CECE"]
+        scores = [study_scores(comparison, study, metric) for metric in [DICE, *drawn]]
+        return [Panel(partial(study_radar, one), one.describe("Radar plot"), polar=True) for one in scores]
     scores = [study_scores(comparison, study, metric) for metric in [DICE, *metrics]]
-    return [_panel(study_curves, one, describe_scores(one, "Curves")) for one in scores]
+    return [_panel(study_curves, one, one.describe("Curves")) for one in scores]
 
 
-def study_figure(comparison: Comparison, study: Study) -> Figure:
-    """Draw a study's figure, to be saved or shown.
+def draw_study(comparison: Comparison, study: Study) -> Figure:
+    """Draw a study's plots in one figure, to save or show it.
 
     Args:
         comparison: methods, as :func:`compare` gives them.
@@ -151,28 +231,15 @@ def study_figure(comparison: Comparison, study: Study) -> Figure:
     panels = study_panels(comparison, study)
     if not panels:
         raise ValueError(f"{study.title}: {study_caption(comparison, study, drawn=False)}")
-    figure = grid_figure(panels, size=4)
-    with figure_style():
-        figure.suptitle(fitted(f"{study.title}, {comparison.dataset}" if comparison.dataset else study.title, 60))
+    figure = draw_panels(panels, size=4)
+    with plot_style():
+        figure.suptitle(wrapped(f"{study.title}, {comparison.dataset}" if comparison.dataset else study.title, 60))
     return figure
 
 
-@dataclass(frozen=True)
-class DrawnCase:
-    """A case's figure.
-
-    Attributes:
-        figure: image, reference and methods.
-        description: what it shows, in words.
-        missing: what could not be shown, with the reason.
-    """
-
-    figure: Figure
-    description: str
-    missing: list[str]
-
-
-def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None) -> DrawnCase:
+def draw_case(
+    comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None
+) -> tuple[Figure, str, list[str]]:
     """Draw the slice of a case as every method sees it, and the case's reliability curves.
 
     Args:
@@ -181,15 +248,18 @@ def draw_case(comparison: Comparison, case: str, voxels: str, *, images: str | P
         voxels: voxel set of the curves.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
 
+    Returns:
+        The figure, what it shows in words, and what could not be read, with the reason.
+
     Raises:
-        OSError: the reference cannot be read.
+        OSError: the ground truth cannot be read.
         ValueError: the same, or no such case.
     """
     data = read_slice(comparison, case, images=images)
     # With regions, the curve of the first one, which mostly holds the others.
     curves = {name: top_label_curves(comparison, name, voxels, case=case)[0] for name in comparison.names}
     errors = {name: curve.error for name, curve in curves.items()}
-    return DrawnCase(case_figure(data, curves), describe_case(data, errors), data.missing)
+    return draw_case_slice(data, curves), data.describe(errors), data.missing
 
 
 def _panel(draw: Callable[..., Axes], data: Any, description: str, **options: Any) -> Panel:

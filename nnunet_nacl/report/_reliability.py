@@ -1,13 +1,12 @@
 """Reliability curves: how often the model is right, by how sure it says it is."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, expected_calibration_error, resample_weights
+from nnunet_nacl.metrics import BinCounts, expected_calibration_error, ratio, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
+from nnunet_nacl.report._metrics import place
 
 
 @dataclass(frozen=True)
@@ -18,7 +17,7 @@ class Reliability:
 
     Attributes:
         name: of the method.
-        what: what the confidence is in.
+        what: class or region whose probability is shown; empty for the most probable class.
         edges: (M + 1,) of the bins.
         share: (M,) of the voxels in each bin.
         confidence: (M,) mean confidence in each bin; NaN in an empty one.
@@ -29,8 +28,8 @@ class Reliability:
         expected_confidence: (M,) mean confidence that a perfectly calibrated model with the same probabilities would
             have in each bin, in voxel sets chosen by their label; NaN in a bin expected to be empty. None where it
             would lie on the diagonal, or is not known.
-        expected_accuracy: (M,) its accuracy; None as before.
-        expected_error: its ECE; NaN where the others are None.
+        expected_accuracy: (M,) accuracy of that model; NaN and None as above.
+        expected_error: ECE of that model; NaN where the others are None.
     """
 
     name: str
@@ -46,24 +45,37 @@ class Reliability:
     expected_accuracy: Array | None = None
     expected_error: float = float("nan")
 
+    def describe(self, voxels: str) -> str:
+        """What a reliability diagram shows, in words."""
+        what = f" for {self.what}" if self.what else ""
+        if not self.share.any():
+            return f"Reliability diagram of {self.name}{what} {place(voxels)}: no voxels."
+        fullest = int(self.share.argmax())
+        expected = "" if np.isnan(self.expected_error) else f" ({self.expected_error:.3f} if perfectly calibrated)"
+        return (
+            f"Reliability diagram of {self.name}{what} {place(voxels)}: pooled ECE {self.error:.3f}{expected}. The "
+            f"fullest bin holds {100 * self.share[fullest]:.0f} % of the voxels, at confidence "
+            f"{self.confidence[fullest]:.2f} and accuracy {self.accuracy[fullest]:.2f}."
+        )
+
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled or in one.
 
     Args:
         comparison: methods.
-        method: whose.
+        method: its name.
         voxels: voxel set.
         case: name of the case; by default all.
 
     Returns:
-        One curve; with regions one a region, since each has voxels of its own.
+        One curve; with regions one for each, since each has voxels of its own.
     """
     tables = _stacked(comparison, method, voxels, case, "top")
     expected = _stacked(comparison, method, voxels, case, "expected_top")
     assert tables is not None
-    what = [f"{name}" for name in comparison.structures] if comparison.has_regions else [""]
-    return [_curve(method, one, tables, expected, number) for number, one in enumerate(what)]
+    regions = comparison.structures if comparison.has_regions else [""]
+    return [_curve(method, name, tables, expected, row) for row, name in enumerate(regions)]
 
 
 def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
@@ -71,7 +83,7 @@ def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> 
 
     Args:
         comparison: methods.
-        method: whose.
+        method: its name.
         voxels: voxel set.
         name: of the class or region.
 
@@ -90,59 +102,44 @@ def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, 
     """Class or region -> its ECE over all cases pooled; NaN without voxels."""
     tables = _stacked(comparison, method, voxels, None, "classwise")
     assert tables is not None
-    return dict(zip(comparison.classes, expected_calibration_error(_pooled(tables)).tolist(), strict=True))
+    return dict(zip(comparison.classes, expected_calibration_error(tables.sum()).tolist(), strict=True))
 
 
 def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts | None:
     """Tables (cases, rows, M); None if they are not known."""
-    if voxels not in comparison.voxels:
-        raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
+    comparison.check_voxels(voxels)
     if case is not None and case not in comparison.cases:
         raise ValueError(f"case: expected one that all methods share; got {case}.")
     tables = comparison[method].bins(voxels, table)
     if tables is None or case is None:
         return tables
-    chosen = [comparison.cases.index(case)]
-    return BinCounts(tables.count[chosen], tables.hits[chosen], tables.confidence[chosen], tables.unbinned[chosen])
-
-
-def _row(tables: BinCounts, row: int) -> BinCounts:
-    return BinCounts(tables.count[:, row], tables.hits[:, row], tables.confidence[:, row], tables.unbinned[:, row])
-
-
-def _pooled(tables: BinCounts) -> BinCounts:
-    return BinCounts(tables.count.sum(0), tables.hits.sum(0), tables.confidence.sum(0), tables.unbinned.sum(0))
+    return tables[[comparison.cases.index(case)]]
 
 
 def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | None, row: int) -> Reliability:
     """A curve from a row of tables (cases, rows, M) and, where known, of those expected under perfect calibration."""
-    tables = _row(all_tables, row)
+    tables = all_tables[:, row]
     num_cases, num_bins = tables.count.shape
-    pooled = _pooled(tables)
+    pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
     if num_cases > 1:
         weights = resample_weights(num_cases)
-        resampled = _ratio(weights @ tables.hits, weights @ tables.count)
-        filled = (tables.count > 0).sum(0) > 1  # one case alone tells nothing of others
+        resampled = ratio(weights @ tables.hits, weights @ tables.count)
+        filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
         if filled.any():
             ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
-    line = None if expected is None else _pooled(_row(expected, row))
+    line = None if expected is None else expected[:, row].sum()
     return Reliability(
         name=method,
         what=what,
         edges=np.linspace(0, 1, num_bins + 1),
         share=pooled.count / max(float(pooled.total), 1),
-        confidence=_ratio(pooled.confidence, pooled.count),
-        accuracy=_ratio(pooled.hits, pooled.count),
+        confidence=ratio(pooled.confidence, pooled.count),
+        accuracy=ratio(pooled.hits, pooled.count),
         low=ends[0],
         high=ends[1],
         error=float(expected_calibration_error(pooled)),
-        expected_confidence=None if line is None else _ratio(line.confidence, line.count),
-        expected_accuracy=None if line is None else _ratio(line.hits, line.count),
+        expected_confidence=None if line is None else ratio(line.confidence, line.count),
+        expected_accuracy=None if line is None else ratio(line.hits, line.count),
         expected_error=float("nan") if line is None else float(expected_calibration_error(line)),
     )
-
-
-def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Array:
-    found: Array = np.where(whole > 0, part / np.maximum(whole, 1e-300), np.nan)
-    return found

@@ -1,15 +1,36 @@
-"""Studies: variants of methods along one setting, and their figures."""
+"""Studies: variants of methods along one setting, their values, and how to read them."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
-from nnunet_nacl.metrics import resample_weights
+from nnunet_nacl.metrics import Interval, percentile_interval, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import Figures, Metric, interval
+from nnunet_nacl.report._metrics import Estimate, Metric, Tradeoff, number_text, signed_text
 
-StudyFigure = Literal["radar", "differences", "curves", "arrows"]
+StudyPlot = Literal["radar", "differences", "curves", "arrows"]
+_HOW_TO_READ: dict[StudyPlot, str] = {
+    "radar": (
+        "An axis for each method, and a line for the first value of each (HP1), for the second (HP2), and so on; "
+        "the legend names the values. Where the lines lie close together, the value matters little. For Dice (whose "
+        "axis need not begin at 0) further out is better, for ECE further in."
+    ),
+    "differences": (
+        "({groups[0]} − {groups[1]}) / {groups[0]}, in %, at each value of {setting} that both have. The arrows above "
+        "each plot say on which side which of them is better; bars have the color of the better one. Lines: 95 % "
+        "paired bootstrap intervals."
+    ),
+    "curves": (
+        "Each metric by {setting}, with 95 % bootstrap intervals. Points are moved a little sideways, so that none "
+        "hides another. For Dice higher is better, for calibration errors lower."
+    ),
+    "arrows": (
+        "Each arrow leads from the first value of {setting} (cross) to the second (circle). The best corner is "
+        "the upper left: high Dice, low calibration error. Thin lines: 95 % bootstrap intervals."
+    ),
+}
+_NOT_DRAWN = "No plot: no two variants here can be compared with each other."
 
 
 @dataclass(frozen=True)
@@ -28,42 +49,42 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """The value, as it is written in figures."""
+        """The value, as it is written in plots."""
         return self.value if isinstance(self.value, str) else f"{self.value:g}"
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared along one setting, and the figure that shows it.
+    """What is compared along one setting, and the plot that shows it.
 
     Attributes:
         title: such as ``Hyper-parameters``.
-        figure: ``radar`` (an axis for each group, a line for the first, second, … value of each), ``differences`` (the
+        plot: ``radar`` (an axis for each group, a line for the first, second, … value of each), ``differences`` (the
             second group relative to the first, at each value that both have), ``curves`` (metrics against the value, a
             line for each group) or ``arrows`` (from the first value of each group to its second, Dice against error).
         setting: what varies, such as ``σ`` or ``training cases (%)``.
         variants: in the order in which groups and values are to be shown.
 
     Raises:
-        ValueError: no such figure, a value that a group has twice, more than two groups for ``differences``, or more
+        ValueError: no such plot, a value that a group has twice, more than two groups for ``differences``, or more
             than two values of a group for ``arrows``.
     """
 
     title: str
-    figure: StudyFigure
+    plot: StudyPlot
     setting: str
     variants: tuple[Variant, ...]
 
     def __post_init__(self) -> None:
-        if self.figure not in get_args(StudyFigure):
-            raise ValueError(f"figure: expected one of {', '.join(get_args(StudyFigure))}; got {self.figure}.")
+        if self.plot not in get_args(StudyPlot):
+            raise ValueError(f"plot: expected one of {', '.join(get_args(StudyPlot))}; got {self.plot}.")
         for group, members in self.groups.items():
             if len({one.value for one in members}) < len(members):
                 values = ", ".join(one.text for one in members)
                 raise ValueError(f"variants: expected each value of {group} once; got {values}.")
-            if self.figure == "arrows" and len(members) > 2:
+            if self.plot == "arrows" and len(members) > 2:
                 raise ValueError(f"variants: arrows need two values of {group}; got {len(members)}.")
-        if self.figure == "differences" and len(self.groups) > 2:
+        if self.plot == "differences" and len(self.groups) > 2:
             raise ValueError(f"variants: differences need two groups; got {', '.join(self.groups)}.")
 
     @property
@@ -82,9 +103,9 @@ def split_variants(study: Study, comparison: Comparison) -> tuple[list[Variant],
 
 
 def drawn_study(study: Study, comparison: Comparison) -> Study:
-    """The study itself, or, of a radar that would have fewer than three axes, its curves over the values' places."""
+    """The study itself; instead of a radar with fewer than three axes, curves over first, second, … value."""
     ran, _ = split_variants(study, comparison)
-    if study.figure != "radar" or len({one.group for one in ran}) > 2:
+    if study.plot != "radar" or len({one.group for one in ran}) > 2:
         return study
     variants = tuple(
         replace(one, group=f"{group} ({', '.join(other.text for other in members)})", value=place_name(place))
@@ -107,52 +128,72 @@ class StudyScores:
         study: all variants.
         metric: the metric.
         variants: those whose methods are compared.
-        figures: of each; NaN where not defined.
+        values: of each; NaN where not defined.
         intervals: 95 % bootstrap intervals.
     """
 
     study: Study
     metric: Metric
     variants: list[Variant]
-    figures: list[float]
-    intervals: list[tuple[float, float]]
+    values: list[float]
+    intervals: list[Interval]
+
+    def describe(self, kind: str) -> str:
+        """What a radar or curves show, in words."""
+        told: dict[str, list[str]] = {}
+        for variant, value in zip(self.variants, self.values, strict=True):
+            told.setdefault(variant.group, []).append(f"{variant.text}: {number_text(value)}")
+        lines = "; ".join(f"{group}: {', '.join(values)}" for group, values in told.items())
+        return f"{kind} of {self.metric.title} by {self.study.setting}. {lines}."
 
 
 def study_scores(comparison: Comparison, study: Study, metric: Metric) -> StudyScores:
-    """A metric of a study's variants, those left out whose methods are missing."""
+    """A metric of a study's variants, without those whose methods are missing."""
     ran, _ = split_variants(study, comparison)
-    found = [metric.of(comparison[one.method]) for one in ran]
-    return StudyScores(study, metric, ran, [one.value for one in found], [one.interval for one in found])
+    estimates = [metric.of(comparison[one.method]) for one in ran]
+    return StudyScores(study, metric, ran, [one.value for one in estimates], [one.interval for one in estimates])
 
 
 @dataclass(frozen=True)
 class RelativeDifferences:
-    """(reference − other) / reference, at each value of the setting that both groups have.
+    """(first − second) / first, at each value of the setting that both groups have.
 
     Attributes:
         study: all variants.
         metric: the metric.
-        reference: name of the first group.
-        other: name of the second.
-        values: of the setting.
+        first: name of the first group.
+        second: name of the second group.
+        values: of the setting, as they are written in plots.
         percent: over the cases and structures in which both are defined; NaN where there are none.
         intervals: 95 % paired bootstrap intervals.
     """
 
     study: Study
     metric: Metric
-    reference: str
-    other: str
+    first: str
+    second: str
     values: list[str]
     percent: list[float]
-    intervals: list[tuple[float, float]]
+    intervals: list[Interval]
+
+    def describe(self) -> str:
+        """What the bars show, in words."""
+        bars = "; ".join(
+            f"{value}: {'not defined' if np.isnan(percent) else signed_text(percent, 1)}"
+            for value, percent in zip(self.values, self.percent, strict=True)
+        )
+        better = self.first if self.metric.higher_is_better else self.second
+        return (
+            f"Bars of the relative difference in {self.metric.title} between {self.first} and {self.second}, in % of "
+            f"{self.first}, by {self.study.setting}. {bars}. Above 0, {better} is better."
+        )
 
 
 def study_pairs(comparison: Comparison, study: Study) -> list[tuple[Variant, Variant]]:
-    """What is held against each other: both groups at each value, or each group at its two values."""
+    """The pairs that are compared: both groups at each value, or each group at its two values."""
     ran, _ = split_variants(study, comparison)
     groups = list(study.groups.values())
-    if study.figure == "arrows":
+    if study.plot == "arrows":
         pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
     else:
         pairs = [(one, two) for one in groups[0] for two in groups[1] if one.value == two.value] if groups[1:] else []
@@ -160,20 +201,45 @@ def study_pairs(comparison: Comparison, study: Study) -> list[tuple[Variant, Var
 
 
 def relative_differences(comparison: Comparison, study: Study, metric: Metric) -> RelativeDifferences:
-    """The first group held against the second, at each value of the setting."""
+    """The first group compared with the second, at each value of the setting."""
     values, percent, intervals = [], [], []
-    for reference, other in study_pairs(comparison, study):
-        base, held = metric.of(comparison[reference.method]), metric.of(comparison[other.method])
-        base, held = base.among(held), held.among(base)
-        values.append(reference.text)
-        percent.append(float(_percent(base, held, np.ones((1, base.num_cases)))[0]))
-        several = min(base.num_known, held.num_known) > 1
-        resampled = _percent(base, held, resample_weights(base.num_cases)) if several else np.full(1, np.nan)
-        intervals.append(interval(resampled))
+    for first, second in study_pairs(comparison, study):
+        one, other = metric.of(comparison[first.method]), metric.of(comparison[second.method])
+        one, other = one.restricted_to(other), other.restricted_to(one)
+        values.append(first.text)
+        percent.append(float(_percent(one, other, np.ones((1, one.num_cases)))[0]))
+        resampled = _percent(one, other, resample_weights(one.num_cases))
+        intervals.append(percentile_interval(resampled, num_cases=min(one.num_known, other.num_known)))
     names = list(study.groups)
     return RelativeDifferences(study, metric, names[0], names[1], values, percent, intervals)
 
 
-def _percent(base: Figures, held: Figures, weights: Array) -> Array:
-    figures = base.resampled(weights)
-    return 100 * (figures - held.resampled(weights)) / np.where(figures == 0, np.nan, figures)
+def _percent(one: Estimate, other: Estimate, weights: Array) -> Array:
+    values = one.resampled(weights)
+    return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
+
+
+def describe_arrows(data: Tradeoff, pairs: list[tuple[Variant, Variant]]) -> str:
+    """What a study's arrows show, in words."""
+    ends = [[f"{one.text} ({data.describe_method(one.method)})" for one in pair] for pair in pairs]
+    arrows = "; ".join(
+        f"{pair[0].group}: from {tail} to {head}" for pair, (tail, head) in zip(pairs, ends, strict=True)
+    )
+    return f"Arrows of Dice against {data.error_name}. {arrows}."
+
+
+def study_caption(comparison: Comparison, study: Study, *, drawn: bool) -> str:
+    """How to read a study's plots, and what is missing in them.
+
+    Args:
+        comparison: methods.
+        study: what is compared.
+        drawn: whether there are plots, which need at least two variants that can be compared with each other.
+    """
+    _, missing = split_variants(study, comparison)
+    caption = _NOT_DRAWN
+    if drawn:
+        shown = drawn_study(study, comparison)
+        caption = _HOW_TO_READ[shown.plot].format(setting=shown.setting, groups=list(shown.groups))
+    names = ", ".join(one.method for one in missing)
+    return f"{caption} Left out, since there are no results here: {names}." if missing else caption

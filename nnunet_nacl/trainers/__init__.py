@@ -9,10 +9,10 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
+from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, THREADS, Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
     from nnunet_nacl.trainers._progress import (
         MAX_LOGIT_EDGES,
         MAX_LOGIT_HISTOGRAM,
@@ -28,13 +28,15 @@ __all__ = [
     "PREFIX",
     "PROGRESS_SWITCH",
     "SCHEDULE_SUFFIXES",
+    "THREADS",
     "CalibratedLossMixin",
     "Recipe",
+    "build_loss",
     "parse_name",
     "trainer_names",
 ]
 
-_LOADED_LATE = {"CalibratedLossMixin": "_calibrated"} | dict.fromkeys(
+_LOADED_LATE = dict.fromkeys(("CalibratedLossMixin", "build_loss"), "_calibrated") | dict.fromkeys(
     ("MAX_LOGIT_EDGES", "MAX_LOGIT_HISTOGRAM", "MAX_LOGIT_QUANTILES", "PROGRESS_SWITCH"), "_progress"
 )
 

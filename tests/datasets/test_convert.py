@@ -249,5 +249,5 @@ def test_arguments(flare21: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ValueError, match=rf"must be from 1 to 999, got {number}\."):
             convert("flare21", flare21, dataset_id=number, output=tmp_path)
     monkeypatch.delenv("nnUNet_raw", raising=False)
-    with pytest.raises(RuntimeError, match=r"The environment variable nnUNet_raw is not set; expected the path"):
+    with pytest.raises(RuntimeError, match="nnUNet_raw is not set; nnU-Net needs it: the path"):
         convert("flare21", flare21, dataset_id=1)

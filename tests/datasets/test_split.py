@@ -213,11 +213,12 @@ def test_incomplete_cases(file: str, acdc: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"dataset\.json is no JSON of nnU-Net's: "),
-        ("3", r"dataset\.json is no JSON of nnU-Net's: "),
-        ('{"labels": {}}', r"dataset\.json lacks channel_names and file_ending\."),
+        ("{", r"dataset\.json is not valid JSON: "),
+        ("3", r"dataset\.json: expected a JSON object; got int\."),
+        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'\."),
+        ('{"labels": {}, "file_ending": ".png"}', r"dataset\.json lacks channel_names\."),
         (
-            '{"channel_names": {}, "file_ending": ".png", "dataset": {}}',
+            '{"channel_names": {"0": "CT"}, "labels": {}, "file_ending": ".png", "dataset": {}}',
             r'dataset\.json lists files of its own under "dataset"; expected imagesTr and labelsTr\.',
         ),
     ],
@@ -233,7 +234,7 @@ def test_missing_parts(acdc: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"labelsTr is not a folder\."):
         split_test(27, test=1, output_id=127)
     (acdc / "dataset.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"dataset\.json is missing\."):
+    with pytest.raises(FileNotFoundError, match=r"dataset\.json does not exist\."):
         split_test(27, test=1, output_id=127)
 
 

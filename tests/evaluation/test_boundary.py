@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation._boundary import near_boundary
+from nnunet_nacl.evaluation._near import near_boundary
 
 SPACING = (2.0, 1.0, 0.5)
 

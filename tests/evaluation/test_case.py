@@ -5,21 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
-from torch.nn.functional import one_hot
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, CaseResult, Settings, evaluate_case
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
 from nnunet_nacl.nnunet import BLOCK
+from tests.evaluation.generated import random_case
 
 ALL_SETS = Settings(voxels=VOXEL_SETS)
-
-
-def random_case(seed: int, classes: int = 3, shape: tuple[int, ...] = (6, 20, 20)) -> tuple[np.ndarray, np.ndarray]:
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(classes, shape, generator=generator)
-    logits = 2 * one_hot(labels, classes).movedim(-1, 0) + torch.randn(classes, *shape, generator=generator)
-    return logits.softmax(0).numpy(), labels.numpy()
 
 
 def saturated_case(seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -83,8 +76,8 @@ def test_equals_the_definition(ignore: int | None, classes: int) -> None:
     ignore = classes if ignore == 4 else ignore
     if ignore is not None:
         counts[::2] = False
-    reference = y if ignore is None else np.where(counts, y, ignore)
-    result = evaluate_case(p, reference, ignore_label=ignore, settings=ALL_SETS)
+    ground_truth = y if ignore is None else np.where(counts, y, ignore)
+    result = evaluate_case(p, ground_truth, ignore_label=ignore, settings=ALL_SETS)
     for voxels, chosen in sets_of(p, y, counts).items():
         found = result.calibration[voxels].metrics()
         values, labels = p[:, chosen], y[chosen]
@@ -202,23 +195,23 @@ def test_regions_with_ignored_voxels_and_many_blocks() -> None:
         assert result.calibration["union"].top.total[k] == chosen.sum()
 
 
-def test_reference_protocol() -> None:
+def test_paper_protocol() -> None:
     """p = 0 is in no bin but counts in N; K is the highest label of the case + 1."""
     p = np.array([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.0]])[:, None]
     y = np.array([[1, 2, 0]])
-    standard, reference = (
+    standard, paper = (
         evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()
-        for protocol in ("standard", "reference")
+        for protocol in ("standard", "paper")
     )
     # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
     assert standard["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2 + 0) / 4)
-    assert reference["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2) / 3)
-    assert reference["ECE"] == standard["ECE"]
-    # A label given p = 0 is a gap of 1 that the reference protocol does not see.
+    assert paper["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2) / 3)
+    assert paper["ECE"] == standard["ECE"]
+    # A label given p = 0 is a gap of 1 that the paper's protocol does not see.
     p, y = np.array([[1.0], [0.0]]), np.array([1])
     wrong = [
         evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()["CECE_fg"]
-        for protocol in ("standard", "reference")
+        for protocol in ("standard", "paper")
     ]
     assert wrong == [1, 0]
 
@@ -289,7 +282,7 @@ def test_the_order_of_foreground_classes_does_not_matter(seed: int, order: list[
         (
             lambda p, y: (p[:, :-1], y),
             (
-                r"^the probabilities: the shape \(3, 5, 20, 20\) does not match the reference's, \(6, 20, 20\): "
+                r"^the probabilities: the shape \(3, 5, 20, 20\) does not match the ground truth's, \(6, 20, 20\): "
                 r"axis 0 is 5, not 6\.$"
             ),
         ),
@@ -318,14 +311,34 @@ def test_the_order_of_foreground_classes_does_not_matter(seed: int, order: list[
             lambda p, y: (p[:1], y),
             r"^the probabilities: expected 2 classes or more, the background being one; got ",
         ),
-        (lambda p, y: (p, y + 0.5), r"^the reference: expected labels of an integer dtype; got float64\.$"),
-        (lambda p, y: (p, y + 1), r"^the reference holds labels that are not in the data set: 3; known are 0, 1, 2\.$"),
-        (lambda p, y: (p, y - 1), r"^the reference holds labels that are not in the data set: -1; known are 0, 1, 2\."),
+        (lambda p, y: (p, y + 0.5), r"^the ground truth: expected labels of an integer dtype; got float64\.$"),
+        (
+            lambda p, y: (p, y + 1),
+            r"^the ground truth holds labels that are not in the data set: 3; known are 0, 1, 2",
+        ),
+        (
+            lambda p, y: (p, y - 1),
+            r"^the ground truth holds labels that are not in the data set: -1; known are",
+        ),
     ],
 )
 def test_bad_input(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate_case(*change(*random_case(6)))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", ">i2", "i8", "u8"])
+def test_labels_of_any_integer_dtype(dtype: str) -> None:
+    p, y = random_case(6, 2)
+    assert_same(*(evaluate_case(p, labels).calibration["image"] for labels in (y, y.astype(dtype))))
+
+
+@pytest.mark.parametrize("label", [-1, 1 << 16, -(1 << 40), 1 << 40])
+def test_labels_far_from_known_ones_are_named(label: int) -> None:
+    p, y = random_case(6)
+    y[0, 0, 0] = label
+    with pytest.raises(ValueError, match=f"holds labels that are not in the data set: {label}; known are 0, 1, 2"):
+        evaluate_case(p, y)
 
 
 @pytest.mark.parametrize("classes", [3, 12, 18])
@@ -342,7 +355,7 @@ def test_bad_regions() -> None:
         evaluate_case(p, y, y, regions=[(1,), (2,)])
     with pytest.raises(ValueError, match=r"^prediction is needed with regions"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
-    with pytest.raises(ValueError, match=r"^the prediction's shape \(5, 20, 20\) does not match the reference's"):
+    with pytest.raises(ValueError, match=r"^the prediction's shape \(5, 20, 20\) does not match the ground truth's"):
         evaluate_case(p, y, y[1:])
 
 
@@ -354,7 +367,7 @@ def test_bad_regions() -> None:
         ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
         ({"boundary_mm": -1}, r"^boundary_mm must be at least 0 and finite; got -1\.$"),
         ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0 and finite; got nan\.$"),
-        ({"protocol": "paper"}, r"^protocol must be one of standard, reference; got 'paper'\.$"),
+        ({"protocol": "papers"}, r"^protocol must be one of standard, paper; got 'papers'\.$"),
     ],
 )
 def test_bad_settings(options: dict[str, object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Figures of all cases together: near, the scores per foreground voxel, expected tables, and their intervals."""
+"""Numbers of all cases together: near, the scores per foreground voxel, expected tables, and their intervals."""
 
 import json
 from pathlib import Path
@@ -10,17 +10,13 @@ from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
     FolderResult,
     Settings,
-    bins_file,
     evaluate,
     evaluate_case,
     merge_results,
 )
 from nnunet_nacl.metrics import BinCounts, brier_sum, nll_sum
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.test_case import random_case
-from tests.evaluation.test_folder import SUMMARY, Folders, add_case, folders, run_evaluate, summary_of, write
-
-__all__ = ["folders"]  # a fixture
+from tests.evaluation.generated import SUMMARY, Folders, add_case, random_case, run_evaluate, summary_of, write
 
 
 def test_by_hand() -> None:
@@ -107,23 +103,6 @@ def test_written_and_read_again(folders: Folders) -> None:
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
 
 
-def test_older_tables_are_read(folders: Folders) -> None:
-    """Archives of the first version know neither near nor what is expected."""
-    evaluate(Predictions.of_folder(*folders), settings=Settings(voxels=("foreground", "union")))
-    file = bins_file(folders[1] / SUMMARY)
-    with np.load(file) as archive:
-        arrays = {name: archive[name] for name in archive if "expected" not in name and "image_voxels" not in name}
-    header = json.loads(str(arrays["header"]))
-    del header["settings"]["margin_mm"]
-    arrays["header"] = np.array(json.dumps(header))
-    with file.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
-    result = FolderResult.read(folders[1] / SUMMARY)
-    assert "ECE_expected" not in result.pooled("union")
-    assert "share" not in result.to_json()["mean"]["union"]
-    assert result.mean("union", "ECE") > 0
-
-
 def test_a_segmentation_that_lost_a_component_changes_nothing_but_dice(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders))
     p, _ = random_case(0)
@@ -136,8 +115,8 @@ def test_a_segmentation_that_lost_a_component_changes_nothing_but_dice(folders: 
     assert before.foreground_mean() != after.foreground_mean()
 
 
-def test_reference_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
-    result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="reference"))
+def test_the_papers_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
+    result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="paper"))
     assert "ECE_expected" not in result.pooled("union")
     assert "NLL_per_foreground" not in result.pooled("image")
     assert "NLL_sum" not in result.to_json()["metric_per_case"][0]["calibration"]["image"]

@@ -9,18 +9,18 @@ SHAPE = (5, 9, 11)
 DIAGONAL = np.sqrt(8**2 + 8**2 + 5**2)
 
 
-def segmented(reference: np.ndarray, prediction: np.ndarray, **options: object) -> dict[object, dict[str, float]]:
-    p = np.moveaxis(np.eye(3)[np.zeros_like(reference)], -1, 0)
+def segmented(ground_truth: np.ndarray, prediction: np.ndarray, **options: object) -> dict[object, dict[str, float]]:
+    p = np.moveaxis(np.eye(3)[np.zeros_like(ground_truth)], -1, 0)
     settings = Settings(surface=True, tolerance_mm=1)
-    return evaluate_case(p, reference, prediction, spacing_mm=SPACING, settings=settings, **options).segmentation
+    return evaluate_case(p, ground_truth, prediction, spacing_mm=SPACING, settings=settings, **options).segmentation
 
 
 @pytest.fixture
 def cubes() -> tuple[np.ndarray, np.ndarray]:
-    """Label 1 in the reference, shifted by one voxel (1 mm) in the prediction; no label 2."""
-    reference = np.zeros(SHAPE, int)
-    reference[1:4, 2:6, 3:8] = 1
-    return reference, np.roll(reference, 1, axis=1)
+    """Label 1 in the ground truth, shifted by one voxel (1 mm) in the prediction; no label 2."""
+    ground_truth = np.zeros(SHAPE, int)
+    ground_truth[1:4, 2:6, 3:8] = 1
+    return ground_truth, np.roll(ground_truth, 1, axis=1)
 
 
 def test_distances(cubes: tuple[np.ndarray, np.ndarray]) -> None:
@@ -39,23 +39,23 @@ def test_absent_from_both(cubes: tuple[np.ndarray, np.ndarray]) -> None:
 
 
 def test_missed_counts_as_the_diagonal(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    reference, _ = cubes
-    found = segmented(reference, np.zeros_like(reference))[1]
+    ground_truth, _ = cubes
+    found = segmented(ground_truth, np.zeros_like(ground_truth))[1]
     assert (found["Dice"], found["Missed"], found["NSD"]) == (0, 1, 0)
     assert found["HD95"] == found["ASSD"] == pytest.approx(DIAGONAL)
     assert found["HD95_voxels"] == pytest.approx(np.sqrt(4**2 + 8**2 + 10**2))
 
 
 def test_spurious_counts_as_the_diagonal(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    reference, prediction = cubes
-    found = segmented(reference, 2 * prediction)[2]
+    ground_truth, prediction = cubes
+    found = segmented(ground_truth, 2 * prediction)[2]
     assert (found["Dice"], found["Spurious"], found["NSD"]) == (0, 1, 0)
     assert np.isnan(found["Missed"])
     assert found["HD95"] == pytest.approx(DIAGONAL)
 
 
 def test_ignored_voxels_are_in_no_mask(cubes: tuple[np.ndarray, np.ndarray]) -> None:
-    reference, prediction = cubes
-    differ = reference != prediction
-    found = segmented(np.where(differ, 3, reference), prediction, ignore_label=3)[1]
+    ground_truth, prediction = cubes
+    differ = ground_truth != prediction
+    found = segmented(np.where(differ, 3, ground_truth), prediction, ignore_label=3)[1]
     assert (found["Dice"], found["HD95"], found["NSD"]) == (1, 0, 1)

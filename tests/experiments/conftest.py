@@ -2,14 +2,13 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nnunet_nacl.experiments import Budget, Job, Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, Preprocessed
 
 NAME = KINDS["labels"][0]
 TEST_CASES = ["toy_a", "toy_b"]
@@ -17,9 +16,9 @@ BRIEF = Budget(epochs=1, iterations=2)
 
 
 @pytest.fixture
-def nnunet(planned: Callable[[str], tuple[NNUNet, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
+def nnunet(preprocessed: Preprocessed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
     """A copy of nnU-Net's folder, which tests may spoil; this process's environment points to it."""
-    source, _ = planned("labels")
+    source, _ = preprocessed("labels", "2d_small")
     copy = NNUNet(tmp_path / "nnunet")
     for part in ("raw", "preprocessed"):
         shutil.copytree(source.folder / part / NAME, copy.folder / part / NAME)

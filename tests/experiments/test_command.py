@@ -11,112 +11,112 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import NNUNet
+from nnunet_nacl import cli
+from nnunet_nacl.experiments import _executors
+from tests.conftest import KINDS, NNUNet
 from tests.experiments.conftest import NAME
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 STUDY = """
 title: Toys
 figure: curves
-setting: what
+setting: cases
 runs:
-  - {name: broken, trainer: nnUNetTrainerThatIsNot, group: B, value: 1}
   - {name: half, trainer: nnUNetTrainerNACL_1epochs_2iterations, training_cases: 50%, group: A, value: 50}
-  - {name: whole, trainer: nnUNetTrainerNACL_1epochs_2iterations, group: A, value: 100}
 """
+BROKEN = "  - {name: broken, trainer: nnUNetTrainerThatIsNot, group: A, value: 100}\n"
 
 
-def command(nnunet: NNUNet, study: Path, *options: str) -> list[str]:
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+def arguments(nnunet: NNUNet, study: Path, *options: str) -> list[str]:
     return [
-        program, "experiment", str(study), "-d", "901", "-c", "2d_small", "-o", str(nnunet.folder / "out"),
+        "experiment", str(study), "-d", "901", "-c", "2d_small", "-o", str(nnunet.folder / "out"),
         "-device", "cpu", "-np", "1", *options,
     ]  # fmt: skip
 
 
-def run(nnunet: NNUNet, study: Path, *options: str, status: int = 0) -> str:
-    environment = {**os.environ, **nnunet.environment}
-    done = subprocess.run(
-        command(nnunet, study, *options), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        timeout=600, check=False,
+def start(nnunet: NNUNet, study: Path, *options: str) -> "subprocess.Popen[str]":
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *options)],
+        env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    assert done.returncode == status, done.stdout
-    return done.stdout
 
 
-def rows(status: str) -> dict[str, str]:
-    """Run -> its state."""
-    return dict(line.split("  ")[0:3:2] for line in status.replace(",  ", ", ").splitlines() if ", fold" in line)
+class Command:
+    """The command in this process; only the commands that it starts are others."""
+
+    def __init__(self, nnunet: NNUNet, capsys: pytest.CaptureFixture[str]) -> None:
+        self.nnunet, self.capsys = nnunet, capsys
+
+    def __call__(self, study: str | Path, *options: str, status: int = 0) -> str:
+        found = cli.main(arguments(self.nnunet, Path(study), *options))
+        printed = "".join(self.capsys.readouterr())
+        assert found == status, printed
+        return printed
 
 
-def test_a_study_killed_and_resumed(nnunet: NNUNet, tmp_path: Path) -> None:
-    """With a method that fails, and one that is killed while it trains."""
+@pytest.fixture
+def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(nnunet, capsys)
+
+
+def test_a_study_killed_and_resumed(
+    nnunet: NNUNet, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = tmp_path / "toys.yaml"
     study.write_text(STUDY)
-    printed = run(nnunet, study, "--status")
-    assert "3 left" in printed
+    assert "1 left" in run(study, "--status")
     assert not (nnunet.folder / "out").exists()
 
-    environment = {**os.environ, **nnunet.environment}
-    with subprocess.Popen(
-        command(nnunet, study), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
+    with start(nnunet, study) as process:
         assert process.stdout is not None
-        seen = []
         for line in process.stdout:
-            seen.append(line)
-            if "whole, fold 0: Epoch 0" in line:
-                status = run(nnunet, study, "--status")
+            if "half, fold 0: Epoch 0" in line:
+                status = run(study, "--status")
                 process.send_signal(signal.SIGKILL)
                 break
-    text = "".join(seen)
-    assert "broken, fold 0: train: once more" in text
-    assert "broken, fold 0: failed: nnUNetv2_train" in text
-    assert "1 done, 1 running, 1 failed" in status, status
-    assert "Expected time for the rest" in status
-    assert text.index("broken, fold 0: failed") < text.index("half, fold 0: train")
+    assert "1 running" in status, status
     time.sleep(1)
-    assert "1 done, 1 failed, 1 interrupted" in run(nnunet, study, "--status")
-
+    assert "1 interrupted" in run(study, "--status")
     splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
     assert len(splits) == 6
     assert len(splits[5]["train"]) == -(-len(splits[0]["train"]) // 2)
+
+    printed = run(study)
     results = nnunet.folder / "results" / NAME / "nnUNetTrainerNACL_1epochs_2iterations__nnUNetPlans__2d_small"
     finished = results / "fold_5" / "checkpoint_final.pth"
     before = finished.stat().st_mtime_ns
-
-    printed = run(nnunet, study, status=1)
-    assert finished.stat().st_mtime_ns == before  # what is done is not done again
-    assert "failed: broken, fold 0: nnUNetv2_train" in printed
-    assert "nnUNetTrainerThatIsNot" in printed
-    assert (results / "fold_0" / "checkpoint_final.pth").is_file()
-    for cases in ("test", "validation"):
-        page = nnunet.folder / "out" / OUTPUT / "toys" / f"{cases}.html"
-        assert "broken" in page.read_text()  # named as missing in the study's figure
-    assert len(list((nnunet.folder / "out" / OUTPUT / "predictions").rglob("*.npz"))) == 4
+    assert "half, fold 0: predict: " in printed
+    assert len(list((nnunet.folder / "out" / OUTPUT / "predictions").rglob("*.npz"))) == 2
     summary = json.loads(next((nnunet.folder / "out").rglob("fold_5/calibration_summary.json")).read_text())
     assert summary["num_cases"]["evaluated"] == 2
 
-    study.write_text("\n".join(line for line in STUDY.splitlines() if "broken" not in line))
-    start = time.monotonic()
-    run(nnunet, study, "--keep", "summaries")
-    assert time.monotonic() - start < 60  # seconds of imports and a report: no training
+    study.write_text(STUDY + BROKEN)
+    status = run(study, "--status")
+    assert "1 done, 1 left" in status
+    assert "Expected time for the rest" in status
+    carry_out = _executors.carry_out
+    with monkeypatch.context() as patch:
+        patch.setattr(_executors, "carry_out", lambda job, **how: "no" if job.run.fold == 0 else carry_out(job, **how))
+        printed = run(study, "--keep", "summaries", status=1)
+    assert "failed: broken, fold 0: no" in printed
+    assert finished.stat().st_mtime_ns == before  # what is done is not done again
     assert not list((nnunet.folder / "out").rglob("*.npz"))
     assert not list(results.rglob("*.npz"))
-    assert "2 done" in run(nnunet, study, "--status")
-    commands = run(nnunet, study, "--executor", "commands")
+    for cases in ("test", "validation"):
+        page = nnunet.folder / "out" / OUTPUT / "toys" / f"{cases}.html"
+        assert "half" in page.read_text()
+    study.write_text(STUDY)
+    assert "1 done" in run(study, "--status")
+    commands = run(study, "--executor", "commands")
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
+def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, run: Command, number: int) -> None:
     options = ["--epochs", "1000", "--iterations", "2", "--jobs", "2"]
-    environment = {**os.environ, **nnunet.environment}
-    with subprocess.Popen(
-        command(nnunet, Path("penalty"), *options), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:  # fmt: skip
+    with start(nnunet, Path("penalty"), *options) as process:
         assert process.stdout is not None
         training = 0
         for line in process.stdout:
@@ -128,11 +128,11 @@ def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, number: int) -> None:
         assert process.wait(timeout=30) == 130, rest
     assert "interrupted" in rest
     assert "once more" not in rest
-    assert "2 interrupted" in run(nnunet, Path("penalty"), *options, "--status")
+    assert "2 interrupted" in run("penalty", *options, "--status")
 
 
-def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
-    printed = run(nnunet, Path("penalty"), "--epochs", "1", "--iterations", "2", "--executor", "commands")
+def test_shell_commands_do_the_same(run: Command) -> None:
+    printed = run("penalty", "--epochs", "1", "--iterations", "2", "--executor", "commands")
     lines = printed.splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
@@ -142,10 +142,21 @@ def test_shell_commands_do_the_same(nnunet: NNUNet) -> None:
     assert lines[-1].endswith("--epochs 1 --iterations 2")
 
 
-def test_the_table_is_shown() -> None:
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    shown = subprocess.run([program, "experiment", "sigma", "--show"], capture_output=True, text=True, check=True)
-    assert "nnUNetTrainerSVLS_sigma3" in shown.stdout
+def test_the_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["experiment", "sigma", "--show"]) == 0
+    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out
+
+
+def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) -> None:
+    file = nnunet.folder / "preprocessed" / NAME / "dataset.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **KINDS["regions"][1]}))
+    printed = run("main", "--executor", "commands")
+    assert "MbLS cannot be trained on Dataset901_Labels: " in printed
+    assert "nnUNetTrainerNACL " in printed
+    assert "nnUNetTrainerMbLS" not in printed
+    printed = run("main", "--executor", "commands", "--methods", "MbLS", "NACL", status=1)
+    assert "error: MbLS cannot be trained on Dataset901_Labels: " in printed
+    assert "nnUNetTrainerNACL " not in printed
 
 
 @pytest.mark.parametrize(
@@ -160,31 +171,30 @@ def test_the_table_is_shown() -> None:
         (["my.yaml", "-d", "901", "-c", "2d_small"], "No such file or directory: 'my.yaml'"),
     ],
 )
-def test_wrong_arguments(nnunet: NNUNet, arguments: list[str], message: str) -> None:
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    done = subprocess.run(
-        [program, "experiment", *arguments], env={**os.environ, **nnunet.environment}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.usefixtures("nnunet")
+def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = cli.main(["experiment", *arguments])
+    except SystemExit as ended:
+        status = ended.code
+    assert status != 0
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("sinfo") is None, reason="needs Slurm (Debian: slurm-wlm)")
-def test_slurm(nnunet: NNUNet) -> None:
+def test_slurm(nnunet: NNUNet, run: Command) -> None:
     pytest.importorskip("submitit", reason="needs the extra slurm")
     options = ["--epochs", "1", "--iterations", "2", "--executor", "slurm", "--gpus", "0", "--cpus", "1"]
     options += ["--memory_gb", "4", "--hours", "0.5"]
-    printed = run(nnunet, Path("penalty"), *options)
+    printed = run("penalty", *options)
     assert "NACL l1, fold 0" in printed
     page = nnunet.folder / "out" / OUTPUT / "penalty" / "test.html"
-    assert "2 queued" in (status := run(nnunet, Path("penalty"), *options[:4], "--status")) or "running" in status
-    again = run(nnunet, Path("penalty"), *options)
+    assert "2 queued" in (status := run("penalty", *options[:4], "--status")) or "running" in status
+    again = run("penalty", *options)
     assert "NACL l2, fold 0" not in again  # submitted already
     deadline = time.monotonic() + 400
     while not page.is_file() and time.monotonic() < deadline:
         time.sleep(3)
     assert page.is_file(), printed
-    assert "2 done" in run(nnunet, Path("penalty"), *options[:4], "--status")
+    assert "2 done" in run("penalty", *options[:4], "--status")

@@ -2,14 +2,14 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
+import torch
+from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from nnunet_nacl.experiments import Job
-from nnunet_nacl.experiments._disk import bytes_needed, check_disk
 from nnunet_nacl.nnunet import PreprocessedDataSet, check_model, write_splits
-from tests.conftest import NUM_CASES, SHAPE, NNUNet
+from tests.conftest import NUM_CASES, NNUNet
 from tests.experiments.conftest import NAME, TEST_CASES
 
 
@@ -36,9 +36,12 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
 
 def test_the_splits_are_those_that_nnunet_would_make(nnunet: NNUNet) -> None:
     ours = PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans").splits
-    file = nnunet.folder / "preprocessed" / NAME / "splits_final.json"
-    nnunet.run("nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_1epochs_1iterations", "-device", "cpu")
-    assert json.loads(file.read_text()) == ours
+    folder = nnunet.folder / "preprocessed" / NAME
+    plans, dataset_json = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
+    trainer = nnUNetTrainer({**plans, "continue_training": False}, "2d_small", 0, dataset_json, torch.device("cpu"))
+    trainer.dataset_class = infer_dataset_class(str(folder / "nnUNetPlans_2d"))
+    assert trainer.do_split() == (ours[0]["train"], ours[0]["val"])
+    assert json.loads((folder / "splits_final.json").read_text()) == ours
 
 
 def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +68,7 @@ def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json is not valid JSON"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
-    with pytest.raises(ValueError, match="nnUNet_raw is not set"):
+    with pytest.raises(RuntimeError, match="nnUNet_raw is not set"):
         PreprocessedDataSet.find("901", "2d", "nnUNetPlans")
 
 
@@ -117,24 +120,3 @@ def test_a_model_of_other_cases_is_refused(data_set: PreprocessedDataSet) -> Non
     check_model(data_set, trainer, 0, data_set.splits[1])
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
         check_model(data_set, trainer, 0, data_set.splits[0])
-
-
-def test_disk_space(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    each = SHAPE[0] * SHAPE[1] * SHAPE[2] * 3 * 4
-    validation, test = each * len(job.validation_cases), each * len(TEST_CASES)
-    assert bytes_needed([job, job], at_once=1) == {job.data.results: 2 * validation, job.output: 2 * test}
-    summaries = replace(job, keep="summaries")
-    assert bytes_needed([summaries] * 3, at_once=2) == {job.data.results: 2 * validation, job.output: 2 * test}
-    assert "GB are free" in check_disk([job], at_once=1)
-    usage = shutil.disk_usage(job.data.raw)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=int(2.5 * (validation + test))))
-    check_disk([job] * 2, at_once=1)
-    with pytest.raises(ValueError, match=r"Not enough disk space: .* --keep summaries deletes"):
-        check_disk([job] * 3, at_once=1)
-    check_disk([summaries] * 3, at_once=2)
-    with pytest.raises(ValueError, match=r"GB are free at [^ ]*\.$"):
-        check_disk([summaries] * 3, at_once=3)
-
-    job.predictions.mkdir(parents=True)
-    (job.predictions / f"{TEST_CASES[0]}.npz").touch()
-    assert bytes_needed([job], at_once=1)[job.output] == test / 2

@@ -1,8 +1,11 @@
 """The runs of a study: a pure function of study, folds and splits."""
 
+from dataclasses import replace
+
 import pytest
 
-from nnunet_nacl.experiments import Budget, Run, plan_runs, read_study, study_file
+from nnunet_nacl.experiments import Budget, Row, Run, StudyTable, plan_experiment, plan_runs, read_study, study_file
+from nnunet_nacl.nnunet import PreprocessedDataSet
 
 SPLITS = [
     {"train": [f"case_{number}" for number in range(20) if number % 5 != fold], "val": [f"case_{fold}"]}
@@ -39,6 +42,34 @@ def test_shares_of_the_training_cases() -> None:
     # On every machine, with every Python:
     assert splits[5]["train"] == ["case_13", "case_14", "case_7", "case_9"]
     assert plan_runs(study, [1], splits, Budget()) == (runs, splits)  # planned again, nothing is appended twice
+
+
+@pytest.mark.parametrize(("share", "cases"), [("7%", 7), ("14%", 14), ("7.5%", 8), ("0.1%", 1), ("56%", 56)])
+def test_a_share_is_not_rounded_up_for_floating_point(share: str, cases: int) -> None:
+    study = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases=share),))
+    split = {"train": [f"case_{number:03}" for number in range(100)], "val": ["case_100"]}
+    _, splits = plan_runs(study, [0], [split], Budget())
+    assert len(splits[1]["train"]) == cases
+
+
+def test_methods_that_the_data_set_does_not_allow(
+    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MbLS knows no regions: it is left out with a note, or refused if the user has named it."""
+    main = read_study(study_file("main"))
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, has_regions=True))
+    experiment = plan_experiment(main.chosen(None), 901, "2d", skip_unsuitable=True)
+    assert [job.run.method for job in experiment.jobs] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "NACL"]
+    assert [row.name for row in experiment.study.rows] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "NACL"]
+    (note,) = experiment.notes
+    assert note.startswith("MbLS cannot be trained on Dataset901_Labels: ")
+    assert note.endswith(" It is left out.")
+    with pytest.raises(ValueError, match=r"^MbLS cannot be trained on .* Choose other methods with --methods\.$"):
+        plan_experiment(main.chosen(["NACL", "MbLS"]), 901, "2d")
+    with pytest.raises(ValueError, match=r"^MbLS cannot be trained on "):  # nothing is left
+        plan_experiment(main.chosen(["MbLS"]), 901, "2d", skip_unsuitable=True)
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+    assert plan_experiment(main.chosen(["NACL", "MbLS"]), 901, "2d").notes == ()
 
 
 def test_a_fold_that_is_not_there() -> None:

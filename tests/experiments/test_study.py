@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.experiments import STUDIES, StudyTable, read_study, study_file
-from nnunet_nacl.experiments._experiment import study_figure
+from nnunet_nacl.experiments._study import study_plot
 from nnunet_nacl.trainers import parse_name
 
 PAPER = {
@@ -29,7 +29,7 @@ def test_built_in_studies_are_read(name: str) -> None:
     assert study.name == name
     assert len(study.rows) > 1
     assert all(parse_name(row.trainer) is not None for row in study.rows)
-    assert (study_figure(study) is None) == (study.figure is None)
+    assert (study_plot(study) is None) == (study.figure is None)
 
 
 def test_main_has_the_papers_methods_and_ce_on_request() -> None:
@@ -90,6 +90,7 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         (f"title: T\nruns: [{ROW}_lambda3}}]", "run 1: Trainer name nnUNetTrainerNACL_lambda3 does not know"),
         ("title: T\nruns: [{name: A, trainer: a b}]", "'a b' cannot be a trainer's name"),
         (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "must be a share such as 25%; got '0%'"),
+        (f"title: T\nruns: [{ROW}, training_cases: 1/0%}}]", "must be a share such as 25%; got '1/0%'"),
         (f"title: T\nruns: [{ROW}, training_cases: 30}}]", "must be a share such as 25%; got 30"),
         (f"title: T\nruns: [{ROW}, value: [1]}}]", "group must be a word, value a number or a word"),
         (f"title: T\nruns: [{ROW}, group: 1}}]", "group must be a word"),

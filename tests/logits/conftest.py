@@ -1,4 +1,4 @@
-"""Models, each trained once for all tests of the folder."""
+"""Models that were trained once for all tests."""
 
 import os
 import shutil
@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, Planned, Trained
 
-# No other test trains it in the folder that all share.
-TRAINER = "nnUNetTrainerNACL_kernel3_2epochs_2iterations"
+TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 
 
 @dataclass(frozen=True)
@@ -39,31 +38,25 @@ def change_checkpoint(model: Path, change: Callable[[dict], object], name: str =
     return final.with_name(name)
 
 
-def _train(planned: Callable[[str], tuple[NNUNet, str]], kind: str, configuration: str) -> Model:
-    nnunet, number = planned(kind)
-    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", TRAINER, "-device", "cpu")
-    name = KINDS[kind][0]
-    return Model(
-        nnunet.folder / "results" / name / f"{TRAINER}__nnUNetPlans__{configuration}",
-        nnunet.folder / "preprocessed" / name,
-        nnunet.folder / "raw" / name,
-    )
+def _model(planned: Planned, trained: Trained, kind: str, configuration: str) -> Model:
+    folder, name = planned(kind)[0].folder, KINDS[kind][0]
+    return Model(trained(kind, configuration, TRAINER), folder / "preprocessed" / name, folder / "raw" / name)
 
 
 @pytest.fixture(scope="package")
-def model(planned: Callable[[str], tuple[NNUNet, str]]) -> Model:
+def model(planned: Planned, trained: Trained) -> Model:
     """Of labels, in 2D."""
-    return _train(planned, "labels", "2d_small")
+    return _model(planned, trained, "labels", "2d_small")
 
 
 @pytest.fixture(scope="package")
-def region_model(planned: Callable[[str], tuple[NNUNet, str]]) -> Model:
+def region_model(planned: Planned, trained: Trained) -> Model:
     """Of regions with an ignore label, in 3D."""
-    return _train(planned, "regions_ignore", "3d_small")
+    return _model(planned, trained, "regions_ignore", "3d_small")
 
 
 @pytest.fixture(autouse=True)
-def environment(planned: Callable[[str], tuple[NNUNet, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def environment(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where the preprocessed data is; our trainers are not linked."""
     monkeypatch.setenv("nnUNet_preprocessed", str(planned("labels")[0].folder / "preprocessed"))
     monkeypatch.delenv("nnUNet_extTrainer", raising=False)

@@ -50,7 +50,7 @@ def test_whole_or_not_at_all(model: Model, tmp_path: Path, monkeypatch: pytest.M
     def fail(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(_compare, "write_figure", fail)
+    monkeypatch.setattr(_compare, "save_plot", fail)
     with pytest.raises(OSError, match="no space left"):
         compare_logits([model.folder], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -59,9 +59,7 @@ def test_whole_or_not_at_all(model: Model, tmp_path: Path, monkeypatch: pytest.M
 def test_what_is_wrong_is_said_before_any_work(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_compare, "mean_logits", lambda *_, **__: pytest.fail("this takes hours"))
     copy = model.copy(tmp_path / "copy")
-    with pytest.raises(
-        ValueError, match=r"would both be called 'NACL_kernel3_2epochs_2iterations'; .* with --names\.$"
-    ):
+    with pytest.raises(ValueError, match=r"would both be called 'NACL_2epochs_2iterations'; .* with --names\.$"):
         compare_logits([model.folder, copy], tmp_path / "out")
     with pytest.raises(ValueError, match=r"^names: expected one for each of the 1 models; got 2\.$"):
         compare_logits([model.folder], tmp_path / "out", names=["a", "b"])

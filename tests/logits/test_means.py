@@ -43,7 +43,7 @@ def test_validation_cases_against_numpy(model: Model, monkeypatch: pytest.Monkey
     cases = preprocessed_cases(model, predictor_of(model.folder, monkeypatch), "nnUNetPlans_2d")
     logits = np.concatenate([of_case for of_case, _ in cases], axis=1)
     labels = np.concatenate([of_case for _, of_case in cases])
-    assert found.references == found.logits == ("background", "shell", "core")
+    assert found.true_classes == found.logits == ("background", "shell", "core")
     assert list(found.cases) == json.loads((model.preprocessed / "splits_final.json").read_text())[0]["val"]
     for row in range(3):
         chosen = logits[:, labels == row]
@@ -61,7 +61,7 @@ def test_regions_and_ignored_voxels_against_numpy(region_model: Model, monkeypat
     logits = np.concatenate([of_case for of_case, _ in cases], axis=1)
     labels = np.concatenate([of_case for _, of_case in cases])
     assert found.logits == ("whole", "core")
-    assert found.references == ("whole", "outside whole", "core", "outside core")
+    assert found.true_classes == ("whole", "outside whole", "core", "outside core")
     counted = labels != 3
     assert 0.3 < counted.mean() < 0.4
     sets = [np.isin(labels, (1, 2)), labels == 0, labels == 2, np.isin(labels, (0, 1))]
@@ -97,7 +97,7 @@ def test_images_and_labels_against_numpy(
     monkeypatch.delenv("nnUNet_preprocessed")
     found = mean_logits(model.folder, 0, images=images, labels=labels)
     predictor = predictor_of(model.folder, monkeypatch)
-    logits, reference = [], []
+    logits, truths = [], []
     for case in ("toy_0", "toy_1"):
         # Toy images are neither resampled nor cropped; all there is to preprocessing is this.
         image = sitk.GetArrayFromImage(sitk.ReadImage(str(images / f"{case}_0000.nii.gz")))
@@ -105,11 +105,11 @@ def test_images_and_labels_against_numpy(
         truth[(image == 0) & (truth == 0)] = 99
         normed = ((image - image.mean()) / image.std())[None]
         logits.append(predictor.predict_sliding_window_return_logits(torch.from_numpy(normed)).double().numpy())
-        reference.append(truth)
-    assert sum((truth == 99).sum() for truth in reference) == 5**3 - 1
+        truths.append(truth)
+    assert sum((truth == 99).sum() for truth in truths) == 5**3 - 1
     assert found.cases == ("toy_0", "toy_1")
     for row in range(3):
-        chosen = np.concatenate([of[:, at == row] for of, at in zip(logits, reference, strict=True)], axis=1)
+        chosen = np.concatenate([of[:, at == row] for of, at in zip(logits, truths, strict=True)], axis=1)
         assert found.voxels[row] == chosen.shape[1]
         np.testing.assert_allclose(found.mean[row], chosen.mean(1), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found.mean_absolute[row], np.abs(chosen).mean(1), rtol=1e-5, atol=1e-5)
@@ -139,7 +139,7 @@ def test_regions_by_hand() -> None:
     sums.add(np.array([core, whole]), np.array([[[2, 1, 0, 0, 3]]]))
     found = _means(sums, manager, ("a",))
     assert found.logits == ("core", "whole")
-    assert found.references == ("core", "outside core", "whole", "outside whole")
+    assert found.true_classes == ("core", "outside core", "whole", "outside whole")
     assert found.voxels.tolist() == [1, 3, 2, 2]
     assert found.mean.tolist() == [[5, 6], [-6, -10 / 3], [1.5, 5], [-8, -7]]
     assert found.mean_absolute.tolist() == [[5, 6], [6, 6], [3.5, 5], [8, 7]]
@@ -148,7 +148,7 @@ def test_regions_by_hand() -> None:
 def test_classes_are_named_by_their_label() -> None:
     manager = LabelManager({"background": 0, "second": 2, "first": [1]}, regions_class_order=None)
     found = _means(_Sums(3, 3, None), manager, ())
-    assert found.references == found.logits == ("background", "first", "second")
+    assert found.true_classes == found.logits == ("background", "first", "second")
 
 
 def test_means_do_not_lose_precision_in_large_images() -> None:
@@ -166,7 +166,7 @@ def test_sums_refuse_other_labels_and_logits_that_are_not_finite() -> None:
         sums.add(np.full((1, 1, 1, 2), np.nan), np.array([[[0, 1]]]))
 
 
-def test_a_class_that_is_in_no_reference_has_no_mean(model: Model, folders: tuple[Path, Path]) -> None:
+def test_a_class_without_voxels_has_no_mean(model: Model, folders: tuple[Path, Path]) -> None:
     images, labels = folders
     for file in labels.iterdir():
         array = sitk.GetArrayFromImage(sitk.ReadImage(str(file)))
@@ -219,7 +219,7 @@ def test_no_preprocessed_data(model: Model, tmp_path: Path, monkeypatch: pytest.
     data_set = tmp_path / "Dataset901_Labels"
     data = data_set / "nnUNetPlans_2d"
     shutil.copytree(model.preprocessed / "nnUNetPlans_2d", data)
-    with pytest.raises(FileNotFoundError, match=r"splits_final\.json does not exist: which cases fold 0 is "):
+    with pytest.raises(FileNotFoundError, match=r"splits_final\.json does not exist: which cases a fold is "):
         mean_logits(model.folder, 0)
     for cases, error, message in (
         (["toy_9"], FileNotFoundError, "nnUNetPlans_2d lacks the case toy_9 of fold 0."),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.metrics import BinCounts, region_top_label, top_label
 
 confidences = hnp.arrays(
     np.float64, st.integers(0, 50), elements=st.one_of(st.floats(0, 1), st.integers(0, 15).map(lambda k: k / 15))
@@ -103,3 +103,32 @@ def test_stacked_tables_keep_to_themselves() -> None:
     stacked = BinCounts.stack(tables) + BinCounts.empty(shape=(2,))
     assert stacked.total.tolist() == [1, 2]
     assert stacked.count.shape == (2, 15)
+
+
+few_values = st.integers(0, 3).map(lambda k: k / 3)
+
+
+@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=3), elements=few_values))
+def test_top_label_equals_numpy(p: np.ndarray) -> None:
+    confidence, label = top_label(p)
+    assert np.array_equal(confidence, p.max(0))
+    assert np.array_equal(label, p.argmax(0))
+
+
+def test_top_label_of_more_classes_than_a_byte_holds() -> None:
+    p = np.zeros((300, 1))
+    p[299] = 1
+    assert top_label(p)[1].tolist() == [299]
+
+
+@given(hnp.arrays(np.float32, 20, elements=few_values), hnp.arrays(bool, 20))
+def test_region_top_label_is_that_of_the_two_classes_outside_and_inside(p: np.ndarray, inside: np.ndarray) -> None:
+    confidence, hits = region_top_label(p, inside)
+    two_classes = np.stack([1 - p, p])
+    assert confidence.dtype == p.dtype
+    assert np.array_equal(confidence, two_classes.max(0))
+    assert np.array_equal(hits, two_classes.argmax(0) == inside)
+
+
+def test_a_probability_of_one_half_is_outside_the_region() -> None:
+    assert region_top_label(np.full(2, 0.5), np.array([True, False]))[1].tolist() == [False, True]

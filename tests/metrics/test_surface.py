@@ -25,7 +25,7 @@ def test_by_hand() -> None:
     a, b = np.zeros((2, 5, 4), bool)
     a[1, 1] = b[3, 1] = True
     distances = SurfaceDistances.between(a, b, [3, 1])
-    assert distances.from_reference.tolist() == [6]
+    assert distances.from_ground_truth.tolist() == [6]
     assert (distances.hd95(), distances.assd()) == (6, 6)
     assert (distances.nsd(5.9), distances.nsd(6)) == (0, 1)
 
@@ -45,7 +45,7 @@ def test_an_image_of_one_slice_is_flat() -> None:
     flat = SurfaceDistances.between(a, b, [1, 2])
     slice_of = SurfaceDistances.between(a[None], b[None], [999, 1, 2])
     assert flat.hd95() == slice_of.hd95()
-    assert flat.from_reference.size < np.count_nonzero(a) / 2
+    assert flat.from_ground_truth.size < np.count_nonzero(a) / 2
 
 
 @pytest.mark.parametrize("spacing", SPACINGS)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nnunet_nacl.nnunet import BLOCK, NpzChannels, _probabilities
-from tests.evaluation.test_case import random_case
+from tests.evaluation.generated import random_case
 
 
 @pytest.fixture(params=["isal", "zlib"])

@@ -1,10 +1,17 @@
 """Probabilities whose best calibration is known."""
 
 import json
+import pickle
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import SimpleITK as sitk
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from scipy.ndimage import distance_transform_edt
+
+from nnunet_nacl.posthoc import Fit, Predictions, fit
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
@@ -84,8 +91,8 @@ def write_labels(labels: np.ndarray, file: Path) -> None:
     sitk.WriteImage(image, str(file))
 
 
-def write_case(references: Path, predictions: Path, name: str, p: np.ndarray, y: np.ndarray, regions: bool) -> None:
-    write_labels(y, references / f"{name}{ENDING}")
+def write_case(ground_truth: Path, predictions: Path, name: str, p: np.ndarray, y: np.ndarray, regions: bool) -> None:
+    write_labels(y, ground_truth / f"{name}{ENDING}")
     write_labels(segment(p, regions), predictions / f"{name}{ENDING}")
     np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
 
@@ -106,3 +113,70 @@ def plans(dataset: str = "Dataset001_Toy") -> str:
             "label_manager": "LabelManager",
         }
     )
+
+
+def write_folder(
+    folder: Path,
+    names: str,
+    *,
+    temperature: float = 2.5,
+    first: int = 0,
+    regions: bool = False,
+    structure: bool = False,
+) -> tuple[Path, Path]:
+    """Ground truth, and predictions as nnU-Net leaves them; a case for each letter.
+
+    Args:
+        folder: to make them in.
+        names: of the cases.
+        temperature: that is exactly right.
+        first: the seed of the first case.
+        regions: instead of classes.
+        structure: :func:`structure_case` instead of unordered voxels.
+    """
+    ground_truth, predictions = folder / "labels", folder / "predictions"
+    ground_truth.mkdir(parents=True)
+    predictions.mkdir()
+    (predictions / "dataset.json").write_text(description(regions))
+    (predictions / "plans.json").write_text(plans())
+    (predictions / "predict_from_raw_data_args.json").write_text("{}")
+    for seed, name in enumerate(names, first):
+        if structure:
+            p, y = structure_case(temperature, seed, regions)
+        else:
+            p, y = (region_case if regions else known_case)(temperature, seed)
+        write_case(ground_truth, predictions, name, p, y, regions)
+        _, properties = SimpleITKIO().read_seg(str(predictions / f"{name}{ENDING}"))
+        (predictions / f"{name}.pkl").write_bytes(pickle.dumps(properties))
+    return ground_truth, predictions
+
+
+def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
+    """The folders of a trained model and of the preprocessed data; cases as in :func:`write_folder`."""
+    model = folder / "results" / "Dataset001_Toy" / "nnUNetTrainerNACL__nnUNetPlans__2d"
+    ground_truth = folder / "preprocessed" / "Dataset001_Toy" / "gt_segmentations"
+    for number, names in enumerate(folds):
+        made, predictions = write_folder(
+            folder / f"made_{number}", names, temperature=2 + number / 10, first=10 * number
+        )
+        shutil.copytree(
+            predictions, model / f"fold_{number}" / "validation", ignore=lambda *_: ["dataset.json", "plans.json"]
+        )
+        shutil.copytree(made, ground_truth, dirs_exist_ok=True)
+        shutil.copy(predictions / "dataset.json", model)
+        shutil.copy(predictions / "plans.json", model)
+    return model, ground_truth.parent
+
+
+def probabilities(folder: Path, name: str) -> np.ndarray:
+    with np.load(folder / f"{name}.npz") as archive:
+        return archive["probabilities"]
+
+
+def fit_folder(folders: tuple[Path, Path], **options: Any) -> Fit:
+    """Fit to the predictions of :func:`write_folder`."""
+    return fit(Predictions.of_folder(*folders), **options)
+
+
+def near_by_scipy(foreground: np.ndarray, margin_mm: float = 5.0) -> np.ndarray:
+    return distance_transform_edt(~(foreground > 0.05), sampling=SPACING) <= margin_mm

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
 
-from nnunet_nacl.demo._model import LABELS, draw_case
-from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Settings, evaluate_case
-from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.demo import LABELS, draw_case
+from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Origin, Place, Settings, evaluate_case
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
@@ -74,7 +74,7 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
 
 def as_before(result: FolderResult) -> FolderResult:
     """As it was evaluated before there were near, scores over the image, and expected tables."""
-    kept = [voxels for voxels in result.voxels if voxels in {"foreground", "union"}]
+    kept = tuple(voxels for voxels in result.voxels if voxels in {"foreground", "union"})
     unknown = {"expected_top": None, "expected_classwise": None, "image_voxels": None}
     cases = [
         replace(
@@ -86,32 +86,25 @@ def as_before(result: FolderResult) -> FolderResult:
         )
         for case in result.cases
     ]
-    settings = {key: value for key, value in result.settings.items() if key != "margin_mm"}
-    return replace(result, cases=cases, settings={**settings, "voxels": kept})
+    return with_origin(replace(result, cases=cases), settings=replace(result.settings, voxels=kept), counting=1)
+
+
+def with_origin(result: FolderResult, **changes: object) -> FolderResult:
+    return replace(result, origin=replace(result.origin, **changes))
 
 
 def _case(name: str, result: CaseResult) -> Case:
-    files = CaseFiles(name, *(Path("/gone") / f"{role}_{name}.nii.gz" for role in ("reference", "predicted", "p")))
-    states = {role: [str(getattr(files, role)), 1, 1] for role in ("reference", "prediction", "probabilities")}
-    return Case(files, result, states)
+    paths = {one: Path("/gone") / f"{one}_{name}.nii.gz" for one in ("reference", "prediction", "probabilities")}
+    return Case(CaseFiles(name, *paths.values()), result, {one: [str(path), 1, 1] for one, path in paths.items()})
 
 
 def _folder_result(
     cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
-    header = {
-        "gt_folder": "labelsTs",
-        "pred_folder": f"predictions/{temperature}",
-        "part": None,
-        "dataset_json": "dataset.json",
-        "plans": None,
-        **asdict(settings),
-        "voxels": list(settings.voxels),
-        "labels": labels,
-        "regions": None,
-        "reader": "SimpleITKIO",
-    }
-    return FolderResult(cases, [], header, {"nnunet-nacl": "0"})
+    place = Place("labelsTs", f"predictions/{temperature}", "dataset.json", None)
+    regions = [value for value in labels.values() if isinstance(value, list)] or None
+    meaning = LabelMeaning.of_names(labels, regions)
+    return FolderResult(cases, [], Origin(settings, (place,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

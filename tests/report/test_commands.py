@@ -14,7 +14,7 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results
 from nnunet_nacl.report._formats import FORMATS
-from nnunet_nacl.report._inputs import _default_name
+from nnunet_nacl.report._results import default_name
 from nnunet_nacl.report._tables import TABLES
 
 KINDS = ("reliability", "classes", "tradeoff", "radar", "ranks", "case")
@@ -49,7 +49,7 @@ def test_table(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixt
         ("differences", "Differences to sharp: "),
         ("paper", "| ECE foreground ↓ | ECE foreground if perfectly calibrated | ECE union ↓ |"),
         ("structures", "| cortex |"),
-        ("scores", "Further figures over the union"),
+        ("scores", "Further metrics over the union"),
         ("ranks", "Ranks by Dice, NLL per foreground voxel and ECE near"),
         ("sum-rank", "first in resamples"),
         ("mean-case-rank", "Mean-case-rank"),
@@ -91,7 +91,7 @@ def test_plot_options(runs: dict[str, Path], tmp_path: Path) -> None:
         (["report", "{soft}", "--baseline", "DiceCE"], "Dataset004_Demo: baseline: expected one of soft; got DiceCE."),
         (
             ["report", "{soft}", "{soft}"],
-            "are all called 'soft', but are no folds of one method: the case case_00 is in two",
+            "are all called 'soft', but are not folds of one method: the case case_00 is in two",
         ),
         (["report", "{soft}", "-o", "{soft}"], "{soft} is a folder; expected the path of a file."),
         (
@@ -104,7 +104,7 @@ def test_plot_options(runs: dict[str, Path], tmp_path: Path) -> None:
         ),
         (
             ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
-            "mean-case-rank is by the ECE of each case; that over the near is pooled.",
+            "mean-case-rank needs the ECE of each case; over the near it is pooled over cases.",
         ),
         (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
         (["plot", "case", "{soft}", "--case", "x"], "case: expected one that all methods share; got x."),
@@ -139,13 +139,13 @@ def test_damaged_bins_and_lost_bins(runs: dict[str, Path], tmp_path: Path, capsy
     assert f"{folder / 'calibration_bins.zip'} cannot be read as bin tables" in capsys.readouterr().err
     (folder / "calibration_bins.zip").unlink()
     assert cli.main(["report", str(folder), "-o", str(tmp_path / "x.html")]) == 1
-    assert f"or {folder / 'calibration_bins.zip'} is not beside it any more." in capsys.readouterr().err
+    assert f"or {folder / 'calibration_bins.zip'} is no longer beside it." in capsys.readouterr().err
 
 
 def test_nnunets_summary_is_no_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "summary.json").write_text(json.dumps({"foreground_mean": {}}))
     assert cli.main(["report", str(tmp_path / "summary.json")]) == 1
-    assert "summary.json is no summary of nnunet_nacl evaluate" in capsys.readouterr().err
+    assert "summary.json is not a summary of nnunet_nacl evaluate" in capsys.readouterr().err
 
 
 def test_the_command_line_knows_all_tables_and_formats(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,14 +157,14 @@ def test_the_command_line_knows_all_tables_and_formats(capsys: pytest.CaptureFix
         assert re.findall(r"[\w-]+", message.split("choose from")[1]) == list(known)
 
 
-def test_default_names() -> None:
+def testdefault_names() -> None:
     model = Path("/results/Dataset004_Hippocampus/nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d")
-    assert _default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
-    assert _default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
-    assert _default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
-    assert _default_name(Path("/results/nacl_summary.json")) == "nacl"
+    assert default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
+    assert default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
+    assert default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
+    assert default_name(Path("/results/nacl_summary.json")) == "nacl"
     default = Path("/results/Dataset004/nnUNetTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json")
-    assert _default_name(default) == "nnUNetTrainer"
+    assert default_name(default) == "nnUNetTrainer"
 
 
 def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
                 shutil.copy(runs["soft"] / f"{name}{ending}", folder)
         evaluate(Predictions.of_folder(references, folder))
         halves.append(folder)
-    with pytest.raises(ValueError, match=r"would all be called 'soft'; give them names with --names"):
+    with pytest.raises(ValueError, match=r"would all be called 'soft'; name them with --names"):
         read_results([*halves, runs["sharp"]])
     results = read_results([*halves, runs["sharp"]], names=["soft", "soft", "sharp"])
     assert {dataset: list(methods) for dataset, methods in results.items()} == {"Dataset004_Demo": ["soft", "sharp"]}

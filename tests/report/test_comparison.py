@@ -6,15 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.demo._model import LABELS
+from nnunet_nacl.demo import LABELS
 from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
-from nnunet_nacl.report import compare, differences, rank_methods, read_results, verdict, write_table
-from nnunet_nacl.report._commands import evaluate_command
-from nnunet_nacl.report._metrics import Metric, mean_over_cases, undefined_notes
-from nnunet_nacl.report._sharing import class_name
+from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.report import compare, read_results, verdict, write_table
+from nnunet_nacl.report._metrics import CaseMeans, Metric
+from nnunet_nacl.report._results import evaluate_command
+from nnunet_nacl.report._statistics import differences, rank_methods
 from nnunet_nacl.report._tables import TABLES, methods_table, paper_table, structures_table
-from nnunet_nacl.report._verdict import _cost
-from tests.report.generated import NAMED, as_before, make_blurred, make_result
+from nnunet_nacl.report._verdict import _cost, undefined_notes
+from tests.report.generated import NAMED, as_before, make_blurred, make_result, with_origin
 
 
 def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
@@ -37,7 +38,7 @@ def test_shared_cases() -> None:
     comparison = compare({"one": one, "other": other})
     assert comparison.cases == list(NAMED[2:6])
     assert comparison.notes == [
-        "4 of 8 cases are compared; left out, since not every method has them: case_00, case_01, case_06, case_07."
+        "4 of 8 cases are compared. Left out, since not every method has them: case_00, case_01, case_06, case_07."
     ]
     expected = [
         value for case, value in zip(NAMED, one.values("foreground", "ECE"), strict=False) if case in NAMED[2:6]
@@ -45,14 +46,14 @@ def test_shared_cases() -> None:
     np.testing.assert_array_equal(comparison["one"].calibration["foreground"]["ECE"], expected)
 
 
-def test_cases_of_one_name_and_other_references() -> None:
+def test_cases_of_one_name_with_different_ground_truth() -> None:
     one, other = make_result(0.4), make_result(1.0)
     strange = make_result(1.0, seed=5)
     mixed = replace(other, cases=[strange.cases[0], *other.cases[1:]])
     comparison = compare({"one": one, "mixed": mixed})
     assert comparison.cases == list(NAMED[1:])
-    assert comparison.notes == ["Left out, since the methods' references differ: case_00."]
-    with pytest.raises(ValueError, match=r"share no case: their references differ in case_00, .* 3 more"):
+    assert comparison.notes == ["Left out, since the methods' ground truth differs: case_00."]
+    with pytest.raises(ValueError, match=r"share no case: their ground truth differs in case_00, .* 3 more"):
         compare({"one": one, "strange": strange})
 
 
@@ -103,7 +104,7 @@ def test_a_summary_from_before_there_was_near(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         result.write(tmp_path / name / "calibration_summary.json")
     results = read_results([tmp_path / "old", tmp_path / "new"])[""]
-    assert "margin_mm" not in results["old"].settings
+    assert results["old"].origin.counting == 1
     comparison = compare(results)
     assert comparison.notes == []
     assert comparison.voxels == ["foreground", "union"]
@@ -116,7 +117,7 @@ def test_a_summary_from_before_there_was_near(tmp_path: Path) -> None:
         if name != "ranks":
             assert write_table({"": results}, name)
     with pytest.raises(
-        ValueError, match="by the voxel sets near and image; not every summary has them: evaluate again"
+        ValueError, match="needs the voxel sets near and image, which not every summary has: evaluate again"
     ):
         write_table({"": results}, "ranks")
 
@@ -172,19 +173,19 @@ def test_regions() -> None:
 
 def test_hd95_needs_surfaces_of_all() -> None:
     comparison = compare({"one": make_result(0.4), "plain": make_result(1.0, settings=Settings())})
-    assert comparison.notes == ["HD95 is left out: not measured (--surface) for plain."]
+    assert comparison.notes == ["HD95 is left out: it was not measured (--surface) for plain."]
     assert not comparison.has_surface
     assert methods_table(comparison).columns[1:3] == ["Dice ↑", "NLL per foreground voxel ↓"]
 
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="reference", surface=True))
-    other = replace(other, settings={**other.settings, "part": [0, 2]}, skipped=[Skipped("x", "gone", missing=True)])
+    other = make_result(1.0, settings=Settings(protocol="paper", surface=True))
+    other = replace(with_origin(other, part=(0, 2)), skipped=[Skipped("x", "gone", missing=True)])
     comparison = compare({"one": one, "other": other})
-    assert not comparison.has_scores  # the reference protocol's tables lack voxels
+    assert not comparison.has_scores  # the paper's protocol drops voxels
     notes = "\n".join(comparison.notes)
-    assert "different --protocol (one: standard, other: reference)" in notes
+    assert "different --protocol (one: standard, other: paper)" in notes
     assert "other: only part 0 of 2" in notes
     assert "other: 1 case could not be evaluated: x." in notes
 
@@ -213,8 +214,8 @@ def test_nothing_shared() -> None:
 
 def test_class_names() -> None:
     result = make_result(labels={"background": 0, "organ": [1, 2, 3], "tip": [3]})
-    assert [class_name(result, one) for one in result.names] == ["organ", "tip"]
-    assert class_name(result, 7) == "7"
+    assert [result.labels.name_of(one) for one in result.names] == ["organ", "tip"]
+    assert result.labels.name_of(7) == "7"
 
 
 def test_cases_without_foreground_are_nan_and_left_out_of_means() -> None:
@@ -247,11 +248,11 @@ def _many_classes(seed: int, labels: dict[str, int]) -> FolderResult:
             y == np.arange(118)[:, None, None, None]
         )
         cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y)))
-    return replace(result, cases=cases, settings={**result.settings, "labels": labels})
+    return with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(labels, None))
 
 
-def test_figures_that_not_every_method_has() -> None:
-    """A structure in no reference: one method finds it all the same (Dice 0), the other does not (not defined)."""
+def test_values_that_not_every_method_has() -> None:
+    """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     careful, eager = make_result(1.0, settings=Settings()), make_result(1.0, settings=Settings())
     cases = {"careful": [], "eager": []}
     for number, case in enumerate(careful.cases):
@@ -263,16 +264,16 @@ def test_figures_that_not_every_method_has() -> None:
     results = {"careful": replace(careful, cases=cases["careful"]), "eager": replace(eager, cases=cases["eager"])}
     comparison = compare(results)
     (note,) = undefined_notes(comparison)
-    assert note.startswith("Dice is not defined everywhere for every method (careful: 21, eager: 24 of 24 figures).")
+    assert note.startswith("Dice is not defined everywhere for every method (careful: 21, eager: 24 of 24 values).")
     dice = differences(comparison, Metric("Dice", higher_is_better=True))["eager"]
     assert dice.mean == 0
-    assert dice.figure == dice.base == mean_over_cases(comparison["careful"].segmentation("Dice"))
+    assert dice.value == dice.baseline == CaseMeans(comparison["careful"].segmentation("Dice")).value
     text = _cost(comparison, "eager")
-    assert f"{dice.figure:.3f} against {dice.base:.3f} over the cases and structures that have both, 0.000" in text
+    assert f"{dice.value:.3f} against {dice.baseline:.3f} over the cases and structures that have both, 0.000" in text
     assert undefined_notes(compare({"one": careful, "other": eager})) == []
 
 
-def test_voxels_near_do_not_tell_references_apart() -> None:
+def test_voxels_near_cannot_tell_ground_truths_apart() -> None:
     """Which voxels of a structure are near depends on the prediction."""
     one, other = (make_blurred(t, settings=Settings(voxels=("near", "image"), margin_mm=0)) for t in (0.2, 2.0))
     hits = [result.pooled_tables("near").classwise.hits[1].sum() for result in (one, other)]
@@ -280,10 +281,32 @@ def test_voxels_near_do_not_tell_references_apart() -> None:
     assert compare({"one": one, "other": other}).notes == []
 
 
-def test_other_references_are_found_without_the_foreground() -> None:
+def test_different_ground_truth_is_noticed_without_the_foreground() -> None:
     settings = Settings(voxels=("union",))
     reordered = dict(reversed(LABELS.items()))
     one, strange = make_result(0.4, settings=settings), make_result(1.0, settings=settings, seed=5, labels=reordered)
-    with pytest.raises(ValueError, match="their references differ"):
+    with pytest.raises(ValueError, match="their ground truth differs"):
         compare({"one": one, "strange": strange})
     assert compare({"one": one, "same": make_result(1.0, settings=settings, labels=reordered)}).notes == []
+
+
+@pytest.mark.parametrize("first", ["full", "small", "old"])
+def test_summaries_of_different_content_give_every_table_or_a_reason(first: str) -> None:
+    full = make_result(cases=NAMED[:2])
+    contents = {
+        "full": full,
+        "small": make_result(0.4, cases=NAMED[:2], settings=Settings(voxels=("union", "near"))),
+        "old": as_before(full),
+        "paper": make_result(1.8, cases=NAMED[:2], settings=Settings(protocol="reference", num_bins=30)),
+    }
+    for second, result in contents.items():
+        side_by_side = {"": {"one": contents[first], "other": result}}
+        two_data_sets = {name: {"one": one, "other": one} for name, one in (("A", contents[first]), ("B", result))}
+        for name in TABLES:
+            if name == "ranks" and "old" in {first, second}:
+                with pytest.raises(ValueError, match="needs the voxel sets near and image"):
+                    write_table(side_by_side, name)
+            else:
+                assert write_table(side_by_side, name)
+        for scheme in ("sum-rank", "mean-case-rank"):
+            assert write_table(two_data_sets, scheme)

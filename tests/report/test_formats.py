@@ -5,8 +5,8 @@ import io
 
 from nnunet_nacl.evaluation import Settings
 from nnunet_nacl.report import Comparison, compare
-from nnunet_nacl.report._formats import to_csv, to_latex, to_markdown
-from nnunet_nacl.report._tables import Cell, Table, differences_table, methods_table, paper_table
+from nnunet_nacl.report._formats import Cell, Table, to_csv, to_latex, to_markdown
+from nnunet_nacl.report._tables import differences_table, methods_table, paper_table
 from tests.report.generated import NAMED, make_result
 
 TABLE = Table(

@@ -1,11 +1,11 @@
-"""Figures over the cases and over resamples of them, against direct loops."""
+"""Estimates over the cases and over resamples of them, against direct loops."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.report import Comparison, compare, differences
+from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._metrics import (
     Metric,
     PooledGaps,
@@ -13,11 +13,11 @@ from nnunet_nacl.report._metrics import (
     compared_metrics,
     judging_metrics,
     leading_metrics,
-    missing_notes,
     over_confidence,
     paper_metrics,
 )
-from nnunet_nacl.report._significance import bootstrap_test
+from nnunet_nacl.report._statistics import bootstrap_test, differences
+from nnunet_nacl.report._verdict import missing_notes
 from tests.report.generated import NAMED, as_before, make_result
 
 NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
@@ -61,10 +61,10 @@ def score_of(result: FolderResult, table: str, drawn: np.ndarray) -> float:
 
 def test_a_ratio_of_sums_by_hand() -> None:
     """Two cases, of 10 and 30 foreground voxels: not the mean of 0.5 and 0.1, but 8 / 40."""
-    figures = SumsPerForeground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
-    assert figures.value == 0.2
+    estimate = SumsPerForeground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
+    assert estimate.value == 0.2
     weights = np.array([[2.0, 0], [1, 1], [0, 2]])
-    np.testing.assert_allclose(figures.resampled(weights), [10 / 20, 8 / 40, 6 / 60])
+    np.testing.assert_allclose(estimate.resampled(weights), [10 / 20, 8 / 40, 6 / 60])
     nothing = SumsPerForeground(np.array([5.0, 3.0]), np.array([0.0, 30.0]))
     assert np.isnan(nothing.resampled(weights)[0])  # a resample without foreground
     assert nothing.value == 8 / 30  # an empty case counts
@@ -72,11 +72,11 @@ def test_a_ratio_of_sums_by_hand() -> None:
 
 def test_a_pooled_error_by_hand() -> None:
     """Gaps of two cases cancel in the first bin: (|3 − 3| + |1 + 1|) / 20, while each case has 4 / 10."""
-    figures = PooledGaps(np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]]))
-    assert figures.value == 0.1
-    np.testing.assert_allclose(figures.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
-    assert PooledGaps(figures.gaps, figures.voxels, signed=True).value == 0.1
-    assert figures.by_case is None
+    estimate = PooledGaps(np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]]))
+    assert estimate.value == 0.1
+    np.testing.assert_allclose(estimate.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
+    assert PooledGaps(estimate.gaps, estimate.voxels, signed=True).value == 0.1
+    assert estimate.by_case is None
     empty = PooledGaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
     assert empty.num_known == 1
     assert np.isnan(empty.interval).all()
@@ -86,12 +86,12 @@ def test_a_pooled_error_by_hand() -> None:
 @pytest.mark.parametrize(("name", "table"), [("NLL_per_foreground", "nll"), ("Brier_per_foreground", "brier")])
 def test_a_ratio_of_sums_equals_a_loop(comparison: Comparison, regions: Comparison, name: str, table: str) -> None:
     for method in (*comparison.methods, *regions.methods):
-        figures = Metric(name, "image").of(method)
+        estimate = Metric(name, "image").of(method)
         resampled = [score_of(method.result, table, drawn) for drawn in draws(len(NAMED))]
-        assert figures.value == pytest.approx(score_of(method.result, table, np.arange(len(NAMED))), rel=1e-12)
-        np.testing.assert_allclose(figures.interval, np.percentile(resampled, [2.5, 97.5]), rtol=1e-12)
-        assert figures.value == pytest.approx(method.result.pooled("image")[name], rel=1e-12)
-        np.testing.assert_allclose(figures.interval, method.result.pooled_interval("image")[name], rtol=1e-12)
+        assert estimate.value == pytest.approx(score_of(method.result, table, np.arange(len(NAMED))), rel=1e-12)
+        np.testing.assert_allclose(estimate.interval, np.percentile(resampled, [2.5, 97.5]), rtol=1e-12)
+        assert estimate.value == pytest.approx(method.result.pooled("image")[name], rel=1e-12)
+        np.testing.assert_allclose(estimate.interval, method.result.pooled_interval("image")[name], rtol=1e-12)
 
 
 @pytest.mark.parametrize("voxels", ["near", "image"])
@@ -100,11 +100,11 @@ def test_a_pooled_error_equals_a_loop(
     comparison: Comparison, regions: Comparison, name: str, table: str, voxels: str
 ) -> None:
     for method in (comparison["soft"], regions["one"]):
-        figures = Metric(name, voxels).of(method)
+        estimate = Metric(name, voxels).of(method)
         resampled = [error_of(method.result, voxels, table, drawn) for drawn in draws(len(NAMED))[:200]]
-        np.testing.assert_allclose(figures.resampled(weights_of(draws(len(NAMED))[:200])), resampled, rtol=1e-9)
-        assert figures.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
-        np.testing.assert_allclose(figures.interval, method.result.pooled_interval(voxels)[name], rtol=1e-9)
+        np.testing.assert_allclose(estimate.resampled(weights_of(draws(len(NAMED))[:200])), resampled, rtol=1e-9)
+        assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+        np.testing.assert_allclose(estimate.interval, method.result.pooled_interval(voxels)[name], rtol=1e-9)
 
 
 def weights_of(drawn: np.ndarray) -> np.ndarray:
@@ -113,16 +113,16 @@ def weights_of(drawn: np.ndarray) -> np.ndarray:
 
 def test_over_confidence_equals_the_summarys(comparison: Comparison, regions: Comparison) -> None:
     for method in (*comparison.methods, *regions.methods):
-        figures, result = over_confidence("near").of(method), method.result
-        assert figures.value == pytest.approx(result.pooled("near")["over_confidence"], abs=1e-12)
-        np.testing.assert_allclose(figures.interval, result.pooled_interval("near")["over_confidence"], atol=1e-12)
+        estimate, result = over_confidence("near").of(method), method.result
+        assert estimate.value == pytest.approx(result.pooled("near")["over_confidence"], abs=1e-12)
+        np.testing.assert_allclose(estimate.interval, result.pooled_interval("near")["over_confidence"], atol=1e-12)
 
 
 def test_the_mean_over_cases_stays_for_the_papers_sets(comparison: Comparison) -> None:
     for voxels in ("foreground", "union"):
         for name in ("ECE", "CECE", "ECE_expected", "CECE_expected"):
-            figures = Metric(name, voxels).of(comparison["soft"])
-            assert figures.value == pytest.approx(comparison["soft"].result.mean(voxels, name), abs=1e-12)
+            estimate = Metric(name, voxels).of(comparison["soft"])
+            assert estimate.value == pytest.approx(comparison["soft"].result.mean(voxels, name), abs=1e-12)
 
 
 def test_a_difference_in_a_score(comparison: Comparison) -> None:
@@ -131,7 +131,7 @@ def test_a_difference_in_a_score(comparison: Comparison) -> None:
     found = differences(comparison, NLL)["right"]
     gaps = [score_of(right, "nll", drawn) - score_of(base, "nll", drawn) for drawn in draws(len(NAMED))]
     np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-9)
-    assert found.mean == pytest.approx(found.figure - found.base, abs=1e-12)
+    assert found.mean == pytest.approx(found.value - found.baseline, abs=1e-12)
     sums = [[case.result.calibration["image"].nll.sum() for case in result.cases] for result in (right, base)]
     assert found.p == stats.wilcoxon(*sums).pvalue
     assert found.p_holm == pytest.approx(2 * found.p)
@@ -182,7 +182,7 @@ def test_what_methods_are_judged_by(results: dict[str, FolderResult]) -> None:
     assert titles(Settings(voxels=("image",))) == ["NLL per foreground voxel", "ECE image"]
     assert titles(Settings(voxels=("near", "union"))) == ["ECE near"]
     assert titles(Settings(voxels=("union",))) == []
-    assert titles(Settings(protocol="reference")) == ["ECE near"]  # its tables lack voxels
+    assert titles(Settings(protocol="paper")) == ["ECE near"]  # its tables lack voxels
     comparison = compare(results)
     leading, paper = leading_metrics(comparison), paper_metrics(comparison)
     assert [metric.title for metric in leading] == [

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
-from nnunet_nacl.report import read_results, verdict, write_report
-from nnunet_nacl.report._commands import evaluate_command
-from nnunet_nacl.report._comparison import compare
+from nnunet_nacl.evaluation import FolderResult, Place, Settings, evaluate_case
+from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.report import compare, read_results, verdict, write_report
+from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._tables import methods_table, paper_table, score_ranks_table
-from nnunet_nacl.report.figures._style import INK
-from tests.report.generated import NAMED, as_before, make_blurred, make_result
+from nnunet_nacl.report.plots._style import INK
+from tests.report.generated import NAMED, as_before, make_blurred, make_result, with_origin
 
 QUICK = Settings(voxels=("foreground",))
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -77,7 +77,7 @@ def page_of(file: Path) -> Page:
             assert str(value).startswith(("#", "data:")), (tag, name, value)  # nothing from elsewhere
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
-    assert text.count(INK) == 1  # in the style sheet: figures have the color of the text
+    assert text.count(INK) == 1  # in the style sheet: plots have the color of the text
     assert page.tags["h1"] == page.tags["main"] == page.tags["script"] == 1
     assert page.tags["table"] == page.tags["caption"]
     assert "None" not in page.text
@@ -113,8 +113,8 @@ def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
     assert file.stat().st_size < 2e6
 
 
-def test_figures_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult]) -> None:
-    """Coordinates are shortened; what is written in a figure is not."""
+def test_plots_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    """Coordinates are shortened; what is written in a plot is not."""
     page = write(tmp_path, results)
     for name, result in results.items():
         error = result.pooled_tables("foreground").metrics()["ECE"]
@@ -227,7 +227,7 @@ def test_regions(tmp_path: Path) -> None:
     results = {name: make_result(labels=labels, settings=QUICK) for name in ("one", "other")}
     page = write(tmp_path, results)
     assert page.tags["svg"] == (2 * 2 + 2) + 2 + 4
-    assert "With regions, each region has voxels of its own" in page.text
+    assert "With regions, each region has its own voxels" in page.text
 
 
 def test_118_classes(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_118_classes(tmp_path: Path) -> None:
         for case in result.cases:
             p = generator.random((118, *y.shape)) + strength * (y == np.arange(118)[:, None, None, None])
             cases.append(replace(case, result=evaluate_case((p / p.sum(0)).astype(np.float32), y, settings=QUICK)))
-        results[name] = replace(result, cases=cases, settings={**result.settings, "labels": labels})
+        results[name] = with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(labels, None))
     page = write(tmp_path, results)
     assert "12 of 118 are drawn: those with the largest error" in page.text
     assert "class 117" in page.text
@@ -292,7 +292,7 @@ def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderRes
 
 def test_an_unknown_reader_costs_only_the_pictures(tmp_path: Path) -> None:
     result = make_result(0.4, settings=QUICK)
-    page = write(tmp_path, {"one": replace(result, settings={**result.settings, "reader": "MyReader"})})
+    page = write(tmp_path, {"one": with_origin(result, reader="MyReader")})
     assert "Not shown: " in page.text
     assert "Best calibrated case" in page.text
 
@@ -300,22 +300,22 @@ def test_an_unknown_reader_costs_only_the_pictures(tmp_path: Path) -> None:
 def test_the_commands_that_evaluated() -> None:
     result = make_result(0.4, settings=Settings(surface=True, num_bins=10, voxels=("image",)))
 
-    def command(**settings: object) -> str:
-        return evaluate_command(replace(result, settings={**result.settings, **settings}))
+    def command(*places: Place, part: tuple[int, int] | None = None) -> str:
+        return evaluate_command(with_origin(result, places=places, part=part))
 
     options = "--voxels image --bins 10 --surface"
-    assert command(dataset_json="p/dataset.json", pred_folder="p") == f"nnunet_nacl evaluate labelsTs p {options}"
-    elsewhere = command(dataset_json="raw/dataset.json", pred_folder="a b", plans="x/plans.json", part=[1, 4])
+    assert command(Place("labelsTs", "p", "p/dataset.json", None)) == f"nnunet_nacl evaluate labelsTs p {options}"
+    elsewhere = command(Place("labelsTs", "a b", "raw/dataset.json", "x/plans.json"), part=(1, 4))
     assert elsewhere == (
         "nnunet_nacl evaluate labelsTs 'a b' -djfile raw/dataset.json -pfile x/plans.json "
         f"{options} --num_parts 4 --part_id 1"
     )
     model = "/r/Dataset004_H/nnUNetTrainerNACL__nnUNetPlans__2d"
     expected = f"nnunet_nacl evaluate -d Dataset004_H -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 {options}"
-    assert command(pred_folder=f"{model}/fold_0/validation") == expected
-    folds = [f"{model}/fold_{fold}/validation" for fold in (0, 1)]
-    assert command(pred_folder=folds) == expected.replace("-f 0", "-f 0 1")
-    merged = command(pred_folder=["p", "q"], dataset_json=["p/dataset.json", "q/dataset.json"])
+    folds = [Place("gt", f"{model}/fold_{fold}/validation", "dataset.json", None) for fold in (0, 1)]
+    assert command(folds[0]) == expected
+    assert command(*folds) == expected.replace("-f 0", "-f 0 1")
+    merged = command(*(Place("labelsTs", folder, f"{folder}/dataset.json", None) for folder in ("p", "q")))
     assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"
 
 

@@ -10,8 +10,8 @@ import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import NpzChannels, Predictions
-from nnunet_nacl.report import Comparison, compare_all, read_results, read_slice
-from nnunet_nacl.report._slices import _channel_slices, _window, chosen_cases
+from nnunet_nacl.report import Comparison, compare_all, read_results
+from nnunet_nacl.report._slices import _channel_slices, _window, chosen_cases, read_slice
 
 
 def read(runs: dict[str, Path]) -> Comparison:
@@ -27,18 +27,18 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
     reference = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "labelsTs" / "case_03.nii.gz")))
     with np.load(runs["soft"] / "case_03.npz") as archive:
         confidence = archive["probabilities"].max(0)[0]
-    height, width = data.reference.shape
+    height, width = data.ground_truth.shape
     found = [
         (top, left)
         for top in range(64 - height + 1)
         for left in range(64 - width + 1)
-        if np.array_equal(data.reference, reference[top : top + height, left : left + width])
+        if np.array_equal(data.ground_truth, reference[top : top + height, left : left + width])
     ]
     (top, left), *_ = found
     window = (slice(top, top + height), slice(left, left + width))
     np.testing.assert_array_equal(data.image, image[window])
     np.testing.assert_array_equal(data.confidences["soft"], confidence[window])
-    assert (data.reference > 0).sum() == (reference > 0).sum()  # the crop has lost nothing of the structures
+    assert (data.ground_truth > 0).sum() == (reference > 0).sum()  # the crop has lost nothing of the structures
 
 
 def test_slices_of_a_stream(tmp_path: Path) -> None:

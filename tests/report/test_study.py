@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.report import Comparison, Study, Variant, compare, study_figure, tradeoff, write_report
-from nnunet_nacl.report._describe import study_caption
+from nnunet_nacl.report import Comparison, Study, Variant, compare, draw_study, tradeoff, write_report
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._panels import study_panels
-from nnunet_nacl.report.figures._style import color_of
+from nnunet_nacl.report._study import study_caption
+from nnunet_nacl.report.plots import color_of
 from tests.report.generated import NAMED, make_result
 from tests.report.test_page import NASTY, page_of
 
@@ -100,7 +100,7 @@ def test_a_radar_keeps_its_places_when_a_run_failed(runs_of_losses: dict[str, Fo
     np.testing.assert_array_equal([np.isnan(values[0]) for values in found], [False, True, False])
     assert found[2][0] == mean(comparison, "FL 3", DICE)
     assert legend(ax)[1] == "HP2: LS 0.2, SVLS 1"
-    assert "No results here, and so left out: FL 2." in study_caption(comparison, RADAR, drawn=True)
+    assert "Left out, since there are no results here: FL 2." in study_caption(comparison, RADAR, drawn=True)
 
 
 def test_a_radar_of_two_axes_becomes_curves(runs_of_losses: dict[str, FolderResult]) -> None:
@@ -209,33 +209,33 @@ def test_arrows_keep_their_colors_when_a_run_failed(runs_of_losses: dict[str, Fo
     assert ax.containers[0].lines[0].get_color() == color_of(["FL", "LS"], "LS")
 
 
-@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
-def test_a_figure_for_a_file(losses: Comparison, study: Study, tmp_path: Path) -> None:
-    figure = study_figure(losses, study)
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
+def test_a_plot_for_a_file(losses: Comparison, study: Study, tmp_path: Path) -> None:
+    figure = draw_study(losses, study)
     assert figure.get_suptitle() == f"{study.title}, Dataset004_Demo"
     assert len(figure.axes) == len(study_panels(losses, study))
     figure.savefig(tmp_path / "study.png", dpi=20)
 
 
-@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
-def test_one_variant_is_no_figure(study: Study) -> None:
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
+def test_one_variant_cannot_be_drawn(study: Study) -> None:
     comparison = compare({study.variants[0].method: make_result(cases=NAMED[:2], settings=QUICK)})
-    alone = Study(study.title, study.figure, study.setting, study.variants[:1])
-    for chosen in (study, alone, Study(study.title, study.figure, study.setting, ())):
+    alone = Study(study.title, study.plot, study.setting, study.variants[:1])
+    for chosen in (study, alone, Study(study.title, study.plot, study.setting, ())):
         assert study_panels(comparison, chosen) == []
-        with pytest.raises(ValueError, match=f"{study.title}: No figure: there are no two variants"):
-            study_figure(comparison, chosen)
+        with pytest.raises(ValueError, match=f"{study.title}: No plot: no two variants here can be compared"):
+            draw_study(comparison, chosen)
 
 
-def test_a_sentence_in_place_of_a_figure(tmp_path: Path) -> None:
+def test_a_sentence_in_place_of_a_plot(tmp_path: Path) -> None:
     write_report({"": {"FL 1": make_result(cases=NAMED[:2], settings=QUICK)}}, tmp_path / "page.html", study=ARROWS)
     page = page_of(tmp_path / "page.html")
     assert page.tags["svg"] == 5  # reliability alone
-    assert "No figure: there are no two variants here that can be held against each other." in page.text
-    assert "No results here, and so left out: FL 2, LS 0.1, LS 0.2." in page.text
+    assert "No plot: no two variants here can be compared with each other." in page.text
+    assert "Left out, since there are no results here: FL 2, LS 0.1, LS 0.2." in page.text
 
 
-@pytest.mark.parametrize("study", ALL, ids=lambda one: one.figure)
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.plot)
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_not_a_number(study: Study, everywhere: bool, tmp_path: Path) -> None:
     """ECE is not defined for any method, or not for one."""
@@ -246,9 +246,9 @@ def test_not_a_number(study: Study, everywhere: bool, tmp_path: Path) -> None:
         if everywhere or method.name == first:
             for metric in ("ECE", "CECE"):
                 method.calibration["foreground"][metric][:] = np.nan
-    study_figure(comparison, study).savefig(tmp_path / "study.png", dpi=20)
+    draw_study(comparison, study).savefig(tmp_path / "study.png", dpi=20)
     text = next(one.description for one in study_panels(comparison, study) if "ECE" in one.description)
-    shown = 3 if study.figure == "differences" else len(study.variants)
+    shown = 3 if study.plot == "differences" else len(study.variants)
     assert text.count("not defined") == (shown if everywhere else 1)
     assert "nan" not in text
 
@@ -262,7 +262,7 @@ def test_differences_are_over_the_cases_that_both_have(losses: Comparison) -> No
     assert draw(comparison, SIGMA, 3).patches[0].get_width() == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_reference_of_zero_has_no_relative_difference(losses: Comparison) -> None:
+def test_a_first_group_of_zero_has_no_relative_difference(losses: Comparison) -> None:
     comparison = compare({name: losses[name].result for name in losses.names})
     comparison["FL 1"].calibration["foreground"]["ECE"][:] = 0
     ax = draw(comparison, SIGMA, 3)
@@ -287,7 +287,7 @@ def test_each_data_set_says_what_it_lacks(tmp_path: Path) -> None:
     failed = {name: result for name, result in quick.items() if name != "FL 2"}
     write_report({"A": quick, "B": failed}, tmp_path / "page.html", study=ARROWS)
     page = page_of(tmp_path / "page.html")
-    assert page.text.count("so left out: FL 2.") == 1
+    assert page.text.count("there are no results here: FL 2.") == 1
     assert {"d1-study", "d2-study"} <= set(page.ids)
 
 
@@ -307,15 +307,15 @@ def test_names_are_escaped(kind: str, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert "<script>alert" not in text
     assert "<b>lost" not in text
-    assert "so left out: <b>lost." in page.text
+    assert "there are no results here: <b>lost." in page.text
     panels = study_panels(compare(results, dataset=NASTY), study)
     assert panels
     assert all(panel.description in page.svg_labels and NASTY in panel.description for panel in panels)
-    study_figure(compare(results), study).savefig(tmp_path / "study.svg")
+    draw_study(compare(results), study).savefig(tmp_path / "study.svg")
 
 
 def test_what_is_no_study() -> None:
-    with pytest.raises(ValueError, match="figure: expected one of radar, differences, curves, arrows; got pie"):
+    with pytest.raises(ValueError, match="plot: expected one of radar, differences, curves, arrows; got pie"):
         Study("t", "pie", "s", ())
     with pytest.raises(ValueError, match="variants: expected each value of A once; got 1, 1"):
         Study("t", "curves", "s", (Variant("x", "A", 1), Variant("y", "A", 1.0)))

@@ -1,4 +1,4 @@
-"""Sentences say what the figures say."""
+"""Sentences say what the numbers say."""
 
 from dataclasses import replace
 
@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.report import Comparison, compare, differences, verdict
-from nnunet_nacl.report._metrics import Metric, missing_notes
+from nnunet_nacl.report import Comparison, compare, verdict
+from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report._statistics import differences
+from nnunet_nacl.report._verdict import missing_notes
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 ECE, DICE = Metric("ECE", "foreground"), Metric("Dice", higher_is_better=True)
@@ -27,9 +29,9 @@ def blurred() -> dict[str, FolderResult]:
 
 
 def text_of(comparison: Comparison, name: str, metric: Metric) -> str:
-    figures = metric.of(comparison[name])
-    low, high = figures.interval
-    return f"{figures.value:.3f} ({low:.3f} to {high:.3f})"
+    estimate = metric.of(comparison[name])
+    low, high = estimate.interval
+    return f"{estimate.value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def test_the_best_against_the_baseline(comparison: Comparison) -> None:
@@ -87,7 +89,7 @@ def test_one_method(temperature: float, direction: str) -> None:
 
 
 def test_better_nll_and_worse_ece_over_the_union(blurred: dict[str, FolderResult]) -> None:
-    """The paper's figures prefer a posterior that is made softer than the one that the labels were drawn from."""
+    """The paper's metrics prefer a posterior that is made softer than the one that the labels were drawn from."""
     union = {name: result.mean("union", "ECE") for name, result in blurred.items()}
     expected = blurred["soft"].mean("union", "ECE_expected")
     assert union["soft"] < union["true"] < expected

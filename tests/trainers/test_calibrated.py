@@ -2,8 +2,10 @@
 
 import json
 import pickle
+import shutil
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from torch import nn
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
 from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, Planned
 
 Make = Callable[..., nnUNetTrainer]
 
@@ -52,7 +54,7 @@ class DiceOnCE(CalibratedLossMixin, nnUNetTrainerCELoss):
 
 
 @pytest.fixture
-def make(planned: Callable[[str], tuple[NNUNet, str]], monkeypatch: pytest.MonkeyPatch) -> Make:
+def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """``make(trainer_class, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
 
     def build(
@@ -61,11 +63,15 @@ def make(planned: Callable[[str], tuple[NNUNet, str]], monkeypatch: pytest.Monke
         configuration: str = "2d_small",
         **changes: object,
     ) -> nnUNetTrainer:
-        nnunet, _ = planned(kind)
-        for name, value in nnunet.environment.items():
+        for name, value in NNUNet(tmp_path).environment.items():
             monkeypatch.setenv(name, value)
-        folder = nnunet.folder / "preprocessed" / KINDS[kind][0]
+        folder = tmp_path / "preprocessed" / KINDS[kind][0]
+        plan = planned(kind)[0].folder / "preprocessed" / folder.name
+        shutil.copytree(plan, folder, ignore=shutil.ignore_patterns("nnUNetPlans_*"), dirs_exist_ok=True)
         plans = json.loads((folder / "nnUNetPlans.json").read_text())
+        for full in ("2d", "3d_fullres"):  # nnU-Net looks for the format of the data, which no test reads
+            (folder / f"nnUNetPlans_{full}").mkdir(exist_ok=True)
+            (folder / f"nnUNetPlans_{full}" / "toy_0.b2nd").touch()
         plans["configurations"][configuration].update(changes)
         plans["continue_training"] = False
         dataset_json = json.loads((folder / "dataset.json").read_text())

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,18 @@ import pytest
 import torch
 
 from nnunet_nacl.trainers._progress import EARLIER_VALUES, MAX_LOGIT_HISTOGRAM, PICTURE_NAME, PROGRESS_SWITCH, VALUES
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, Planned, Preprocessed, Trained
 from tests.evaluation.independent import largest_difference
 
-Planned = Callable[[str], tuple[NNUNet, str]]
 BRIEF = "2epochs_2iterations"
 
 
-def train(nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object) -> Path:
+def train(
+    nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object, as_user: bool = False
+) -> Path:
     """Train fold 0; returns its folder."""
-    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", *options)
+    options = (configuration, 0, "-tr", trainer, "-device", "cpu", *options)
+    nnunet.run("nnUNetv2_train", number, *options, as_user=as_user)
     return fold_folder(nnunet, number, configuration, trainer)
 
 
@@ -44,9 +45,15 @@ def log(fold: Path) -> str:
         pytest.param("regions_ignore", "2d_small", "nnUNetTrainerNACL", marks=pytest.mark.slow),
     ],
 )
-def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, configuration: str, trainer: str) -> None:
-    nnunet, number = planned(kind)
-    fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz")
+def test_train_predict_evaluate(
+    preprocessed: Preprocessed, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
+) -> None:
+    nnunet, number = preprocessed(kind, configuration)
+    as_user = (kind, configuration) == ("regions", "3d_small")  # each command is started so here
+    if as_user:
+        fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz", as_user=True)
+    else:
+        fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
     printed = log(fold)
     assert "nnunet_nacl trains with NACLLoss(" in printed
     assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
@@ -61,9 +68,9 @@ def test_train_predict_evaluate(planned: Planned, tmp_path: Path, kind: str, con
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
         "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 1, "-nps", 1, "-device", "cpu",
-        "--disable_tta",
+        "--disable_tta", as_user=as_user,
     )  # fmt: skip
-    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
+    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions, as_user=as_user)
     summary = json.loads((predictions / "calibration_summary.json").read_text())
     assert summary["skipped"] == []
     assert summary["num_cases"]["evaluated"] == 6
@@ -127,8 +134,8 @@ def evaluate_ensemble(nnunet: NNUNet, raw: Path, predictions: Path) -> None:
 
 @pytest.mark.parametrize("trainer", ["FL", "DiceECP", "LS", "DiceSVLS", "MbLS"])
 @pytest.mark.slow
-def test_baselines_train(planned: Planned, trainer: str) -> None:
-    nnunet, number = planned("labels")
+def test_baselines_train(preprocessed: Preprocessed, trainer: str) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     fold = train(nnunet, number, "2d_small", f"nnUNetTrainer{trainer}_1epochs_2iterations")
     assert (fold / "checkpoint_final.pth").is_file()
 
@@ -155,8 +162,8 @@ def test_mbls_on_regions_names_the_loss_and_the_regions(planned: Planned) -> Non
 
 
 @pytest.mark.slow
-def test_validate(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_validate(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_paperSchedule_2epochs_2iterations"
     fold = train(nnunet, number, "2d_small", trainer)
     shutil.rmtree(fold / "validation")
@@ -166,8 +173,8 @@ def test_validate(planned: Planned) -> None:
 
 
 @pytest.mark.slow
-def test_continue(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_continue(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_paperSchedule_4epochs_2iterations"
     fold = train(nnunet, number, "2d_small", trainer)
     final = fold / "checkpoint_final.pth"
@@ -197,9 +204,9 @@ def test_continue(planned: Planned) -> None:
 
 
 @pytest.mark.slow
-def test_without_progress_and_with_it_again(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_progress_and_with_it_again(preprocessed: Preprocessed, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that was begun without it gets it when it goes on, and the other way round."""
-    nnunet, number = planned("labels")
+    nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_kernel5_2epochs_2iterations"
     monkeypatch.setenv(PROGRESS_SWITCH, "0")
     fold = train(nnunet, number, "2d_small", trainer)
@@ -220,8 +227,8 @@ def test_without_progress_and_with_it_again(planned: Planned, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_cascade(planned: Planned) -> None:
-    nnunet, number = planned("labels")
+def test_cascade(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "3d_small")
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
     for configuration in ("3d_lowres_small", "3d_cascade_small"):
         nnunet.run("nnUNetv2_train", number, configuration, "all", "-tr", trainer, "-device", "cpu")
@@ -233,8 +240,8 @@ def test_cascade(planned: Planned) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
-def test_train_on_cuda_with_autocast_and_compile(planned: Planned, configuration: str) -> None:
-    nnunet, number = planned("labels")
+def test_train_on_cuda_with_autocast_and_compile(preprocessed: Preprocessed, configuration: str) -> None:
+    nnunet, number = preprocessed("labels", configuration)
     trainer = f"nnUNetTrainerDiceNACL_{BRIEF}"
     nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cuda")
     assert "Using torch.compile..." in log(fold_folder(nnunet, number, configuration, trainer))

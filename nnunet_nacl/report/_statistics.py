@@ -1,0 +1,317 @@
+"""Whether methods differ (paired tests over cases), and in which order they come (rankings)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.metrics import Interval, resample_weights
+from nnunet_nacl.report._comparison import Array, Comparison
+from nnunet_nacl.report._metrics import DICE, POOLED, Estimate, Metric, judging_metrics, segmentation_metrics
+
+LEVEL = 0.05
+Scheme = Literal["sum-rank", "mean-case-rank"]
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
+_RANKED_RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's difference to the baseline in one metric, over the cases and structures that have a value in both.
+
+    Attributes:
+        value: the method's value over those.
+        baseline: the baseline's value over those.
+        mean: method minus baseline.
+        interval: its 95 % paired bootstrap interval; NaN for fewer than two cases.
+        p: of the two-sided Wilcoxon signed-rank test over the cases, or, for a metric that a single case has no value
+            of, of the paired bootstrap test; NaN for fewer than two cases.
+        p_holm: the same after Holm's correction for the number of methods compared with the baseline.
+        can_show: whether so many cases could show a significant difference at all.
+    """
+
+    value: float
+    baseline: float
+    mean: float
+    interval: Interval
+    p: float
+    p_holm: float
+    can_show: bool
+
+    @property
+    def is_significant(self) -> bool:
+        return bool(self.p_holm < LEVEL)
+
+
+def differences(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
+    """Every other method compared with the baseline."""
+    base = metric.of(comparison[comparison.baseline])
+    others = {method.name: metric.of(method) for method in comparison.methods if method.name != comparison.baseline}
+    gaps = {name: estimate.minus(base) for name, estimate in others.items()}
+    p_values = [_p_value(gap) for gap in gaps.values()]
+    num_tests = int(np.sum(~np.isnan(p_values)))
+    by_method = {}
+    for (name, estimate), p, corrected in zip(others.items(), p_values, holm(p_values), strict=True):
+        gap = gaps[name]
+        num_signs = gap.num_known if gap.by_case is None else int(np.count_nonzero(np.nan_to_num(gap.by_case)))
+        by_method[name] = Difference(
+            value=estimate.restricted_to(base).value,
+            baseline=base.restricted_to(estimate).value,
+            mean=gap.value,
+            interval=gap.interval,
+            p=p,
+            p_holm=corrected,
+            can_show=bool(max(num_tests, 1) * _lowest_p(num_signs) < LEVEL),
+        )
+    return by_method
+
+
+def _p_value(gap: Estimate) -> float:
+    if gap.by_case is not None:
+        return wilcoxon_signed_rank(gap.by_case)
+    if gap.num_known < 2:
+        return float("nan")
+    return max(bootstrap_test(gap.resampled(resample_weights(gap.num_cases))), _lowest_p(gap.num_known))
+
+
+def _lowest_p(num_signs: int) -> float:
+    """The lowest p that so many differences can have: the most extreme of their 2^n signs, one way or the other."""
+    return float(2.0 ** (1 - num_signs))
+
+
+def bootstrap_test(resampled: Array) -> float:
+    r"""P of the two-sided bootstrap test that a difference is 0.
+
+    .. math:: p = \min\left(1, 2 \frac{1 + \min(\#\{d \le 0\}, \#\{d \ge 0\})}{1 + R}\right)
+
+    Args:
+        resampled: (R,) differences over resamples of the cases; NaN ones are left out.
+
+    Returns:
+        p in (0, 1]; NaN if there is no difference.
+
+    References:
+        Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 4.4 (the 1 that is added).
+
+    >>> bootstrap_test(np.array([0.1, 0.2, 0.3, -0.1]))
+    0.8
+    """
+    known = resampled[~np.isnan(resampled)].round(12)  # between equal values, only rounding errors are left
+    if known.size == 0:
+        return float("nan")
+    fewer = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
+    return float(min(1.0, 2 * (1 + fewer) / (1 + known.size)))
+
+
+def wilcoxon_signed_rank(differences: Array) -> float:
+    """P of the two-sided Wilcoxon signed-rank test that paired differences are symmetric about 0.
+
+    Differences of 0 (to 12 digits) are left out (Wilcoxon's own way); if all are 0, p is 1.
+
+    Args:
+        differences: (cases,); NaN ones are left out.
+
+    Returns:
+        p in [0, 1]; NaN for fewer than two differences.
+
+    References:
+        Wilcoxon, Biometrics Bulletin 1(6), 1945; SciPy's implementation, exact for few cases.
+    """
+    from scipy.stats import wilcoxon
+
+    known = differences[~np.isnan(differences)].round(12)  # between equal values, only rounding errors are left
+    if known.size < 2:
+        return float("nan")
+    if not known.any():
+        return 1.0
+    return float(wilcoxon(known).pvalue)
+
+
+def holm(p_values: list[float]) -> list[float]:
+    """p-values after Holm's step-down correction: the i-th smallest times (number − i), never below the one before.
+
+    Args:
+        p_values: NaN ones (tests that could not be made) stay NaN and do not count.
+
+    References:
+        Holm, Scandinavian Journal of Statistics 6(2), 1979.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    known = sorted((p, place) for place, p in enumerate(p_values) if not np.isnan(p))
+    corrected = [float("nan")] * len(p_values)
+    highest = 0.0
+    for number, (p, place) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - number)))
+        corrected[place] = highest
+    return corrected
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Methods in the order of a scheme.
+
+    Attributes:
+        scheme: ``sum-rank``: methods are ranked by each metric's value over the cases, and the ranks are added up over
+            data sets and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged.
+        methods: their names, M of them.
+        metrics: names of the metrics, J of them.
+        by_metric: (M, J) sums of ranks over data sets, or mean ranks over cases; low is good.
+        overall: (M,) sums over metrics, or means over metrics.
+        stability: (M, M) share of the bootstrap resamples of the cases in which a method has each place.
+    """
+
+    scheme: Scheme
+    methods: list[str]
+    metrics: list[str]
+    by_metric: Array
+    overall: Array
+    stability: Array
+
+    @property
+    def places(self) -> Array:
+        """(M,) place of each method, from 1; equal ones share the best."""
+        return _places(self.overall)
+
+    @property
+    def order(self) -> NDArray[np.intp]:
+        """(M,) rows of the methods, the best first."""
+        return np.argsort(self.overall, kind="stable")
+
+    def describe(self) -> str:
+        """What a heat map of the ranks shows, in words."""
+        return f"Overall {self.scheme} by {', '.join(self.metrics)}, best first: " + "; ".join(
+            f"{self.methods[row]}: {self.overall[row]:.4g}, first in {100 * self.stability[row, 0]:.0f} % of resamples"
+            for row in self.order
+        )
+
+
+def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
+    """Rank the methods by Dice, NLL per foreground voxel and ECE near (sum-rank), over one or several data sets.
+
+    Args:
+        comparisons: one for each data set, of the same methods.
+
+    Returns:
+        Without near, by ECE over the image; without image, by Dice and ECE near; None if a data set has neither, or
+        not what the others have.
+
+    Raises:
+        ValueError: different methods.
+    """
+    judging = judging_metrics(comparisons[0])
+    if not judging or any(judging_metrics(one) != judging for one in comparisons):
+        return None
+    return _rank(comparisons, "sum-rank", [DICE, *judging])
+
+
+def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: str = "foreground") -> Ranking:
+    """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets.
+
+    Args:
+        comparisons: one for each data set, of the same methods.
+        scheme: see :class:`Ranking`.
+        voxels: voxel set of ECE and CECE.
+
+    Raises:
+        ValueError: different methods, a data set without that voxel set, or ranks in each case by ECE over near or
+            image, which a single case has no value of.
+    """
+    for comparison in comparisons:
+        comparison.check_voxels(voxels)
+    if scheme == "mean-case-rank" and voxels in POOLED:
+        raise ValueError(
+            f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled over cases."
+        )
+    metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
+    return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
+
+
+def ranked_voxels(comparisons: Sequence[Comparison]) -> str:
+    """The voxel set of the paper's ranking: the first of all data sets that labels choose, or else the first of all.
+
+    Raises:
+        ValueError: they share none.
+    """
+    first, *others = comparisons
+    shared = [voxels for voxels in first.voxels if all(voxels in other.voxels for other in others)]
+    if not shared:
+        raise ValueError("rankings need a voxel set that all data sets have.")
+    return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
+
+
+def _rank(comparisons: Sequence[Comparison], scheme: Scheme, metrics: list[Metric]) -> Ranking:
+    names = comparisons[0].names
+    for comparison in comparisons:
+        if sorted(comparison.names) != sorted(names):
+            raise ValueError(
+                f"rankings need the same methods in every data set; got {', '.join(names)} and "
+                f"{', '.join(comparison.names)}."
+            )
+    sampled = [_ranks(one, names, metrics, scheme, seed=number) for number, one in enumerate(comparisons)]
+    combine = np.sum if scheme == "sum-rank" else np.mean
+    by_metric = combine([exact for exact, _ in sampled], axis=0)
+    resampled = combine([resamples for _, resamples in sampled], axis=0)
+    places = _places(combine(resampled, axis=-1))
+    stability = np.stack([(places == place).mean(0) for place in range(1, len(names) + 1)], axis=1)
+    return Ranking(scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), stability)
+
+
+def _ranks(
+    comparison: Comparison, names: list[str], metrics: list[Metric], scheme: Scheme, *, seed: int
+) -> tuple[Array, Array]:
+    """(M, J) ranks of a data set, and (resamples, M, J) those of its bootstrap resamples."""
+    exact, resampled = [], []
+    weights = resample_weights(len(comparison.cases), _RANKED_RESAMPLES, seed)
+    for metric in metrics:
+        estimates = [metric.of(comparison[name]) for name in names]
+        if scheme == "sum-rank":
+            values = np.array([one.value for one in estimates])
+            resampled_values = np.stack([one.resampled(weights) for one in estimates], axis=1)
+            exact.append(ranks(values, metric.higher_is_better))
+            resampled.append(ranks(resampled_values, metric.higher_is_better))
+        else:
+            by_case = [one.by_case for one in estimates]
+            cases = case_ranks(np.stack([one for one in by_case if one is not None], axis=1), metric.higher_is_better)
+            exact.append(mean_rank(cases, np.ones((1, len(cases))))[0])
+            resampled.append(mean_rank(cases, weights))
+    return np.stack(exact, axis=-1), np.stack(resampled, axis=-1)
+
+
+def ranks(values: Array, higher_is_better: bool) -> Array:
+    """Ranks along the last axis, from 1 for the best; equal ones share their mean rank, NaN ones the last places.
+
+    >>> ranks(np.array([0.112, 0.097, 0.112]), False)
+    array([2.5, 1. , 2.5])
+    """
+    from scipy.stats import rankdata
+
+    signed = -values if higher_is_better else values
+    ranked: Array = rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1)
+    return ranked
+
+
+def case_ranks(values: Array, higher_is_better: bool) -> Array:
+    """(cases, M) ranks in each case; NaN in a case that any method has no value for."""
+    known = np.asarray(np.isfinite(values).all(axis=1))
+    return np.where(known[:, None], ranks(values, higher_is_better), np.nan)
+
+
+def mean_rank(ranks_by_case: Array, weights: Array) -> Array:
+    """(resamples, M) means over cases; without any case to rank by, all methods share their places."""
+    num_methods = ranks_by_case.shape[1]
+    known = np.asarray(np.isfinite(ranks_by_case).all(axis=1))
+    count = weights @ known.astype(np.float64)
+    total = weights @ np.where(known[:, None], ranks_by_case, 0)
+    return np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], (num_methods + 1) / 2)
+
+
+def _places(scores: Array) -> Array:
+    from scipy.stats import rankdata
+
+    # Sums of the same ranks in another order may differ in their last bit.
+    places: Array = rankdata(scores.round(9), method="min", axis=-1)
+    return places

@@ -1,0 +1,60 @@
+"""Commands of nnU-Net and of this package, each in a process of its own that need not import PyTorch again.
+
+Imports take such a command several seconds, its work on a toy one. So its process is forked from a server that has
+imported the slow libraries, but nothing of nnU-Net, which reads its environment variables while it is imported.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+_SLOW_TO_IMPORT = [
+    "torch._dynamo", "torchvision", "timm", "sklearn", "pandas", "seaborn", "matplotlib.pyplot", "scipy.ndimage",
+    "skimage.transform", "SimpleITK", "nibabel", "blosc2", "numba", "dynamic_network_architectures.architectures.unet",
+    "batchgenerators.dataloading.single_threaded_augmenter",
+]  # fmt: skip
+_TIMEOUT = 600
+
+
+def script(name: str) -> str:
+    """The file that a user starts as the command ``name``, in the environment that the tests run in."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def run_as_user(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+    """Start the command as from a shell, which takes seconds of imports; returns its exit status."""
+    with log.open("w") as file:
+        return subprocess.run(
+            [script(command[0]), *command[1:]], env=dict(environment), stdout=file, stderr=subprocess.STDOUT,
+            timeout=_TIMEOUT, check=False,
+        ).returncode  # fmt: skip
+
+
+def run_forked(command: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+    """Run the command's entry point in a forked process; returns its exit status."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_SLOW_TO_IMPORT)  # takes effect before the first process only
+    process = server.Process(target=_become, args=(list(command), dict(environment), str(log)))
+    process.start()
+    process.join(_TIMEOUT)
+    if process.is_alive():
+        process.kill()
+        raise TimeoutError(f"{' '.join(command)} took more than {_TIMEOUT} s.")
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _become(command: list[str], environment: dict[str, str], log: str) -> None:
+    """Turn this process into what the shell would have started."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [script(command[0]), *command[1:]]
+    (entry_point,) = entry_points(group="console_scripts", name=command[0])
+    sys.exit(entry_point.load()())

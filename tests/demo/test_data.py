@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+
+from nnunet_nacl.demo import LABELS, draw_case
+from nnunet_nacl.evaluation import evaluate_case
+
+
+def test_the_posterior_is_a_distribution() -> None:
+    case = draw_case(np.random.default_rng(0))
+    assert case.posterior.shape == (len(LABELS), *case.image.shape)
+    assert case.posterior.min() >= 0
+    np.testing.assert_allclose(case.posterior.sum(0), 1, atol=1e-6)
+
+
+def test_the_outline_is_sharp() -> None:
+    background = draw_case(np.random.default_rng(1)).posterior[0]
+    assert set(np.unique(background)) == {0, 1}
+
+
+def test_labels_follow_the_posterior() -> None:
+    """ECE of the true posterior, pooled: 0 over near and image; over sets chosen by label what is expected of it."""
+    generator = np.random.default_rng(2)
+    right, blunt = [], []
+    for _ in range(60):
+        case = draw_case(generator)
+        labels = case.labels.astype(int)
+        right.append(evaluate_case(case.posterior, labels).calibration)
+        blunt.append(evaluate_case(0.8 * case.posterior + 0.05, labels).calibration)
+    for voxels in ("near", "image", "foreground", "union"):
+        true, blunted = (sum((one[voxels] for one in found[1:]), found[0][voxels]) for found in (right, blunt))
+        figures = true.metrics()
+        for metric in ("ECE", "CECE"):
+            assert figures[metric] == pytest.approx(figures.get(f"{metric}_expected", 0), abs=0.005)
+        assert abs(figures["over_confidence"]) < 0.005
+        assert blunted.metrics()["ECE"] > 0.05
+        assert blunted.metrics()["NLL"] > figures["NLL"] + 0.01
+
+
+def test_the_same_seed_gives_the_same_case() -> None:
+    first, second = (draw_case(np.random.default_rng(3)) for _ in range(2))
+    assert np.array_equal(first.image, second.image)
+    assert np.array_equal(first.labels, second.labels)

@@ -1,0 +1,248 @@
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from nnunet_nacl.cli import main
+from tests.evaluation.generated import (
+    LABELS,
+    SUMMARY,
+    Folders,
+    random_case,
+    reasons,
+    run_evaluate,
+    summary_of,
+    truncated,
+    write,
+)
+
+
+def corrupted(_: Path, predictions: Path) -> None:
+    file = predictions / "case_1.npz"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+
+
+def save(_: Path, predictions: Path, *, change: Callable[[np.ndarray], np.ndarray], key: str = "probabilities") -> None:
+    np.savez_compressed(predictions / "case_1.npz", **{key: change(random_case(1)[0])})
+
+
+def objects(p: np.ndarray) -> np.ndarray:
+    return np.array([p, None], dtype=object)
+
+
+def with_nan(p: np.ndarray) -> np.ndarray:
+    return np.where(p > 0.8, np.nan, p)
+
+
+def ground_truth_with(gt_folder: Path, _: Path, *, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    write(change(random_case(1)[1]), gt_folder / "case_1.nii.gz")
+
+
+def prediction_with(_: Path, predictions: Path, *, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    write(change(random_case(1)[1]), predictions / "case_1.nii.gz")
+
+
+BAD = {
+    "truncated": (truncated, "case_1.npz cannot be read: File is not a zip file"),
+    "corrupted": (corrupted, "case_1.npz cannot be read: "),  # whatever its values look like
+    "wrong key": (partial(save, change=abs, key="softmax"), "expected the key 'probabilities'; it holds softmax"),
+    "objects": (
+        partial(save, change=objects),
+        "case_1.npz: expected an array of dtype float16, float32 or float64; got",
+    ),
+    "NaN": (partial(save, change=with_nan), "case_1.npz: NaN or infinite values in channel 0."),
+    "logits": (
+        partial(save, change=np.log),
+        "case_1.npz: expected probabilities in [0, 1]; channel 0 has values from -",
+    ),
+    "not 1": (partial(save, change=lambda p: 0.9 * p), "case_1.npz: the probabilities of a voxel must sum to 1"),
+    "shape": (
+        partial(save, change=lambda p: p[:, :5]),
+        "case_1.npz: the shape (3, 5, 20, 20) does not match the ground t",
+    ),
+    "transposed": (partial(save, change=lambda p: np.moveaxis(p, 1, 3)), "so is it transposed?"),
+    "channels last": (partial(save, change=lambda p: np.moveaxis(p, 0, 3)), "the classes seem to be the last axis"),
+    "another model's": (
+        partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
+        "Are they of another model, or is the orientation read wrongly?",
+    ),
+    "channels": (
+        partial(save, change=lambda p: np.concatenate([p, 0 * p[:1]])),
+        "shape (4, 6, 20, 20) has 4 channels (the first axis), but the data set has 3 labels.",
+    ),
+    "unknown label": (
+        partial(ground_truth_with, change=lambda y: y + 1),
+        "labelsTs/case_1.nii.gz holds labels that are not in the data set: 3; known are 0, 1, 2.",
+    ),
+    "unknown predicted label": (
+        partial(prediction_with, change=lambda y: 9 * y),
+        "predictions/case_1.nii.gz holds labels that are not in the data set: 9, 18; known are 0, 1, 2.",
+    ),
+    "predicted shape": (
+        partial(prediction_with, change=lambda y: y[:4]),
+        "predictions/case_1.nii.gz: the shape (4, 20, 20) does not match the ground truth's, (6, 20, 20).",
+    ),
+    "ground truth no image": (
+        lambda r, p: (r / "case_1.nii.gz").write_bytes(b"nothing"),
+        "labelsTs/case_1.nii.gz cannot be read: ",
+    ),
+    "no ground truth": (
+        lambda r, p: (r / "case_1.nii.gz").unlink(),
+        "labelsTs/case_1.nii.gz does not exist: no ground truth.",
+    ),
+    "no segmentation": (
+        lambda r, p: (p / "case_1.nii.gz").unlink(),
+        "predictions/case_1.nii.gz does not exist: no predicted segmentation.",
+    ),
+    "no probabilities": (
+        lambda r, p: (p / "case_1.npz").unlink(),
+        "case_1.npz does not exist: no probabilities (predict with --save_probabilities).",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_case_is_named_and_the_others_are_evaluated(
+    folders: Folders, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    spoil, message = BAD[name]
+    spoil(*folders)
+    assert run_evaluate(folders, "--chill") == 1
+    assert message in reasons(folders)["case_1"]
+    assert f"skipped case_1: {reasons(folders)['case_1']}" in capsys.readouterr().err
+    assert [case["case"] for case in summary_of(folders)["metric_per_case"]] == ["case_0", "case_2"]
+    assert run_evaluate(folders) == 1  # also when the good ones need not be evaluated again
+
+
+def test_labels_that_are_no_whole_numbers(folders: Folders) -> None:
+    image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32) + 0.5)
+    sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
+    assert run_evaluate(folders) == 1
+    assert "case_1.nii.gz holds labels that are not whole numbers." in reasons(folders)["case_1"]
+
+
+def test_whole_numbers_may_be_floats(folders: Folders) -> None:
+    image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32))
+    sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
+    assert run_evaluate(folders) == 0
+
+
+def test_chill_forgives_missing_predictions(folders: Folders) -> None:
+    for file in ("case_1.npz", "case_1.nii.gz"):
+        (folders[1] / file).unlink()
+    assert run_evaluate(folders) == 1
+    assert run_evaluate(folders, "--chill") == 0
+    assert list(reasons(folders)) == ["case_1"]
+
+
+def test_a_segmentation_without_the_rest_is_reported(folders: Folders) -> None:
+    write(np.zeros((6, 20, 20)), folders[1] / "extra.nii.gz")
+    assert run_evaluate(folders, "--chill") == 1
+    assert reasons(folders) == {"extra": f"{folders[0] / 'extra.nii.gz'} does not exist: no ground truth."}
+
+
+def test_nothing_predicted_is_not_forgiven(folders: Folders) -> None:
+    for file in folders[1].glob("case_*"):
+        file.unlink()
+    assert run_evaluate(folders, "--chill") == 1
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders, broken: int) -> None:
+    """Without plans.json the reader is found by trying label maps."""
+    (folders[0] / f"case_{broken}.nii.gz").write_bytes(b"")
+    assert run_evaluate(folders) == 1
+    assert list(reasons(folders)) == [f"case_{broken}"]
+
+
+def test_hidden_files_are_no_cases(folders: Folders) -> None:
+    (folders[0] / "._case_0.nii.gz").write_bytes(b"what macOS leaves")
+    assert run_evaluate(folders) == 0
+
+
+def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
+    content = {"labels": LABELS, "file_ending": ".nii.gz", **changes}
+    return lambda _, predictions: (predictions / "dataset.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda r, p: r.rename(r.with_name("elsewhere")), "labelsTs is not a folder."),
+        (lambda r, p: (p / "dataset.json").unlink(), "dataset.json does not exist; name the data set's dataset.json"),
+        (lambda r, p: (p / "dataset.json").write_text("{"), "dataset.json is not valid JSON"),
+        (lambda r, p: (p / "dataset.json").write_text("{}"), "dataset.json is no dataset.json of nnU-Net: it has no"),
+        (lambda r, p: (p / "dataset.json").write_text("5"), "dataset.json: expected a JSON object; got int."),
+        (with_dataset(labels=["a"]), "dataset.json: "),
+        (with_dataset(labels={"background": 1}), "dataset.json: "),
+        (with_dataset(labels={"background": 0, "a": [1, 2]}), "dataset.json: "),
+        (with_dataset(labels={"background": 0, "ignore": 1, "a": 2}), "dataset.json: "),
+        (
+            with_dataset(labels={"background": 0, "a": 1, "b": 3}),
+            "without a gap; got 0, 1, 3",
+        ),
+        (with_dataset(file_ending=5), "dataset.json: expected file_ending to be a text; got 5."),
+        (lambda r, p: (p / "plans.json").write_text("[]"), "plans.json: expected a JSON object; got list."),
+        (lambda r, p: (p / "plans.json").write_text('{"image_reader_writer": "X"}'), "plans.json: "),
+        (lambda r, p: (p / "plans.json").write_text("{}"), "plans.json is no plans.json of nnU-Net: it has no 'image_"),
+        (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("case_*"))], "No case found: no *.nii.gz"),
+        (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the summary's path."),
+    ],
+)
+def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str], spoil: object, message: str) -> None:
+    spoil(*folders)  # type: ignore[operator]
+    assert run_evaluate(folders) == 1
+    assert message in capsys.readouterr().err
+    assert not (folders[1] / SUMMARY).is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-np", 0], "num_processes must be at least 1; got 0."),
+        (["--num_parts", 2, "--part_id", 2], "part_id must be from 0 to num_parts - 1 = 1; got 2."),
+        (["--bins", 0], "num_bins must be from 1 to 1000; got 0."),
+        (["-pfile", "nowhere.json"], "nowhere.json does not exist."),
+    ],
+)
+def test_wrong_options(
+    folders: Folders, capsys: pytest.CaptureFixture[str], options: list[object], message: str
+) -> None:
+    assert run_evaluate(folders, *options) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["gt", "pred", "-d", "4", "-c", "2d"], "GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go"),
+        (["gt", "pred", "-f", "0"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
+        (["-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
+        (["gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIG"),
+        (
+            ["-d", "4", "-c", "2d", "-djfile", "dataset.json"],
+            "GT_FOLDER, PRED_FOLDER, -djfile and -pfile do not go",
+        ),
+    ],
+)
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["evaluate", *options])
+    assert message in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_named_before_the_work(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
+        assert run_evaluate(folders, "-o", missing) == 1
+        printed = capsys.readouterr().err
+        assert f"{missing.parent} cannot be written: " in printed
+        assert "evaluating" not in printed

@@ -1,0 +1,45 @@
+"""The table that the commands print."""
+
+import pytest
+
+from nnunet_nacl.evaluation import FolderResult, Settings, format_table
+from tests.report.generated import make_result
+
+LARGE = make_result(settings=Settings(surface=True))
+SMALL = make_result(settings=Settings(voxels=("near",)))
+NOTE = "NLL per foreground voxel, ECE near, confidence − accuracy: all cases pooled; the others are means over cases."
+
+
+def cells(results: dict[str, FolderResult]) -> dict[str, dict[str, str]]:
+    """Result -> column -> text."""
+    head, *rows, note = format_table(results).splitlines()
+    assert note == NOTE
+    assert len({len(line) for line in (head, *rows)}) == 1
+    ends = [head.index(title) + len(title) for title in TITLES]
+    starts = [len("method "), *ends[:-1]]
+    return {row.split()[0]: {t: row[a:b].strip() for t, a, b in zip(TITLES, starts, ends, strict=True)} for row in rows}
+
+
+TITLES = [
+    "Dice", "HD95", "NSD", "NLL per foreground voxel", "ECE near", "confidence − accuracy", "ECE foreground",
+    "ECE union", "CECE foreground", "CECE union",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [["large", "small"], ["small", "large"]])
+def test_results_of_different_content_are_shown_side_by_side(names: list[str]) -> None:
+    results = {"large": LARGE, "small": SMALL}
+    table = cells({name: results[name] for name in names})
+    assert list(table) == names
+    assert table["large"] == cells({"large": LARGE, "other": LARGE})["large"]
+    known = {title: text for title, text in table["small"].items() if text != "–"}
+    assert known == {title: table["large"][title] for title in ("Dice", "ECE near", "confidence − accuracy")}
+
+
+def test_numbers() -> None:
+    row = cells({"large": LARGE})["large"]
+    assert row["Dice"] == f"{LARGE.foreground_mean('Dice'):.3f}"
+    assert row["HD95"] == f"{LARGE.foreground_mean('HD95'):.1f}"
+    assert row["ECE near"] == f"{LARGE.pooled('near')['ECE']:.3f}"
+    assert row["confidence − accuracy"] == f"{LARGE.pooled('near')['over_confidence']:+.3f}"
+    assert row["CECE union"] == f"{LARGE.mean('union', 'CECE'):.3f}"

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+
+from nnunet_nacl.metrics import (
+    NUM_RESAMPLES,
+    BinCounts,
+    bootstrap_interval,
+    mean_of_known,
+    percentile_interval,
+    ratio,
+    resample_tables,
+    resample_weights,
+)
+
+NAN = float("nan")
+
+
+def test_weights_are_those_of_an_ordinary_bootstrap() -> None:
+    weights = resample_weights(5)
+    assert weights.shape == (NUM_RESAMPLES, 5)
+    assert (weights.sum(1) == 5).all()
+    assert weights.mean() == pytest.approx(1)
+    drawn = np.random.default_rng(0).integers(0, 5, (NUM_RESAMPLES, 5))
+    assert weights[7].tolist() == np.bincount(drawn[7], minlength=5).tolist()
+    assert weights is resample_weights(5)  # every metric and method has the same resamples
+    assert not np.array_equal(weights, resample_weights(5, seed=1))
+
+
+def test_the_weights_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        resample_weights(5)[0, 0] = 1
+
+
+def test_interval_of_a_mean_equals_scipys() -> None:
+    values = np.random.default_rng(1).random(30)
+    expected = bootstrap(
+        (values,), np.mean, n_resamples=2000, confidence_level=0.95, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert bootstrap_interval([*values, NAN]) == (expected.low, expected.high)
+
+
+def test_both_ways_to_an_interval_agree() -> None:
+    values = np.random.default_rng(2).random(30)
+    resampled = resample_weights(30) @ values / 30
+    assert percentile_interval(resampled, num_cases=30) == pytest.approx(bootstrap_interval(values.tolist()))
+
+
+def test_percentiles_by_hand() -> None:
+    assert percentile_interval(np.array([NAN, *range(201)], float), num_cases=2) == (5, 195)
+
+
+@pytest.mark.parametrize("values", [[], [0.5], [0.5, NAN]])
+def test_fewer_than_two_cases_have_no_interval(values: list[float]) -> None:
+    assert np.isnan(bootstrap_interval(values)).all()
+    assert np.isnan(percentile_interval(np.array([0.5, 0.6]), num_cases=1)).all()
+    assert np.isnan(percentile_interval(np.array([NAN]), num_cases=2)).all()
+
+
+def test_tables_of_resamples_are_sums_over_the_drawn_cases() -> None:
+    generator = np.random.default_rng(0)
+    cases = [BinCounts.stack([BinCounts.of(generator.random(20), generator.random(20) < 0.5)] * 2) for _ in range(3)]
+    tables = resample_tables(BinCounts.stack(cases), np.array([[1.0, 1, 1], [0, 3, 0]]))
+    together = cases[0] + cases[1] + cases[2]
+    assert np.array_equal(tables.count[0], together.count)
+    assert tables.confidence[0] == pytest.approx(together.confidence)
+    assert np.array_equal(tables.hits[1], 3 * cases[1].hits)
+    assert np.array_equal(tables.total, [[60, 60], [60, 60]])
+
+
+def test_ratios_and_means_leave_out_what_is_not_defined() -> None:
+    assert ratio(np.array([1.0, 3]), np.array([0.5, 0])).tolist() == pytest.approx([2, NAN], nan_ok=True)
+    values = np.array([[1, 2, NAN], [NAN, NAN, NAN]])
+    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN], nan_ok=True)

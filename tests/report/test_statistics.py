@@ -1,0 +1,285 @@
+"""Paired tests and rankings: SciPy and statsmodels, the paper's own tables, hand-computed cases, direct bootstraps."""
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.metrics import bootstrap_interval
+from nnunet_nacl.report import Comparison, compare
+from nnunet_nacl.report._metrics import CaseMeans, Metric
+from nnunet_nacl.report._statistics import (
+    case_ranks,
+    differences,
+    holm,
+    mean_rank,
+    rank_by_scores,
+    rank_methods,
+    ranked_voxels,
+    ranks,
+    wilcoxon_signed_rank,
+)
+from tests.report.generated import as_before, make_blurred, make_result
+
+ECE = Metric("ECE", "foreground")
+METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 12])
+def test_holm_equals_statsmodels(size: int) -> None:
+    for seed in range(5):  # statsmodels collects garbage in each call
+        p_values = list(np.random.default_rng(seed).beta(0.3, 1, size).round(2))  # rounded: some are equal
+        np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], atol=1e-12)
+
+
+def test_holm_by_hand() -> None:
+    # 3 · 0.01; 2 · 0.03; 0.04, but not below the one before
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.9]) == [1, 1]
+    assert holm([]) == []
+    with_nan = holm([float("nan"), 0.02, 0.04])
+    assert np.isnan(with_nan[0])
+    assert with_nan[1:] == pytest.approx([0.04, 0.04])  # a test that was not made does not count
+
+
+def test_wilcoxon_by_hand() -> None:
+    # 5 differences, all positive: 2 of the 2^5 signs are as extreme
+    assert wilcoxon_signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == 2 / 32
+    assert wilcoxon_signed_rank(np.array([0.1, np.nan, 0.2, 0.3, 0.4, 0.5])) == 2 / 32
+    assert wilcoxon_signed_rank(np.zeros(4)) == 1
+    assert np.isnan(wilcoxon_signed_rank(np.array([0.1])))
+    assert np.isnan(wilcoxon_signed_rank(np.full(3, np.nan)))
+
+
+@pytest.mark.parametrize("size", [6, 40, 200])
+def test_wilcoxon_equals_scipy_on_pairs(size: int) -> None:
+    generator = np.random.default_rng(size)
+    one, other = generator.normal(0, 1, size), generator.normal(0.3, 1, size)
+    assert wilcoxon_signed_rank(one - other) == stats.wilcoxon(one, other).pvalue
+
+
+def test_a_difference_over_the_cases(comparison: Comparison) -> None:
+    found = differences(comparison, ECE)
+    assert list(found) == ["right", "soft"]
+    base, right = (comparison[name].calibration["foreground"]["ECE"] for name in ("sharp", "right"))
+    assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
+    assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
+    assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
+    assert found["right"].is_significant
+    direct = stats.bootstrap(
+        (right - base,), np.mean, method="percentile", n_resamples=20000, rng=1
+    ).confidence_interval
+    np.testing.assert_allclose(found["right"].interval, direct, atol=0.002)
+
+
+def test_p_is_that_of_the_pairs(comparison: Comparison) -> None:
+    dice = Metric("Dice", higher_is_better=True)
+    base, soft = (CaseMeans(dice.values(comparison[name])).by_case for name in ("sharp", "soft"))
+    assert 0 < (soft > base).sum() < len(base)  # in both directions
+    found = differences(comparison, dice)
+    assert found["soft"].p == stats.wilcoxon(soft, base).pvalue
+    p_values = [found[name].p for name in ("right", "soft")]
+    assert [found[name].p_holm for name in ("right", "soft")] == list(multipletests(p_values, method="holm")[1])
+
+
+def test_intervals_equal_those_of_the_summary(comparison: Comparison) -> None:
+    values = comparison["soft"].calibration["foreground"]["ECE"]
+    np.testing.assert_allclose(CaseMeans(values[:, None]).interval, bootstrap_interval(list(values)), atol=1e-12)
+
+
+def test_intervals_equal_a_direct_bootstrap() -> None:
+    generator = np.random.default_rng(0)
+    values = generator.beta(8, 2, (40, 3))
+    values[generator.random((40, 3)) < 0.2] = np.nan
+    values[3] = np.nan
+    means = []
+    for _ in range(8000):
+        drawn = values[generator.integers(0, 40, 40)]
+        means.append(np.nanmean(np.nanmean(drawn, axis=0)))
+    np.testing.assert_allclose(CaseMeans(values).interval, np.percentile(means, [2.5, 97.5]), atol=0.003)
+    assert CaseMeans(values).value == pytest.approx(np.nanmean(np.nanmean(values, axis=0)))
+    np.testing.assert_allclose(CaseMeans(values).by_case[:3], np.nanmean(values[:3], axis=1))
+
+
+def test_no_interval_from_fewer_than_two_cases() -> None:
+    assert np.isnan(CaseMeans(np.array([[0.5]])).interval).all()
+    assert np.isnan(CaseMeans(np.array([[0.5], [np.nan]])).interval).all()
+    assert np.isnan(CaseMeans(np.full((3, 2), np.nan)).value)
+
+
+def paper_tables() -> Path:
+    root = Path(__file__).parents[2]
+    given = os.environ.get("NNUNET_NACL_DATA")
+    folder = (Path(given).parent if given else root / ".." / "shared") / "paper" / "tables"
+    if not (folder / "segmentation.csv").is_file():
+        pytest.skip(f"the paper's tables are not in {folder}")
+    return folder
+
+
+def paper_values(metric: str) -> np.ndarray:
+    """(data sets, methods)"""
+    table = "segmentation.csv" if metric in {"dsc", "hd95_px"} else "calibration.csv"
+    with (paper_tables() / table).open() as stream:
+        rows = [row for row in csv.DictReader(stream) if row.get("region", "Mean") == "Mean"]
+    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
+    values = {(row["dataset"], row["method"]): float(row[metric]) for row in rows}
+    assert len(datasets) == 6
+    return np.array([[values[dataset, method] for method in METHODS] for dataset in datasets])
+
+
+def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
+    """1 + how many are better + half of how many others are equal."""
+    sign = -1 if higher_is_better else 1
+    return [
+        1 + sum(sign * other < sign * one for other in values) + (sum(other == one for other in values) - 1) / 2
+        for one in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher_is_better", "nacl"),
+    [("dsc", True, 6), ("hd95_px", False, 9), ("ece", False, 7.5), ("cece", False, 10)],
+)
+def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
+    values = paper_values(metric)
+    sums = ranks(values, higher_is_better).sum(0)
+    by_hand = np.sum([ranks_by_hand(list(row), higher_is_better) for row in values], axis=0)
+    np.testing.assert_array_equal(sums, by_hand)
+    assert sums[METHODS.index("NACL")] == nacl == sums.min()
+    assert (sums == nacl).sum() == 1
+    assert [METHODS[one] for one in np.argsort(sums, kind="stable")] == [
+        METHODS[one] for one in np.argsort(by_hand, kind="stable")
+    ]
+
+
+def test_ranks_by_hand() -> None:
+    np.testing.assert_array_equal(ranks(np.array([0.9, 0.7, 0.9, 0.8]), True), [1.5, 4, 1.5, 3])
+    np.testing.assert_array_equal(ranks(np.array([[3.0, 1.0], [np.nan, 2.0]]), False), [[2, 1], [2, 1]])
+    np.testing.assert_array_equal(ranks(np.array([np.nan, np.nan, 1.0]), True), [2.5, 2.5, 1])
+
+
+def test_mean_case_rank_by_hand() -> None:
+    errors = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.3], [0.3, np.nan, 0.1], [0.1, 0.1, 0.2]])
+    by_case = case_ranks(errors, False)
+    np.testing.assert_array_equal(by_case[[0, 1, 3]], [[1, 2, 3], [2, 1, 3], [1.5, 1.5, 3]])
+    assert np.isnan(by_case[2]).all()  # one method has no value there
+    np.testing.assert_allclose(mean_rank(by_case, np.ones((1, 4)))[0], [1.5, 1.5, 3])
+    np.testing.assert_allclose(mean_rank(by_case, np.array([[0, 2.0, 5, 0]]))[0], [2, 1, 3])
+    np.testing.assert_allclose(mean_rank(np.full((2, 3), np.nan), np.ones((1, 2)))[0], [2, 2, 2])
+
+
+def test_a_whole_ranking(comparison: Comparison) -> None:
+    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")]
+    values = np.array([[CaseMeans(m.values(method)).value for method in comparison.methods] for m in metrics])
+    expected = np.stack([ranks_by_hand(list(row), m.higher_is_better) for row, m in zip(values, metrics, strict=True)])
+    ranking = rank_methods([comparison], "sum-rank", voxels="union")
+    assert ranking.metrics == ["Dice", "HD95", "ECE union", "CECE union"]
+    np.testing.assert_array_equal(ranking.by_metric, expected.T)
+    np.testing.assert_array_equal(ranking.overall, expected.sum(0))
+    np.testing.assert_array_equal(ranking.places, [1 + (expected.sum(0) < one).sum() for one in expected.sum(0)])
+
+    ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
+    for column, metric in enumerate(metrics):
+        values = np.stack([CaseMeans(metric.values(method)).by_case for method in comparison.methods], axis=1)
+        rows = [ranks_by_hand(list(row), metric.higher_is_better) for row in values]
+        np.testing.assert_allclose(ranking.by_metric[:, column], np.mean(rows, axis=0))
+    np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
+
+
+def test_the_ranking_by_scores(comparison: Comparison) -> None:
+    results = [method.result for method in comparison.methods]
+    values = [
+        ([result.foreground_mean() for result in results], True),
+        ([result.pooled("image")["NLL_per_foreground"] for result in results], False),
+        ([result.pooled("near")["ECE"] for result in results], False),
+    ]
+    expected = np.stack([ranks_by_hand(*one) for one in values])
+    ranking = rank_by_scores([comparison])
+    assert ranking is not None
+    assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE near"]
+    np.testing.assert_array_equal(ranking.by_metric, expected.T)
+    np.testing.assert_array_equal(ranking.overall, expected.sum(0))
+    twice = rank_by_scores([comparison, comparison])
+    assert twice is not None
+    np.testing.assert_array_equal(twice.overall, 2 * ranking.overall)
+
+
+def test_the_rankings_differ() -> None:
+    """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
+    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
+    ranking = rank_by_scores([comparison])
+    assert ranking is not None
+    assert ranking.overall.tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
+    assert ranking.stability[:, 0].tolist() == [0, 1]
+    assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
+
+
+def test_no_ranking_by_scores_without_them(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    before = compare({name: as_before(result) for name, result in results.items()})
+    assert rank_by_scores([before]) is None
+    assert rank_by_scores([comparison, before]) is None
+    assert ranked_voxels([comparison, before]) == "foreground"
+    image = compare({"one": make_result(settings=Settings(voxels=("image",)))})
+    ranking = rank_by_scores([image])
+    assert ranking is not None
+    assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
+    assert ranked_voxels([image]) == "image"
+    with pytest.raises(ValueError, match="rankings need a voxel set that all data sets have"):
+        ranked_voxels([image, before])
+
+
+def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None:
+    generator, first = np.random.default_rng(1), np.zeros(3)
+    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "foreground")]
+    metrics.append(Metric("CECE", "foreground"))
+    values = {(m.title, one.name): m.values(one) for m in metrics for one in comparison.methods}
+    for _ in range(1000):
+        drawn = generator.integers(0, len(comparison.cases), len(comparison.cases))
+        total = np.zeros(3)
+        for metric in metrics:
+            means = [np.nanmean(np.nanmean(values[metric.title, name][drawn], axis=0)) for name in comparison.names]
+            total += ranks_by_hand(means, metric.higher_is_better)
+        first += total == total.min()
+    ranking = rank_methods([comparison], "sum-rank")
+    np.testing.assert_allclose(ranking.stability[:, 0], first / 1000, atol=0.06)
+    assert (ranking.stability.sum(1) > 0.999).all()
+
+
+def test_data_sets_add_up(comparison: Comparison) -> None:
+    other = compare(
+        {name: make_result(t, seed=3) for name, t in {"soft": 1.8, "sharp": 0.4, "right": 1.0}.items()}, dataset="B"
+    )
+    both = rank_methods([comparison, other], "sum-rank")
+    alone = [rank_methods([one], "sum-rank") for one in (comparison, other)]
+    for row, name in enumerate(both.methods):
+        expected = sum(one.by_metric[one.methods.index(name)] for one in alone)
+        np.testing.assert_array_equal(both.by_metric[row], expected)
+    assert both.overall.min() == both.overall[both.methods.index("right")]
+
+
+def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    other = compare({name: results[name] for name in ("sharp", "right")})
+    with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
+        rank_methods([comparison, other], "sum-rank")
+    with pytest.raises(ValueError, match="voxels: expected one of foreground, union, near, image; got boundary"):
+        rank_methods([comparison], "sum-rank", voxels="boundary")
+    with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
+        rank_methods([comparison], "mean-case-rank", voxels="near")
+
+
+def test_data_sets_are_resampled_each_by_itself(comparison: Comparison) -> None:
+    """Two data sets settle an order that one leaves open."""
+    close = compare({"one": make_result(1.0), "other": make_result(0.97)})
+    alone = rank_methods([close], "mean-case-rank").stability[:, 0]
+    twice = rank_methods([close, close], "mean-case-rank").stability[:, 0]
+    assert 0.02 < alone.min() < 0.48
+    assert twice.max() > alone.max()
+    assert (
+        rank_methods([comparison, comparison], "sum-rank").overall.tolist()
+        == (2 * rank_methods([comparison], "sum-rank").overall).tolist()
+    )

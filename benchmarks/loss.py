@@ -3,17 +3,18 @@
     python benchmarks/loss.py                 the table of bounds
     python benchmarks/loss.py --all           also every loss without pieces, all at once
 
-All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is how far
-the resident memory of a fresh process rises above what the logits and labels take. On a machine that does other work,
+All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is the
+most that torch has allocated at a time, beside the logits and labels. On a machine that does other work,
 ``--threads 1`` measures the CPU time of one thread, which is steadier.
 """
 
 import argparse
+import itertools
+import json
 import os
 import platform
 import statistics
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor
 from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
 
@@ -53,11 +55,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--threads", type=int, help="default: as many as torch takes")
-    parser.add_argument("--peak", nargs=2, metavar=("SIZE", "LOSS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.peak:
-        print(_own_peak(*options.peak))
-        return
     if options.threads:
         torch.set_num_threads(options.threads)
     print(
@@ -66,7 +64,7 @@ def main() -> None:
     )
     for size in SIZES:
         _times(size, options.rounds, everything=options.all)
-    print("| peak memory above logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |")
+    print("| peak memory beside logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |")
     for name in (*OURS, "NACL at once", *BOUNDS["2d"]):
         print(f"| {name} | {' | '.join(f'{_peak(size, name):.2f}' for size in SIZES)} |")
 
@@ -140,31 +138,18 @@ def _share_near_boundaries(labels: Tensor) -> float:
 
 
 def _peak(size: str, name: str) -> float:
-    command = [sys.executable, __file__, "--peak", size, name]
-    # What is freed goes back to the system at once, so that the process holds what it uses.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    return float(done.stdout.split()[-1])
-
-
-def _own_peak(size: str, name: str) -> float:
-    """How far the resident memory rises in one forward and backward, over the logits' size."""
+    """The most that torch has allocated at a time in one forward and backward, over the logits' size."""
     logits, labels = data(size)
     call = calls(size)[name]
-    small = logits[:1, :, :16, :16].contiguous().requires_grad_()
-    torch.autograd.grad(call(small, labels[:1, :, :16, :16]), small)  # what is allocated once
     logits.requires_grad_()
-    before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
-    torch.autograd.grad(call(logits, labels), logits)
-    return (_status("VmHWM") - before) / (4 * logits.numel())
-
-
-def _status(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return 1024 * int(line.split()[1])
-    raise KeyError(key)
+    torch.autograd.grad(call(logits, labels), logits)  # what is allocated once
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        torch.autograd.grad(call(logits, labels), logits)
+    with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+        profiler.export_chrome_trace(trace.name)
+        events = json.loads(Path(trace.name).read_text())["traceEvents"]
+    events = sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"])
+    return max(itertools.accumulate(event["args"]["Bytes"] for event in events)) / (4 * logits.numel())
 
 
 if __name__ == "__main__":

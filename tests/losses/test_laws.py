@@ -80,6 +80,13 @@ def test_gradcheck_regions(make: Make, generator: torch.Generator, spatial: tupl
 
 
 @each_loss
+def test_dice_is_added(make: Make, generator: torch.Generator) -> None:
+    logits, labels = draw(generator, (4, 4))
+    dice = nnunets_dice()
+    torch.testing.assert_close(make(dice=dice)(logits, labels), make()(logits, labels) + dice(logits, labels))
+
+
+@each_loss
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e4])
 def test_ignored_voxels_add_nothing(make: Make, generator: torch.Generator, poison: float) -> None:
     logits, labels = draw(generator, (6, 5), ignore=True)
@@ -287,7 +294,7 @@ def test_masks_that_are_not_binary() -> None:
         ((2, 3, 4, 4), (2, 4, 4), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape "),
         ((2, 3, 4, 4), (2, 1, 4, 5), {}, "target must have the shape (2, 1, 4, 4)"),
         ((2, 3, 4, 4), (1, 1, 4, 4), {}, "target must have the shape (2, 1, 4, 4)"),
-        ((2, 3, 4, 4), (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks"),
+        ((2, 3, 4, 4), (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for"),
         (
             (2, 3, 4, 4),
             (2, 3, 4, 4),

@@ -137,6 +137,19 @@ def test_regions_are_filtered_one_by_one() -> None:
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
 
 
+@pytest.mark.parametrize("prior", ["mean", "gaussian"])
+def test_a_mask_that_cannot_be_checked_makes_the_shares_around_it_nan(
+    monkeypatch: pytest.MonkeyPatch, prior: str
+) -> None:
+    monkeypatch.setattr("nnunet_nacl.losses._target._on_cpu", lambda _: False)  # as off the CPU
+    masks = torch.zeros(1, 2, 7, 7)
+    masks[0, 0, 1, 1] = 0.5
+    found = neighbor_shares(masks, 2, prior=prior, regions=True)
+    assert found[..., :3, :3].isnan().all()
+    assert not found[..., 3:, :].any()
+    assert not found[..., 3:].any()
+
+
 @pytest.mark.parametrize("count", [0, 2.0])
 def test_rejects_a_number_of_classes_that_is_none(count: object) -> None:
     with pytest.raises(ValueError, match=rf"^num_classes must be a whole number of at least 1; got {count}\.$"):

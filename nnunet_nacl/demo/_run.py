@@ -57,7 +57,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
         _plan(folder)
 
         print("[4/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
-        # On the CPU both side by side: each training uses its core better than one training uses two.
+        # On the CPU both side by side, with half of the cores each.
         at_once = 2 if device == "cpu" and (os.cpu_count() or 1) > 1 else 1
         experiment = plan_experiment(
             STUDY, DATASET, CONFIGURATION, budget=BUDGET, output=folder, device=device, num_processes=0

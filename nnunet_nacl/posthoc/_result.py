@@ -57,7 +57,7 @@ class Model:
             known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
         known |= _named_by(folder.resolve())
         return cls(
-            data_set.meaning.labels,
+            data_set.labels,
             None if data_set.meaning.regions is None else list(data_set.meaning.written),
             data_set.meaning.num_channels,
             **known,

@@ -282,8 +282,8 @@ def test_threads_of_runs_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch)
         raise RuntimeError
 
     monkeypatch.setattr(_run, "run_command", run_command)
-    monkeypatch.delenv(THREADS, raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS")  # set for all tests
+    for variable in (THREADS, "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
     carry_out(job)
     assert THREADS not in environments[-1]
     carry_out(job, threads=3)

@@ -13,28 +13,33 @@ from nnunet_nacl.metrics import NLL_CLIP, BinCounts, fine_histogram
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
 REGIONS = ((1, 2), (2,))
-MARGIN_MM, BOUNDARY_MM = 4.0, 2.0
+MARGIN_MM, BOUNDARY_MM = 2.5, 2.0
 SMALL, SEVERAL_BLOCKS = (3, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
 
 
 def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """p (3, *shape), in most voxels of the background, some of them 0 and multiples of 1/15; y, some of it ignored."""
+    """p (3, *shape), p_0 at least 0.95 in one half; some 0 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(0)
     y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
     parts = generator.multinomial(15, [0.9, 0.06, 0.04], shape) / 15
     p = np.where(generator.random((*shape, 1)) < 0.5, parts, generator.dirichlet([3, 1, 1], shape))
     p[generator.random(shape) < 0.3] = [1, 0, 0]
+    far = p[:, shape[1] // 2 :]
+    far[...] = np.array([[1, 0, 0], [0.96, 0.02, 0.02]])[generator.integers(0, 2, far.shape[:-1])]
     return np.moveaxis(p, -1, 0).astype(dtype), y
 
 
 def of_regions(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """p (2, *shape), some of them 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
+    """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(1)
     y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
     p = generator.choice([0, 0.01, 0.5, 1, *(np.arange(15) / 15)], (2, *shape))
-    return np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape)).astype(dtype), y
+    p = np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape))
+    far = p[:, :, shape[1] // 2 :]
+    far[...] = generator.choice([0, 0.01, 0.05], far.shape)
+    return p.astype(dtype), y
 
 
 def around(core: np.ndarray, width_mm: float) -> np.ndarray:
@@ -143,7 +148,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
 @each_shape
 @each_protocol
 @pytest.mark.parametrize("num_bins", [15, 4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
     p, y = of_regions(shape, dtype)
     counts = y != IGNORED
@@ -161,13 +166,14 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 sets["boundary"] = boundary(np.where(counts, inside, IGNORED))
             chosen = sets[voxels] & counts
             confidence, right = np.maximum(exact, 1 - exact), (exact > 0.5) == inside
-            edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
-            bins = np.searchsorted(edges, confidence[chosen].astype(dtype), side="left") - 1
+            of_top_bins = np.result_type(dtype, np.float32)
+            edges = (np.arange(num_bins + 1) / num_bins).astype(of_top_bins)
+            bins = np.searchsorted(edges, confidence[chosen].astype(of_top_bins), side="left") - 1
             of_top = of_class = None
             if protocol == "standard" and voxels in {"foreground", "union"}:
                 c = exact[counts]
                 chance = np.where((c > 0.5) & (voxels == "union"), 1, c)
-                of_top = expected_table(confidence[counts], chance, c * (c > 0.5), num_bins, dtype)
+                of_top = expected_table(confidence[counts], chance, c * (c > 0.5), num_bins, of_top_bins)
                 of_class = expected_table(c, chance, c, num_bins, dtype)
             of_right = np.where(inside, exact, 1 - exact)[chosen]
             expected = CalibrationTables(

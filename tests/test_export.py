@@ -1,6 +1,7 @@
 """A trained model, exported, gives a stock nnU-Net the same probabilities to the last bit."""
 
-import os
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,45 +11,53 @@ import pytest
 import torch
 
 from nnunet_nacl.export import NOTE_NAME, export_model
+from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, Planned, Trained
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 CHECKPOINT = {"init_args": {}, "logging": {}, "current_epoch": 1}
+# As nnUNetv2_predict_from_modelfolder does, but without further processes, each of which would import PyTorch.
+PREDICT = """
+import sys
+import torch
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), allow_tqdm=False)
+predictor.initialize_from_trained_model_folder(sys.argv[1], (0,))
+predictor.predict_from_files_sequential(sys.argv[2], sys.argv[3], save_probabilities=True)
+"""
 # An nnU-Net that cannot import this package, as on a machine where it was never installed.
-STOCK_PREDICT = (
-    "import sys; sys.modules['nnunet_nacl'] = None\n"
-    "from nnunetv2.inference.predict_from_raw_data import predict_entry_point_modelfolder\n"
-    "if __name__ == '__main__': predict_entry_point_modelfolder()\n"
-)
+STOCK = "import sys; sys.modules['nnunet_nacl'] = None"
 
 
-def test_a_stock_nnunet_runs_the_exported_model(planned: Planned, trained: Trained, tmp_path: Path) -> None:
+def test_a_stock_nnunet_runs_the_exported_model(
+    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nnunet, _ = planned("labels")
     model = trained("labels", "2d_small", TRAINER)
-    images = nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr"
-    options = ["-f", "0", "--save_probabilities", "-npp", "1", "-nps", "1", "-device", "cpu", "--disable_tta"]
-    nnunet.run("nnUNetv2_predict_from_modelfolder", "-i", images, "-o", tmp_path / "ours", "-m", model, *options)
+    images, exported = tmp_path / "images", tmp_path / "exported"
+    for folder in (images, tmp_path / "ours", tmp_path / "stock"):
+        folder.mkdir()
+    for case in ("toy_0", "toy_1"):
+        shutil.copy(nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr" / f"{case}_0000.nii.gz", images)
+    ours = tmp_path / "ours.py"
+    ours.write_text(PREDICT)
+    monkeypatch.setenv("nnUNet_extTrainer", str(trainers_path()))
+    monkeypatch.setattr(sys, "argv", [str(ours), str(model), str(images), str(tmp_path / "ours")])
+    runpy.run_path(str(ours))
+    monkeypatch.delenv("nnUNet_extTrainer")
 
-    printed = nnunet.run("nnunet_nacl", "export", model, "-o", tmp_path / "exported")
-    assert f"Wrote {tmp_path / 'exported'}" in printed
-    assert TRAINER in (tmp_path / "exported" / NOTE_NAME).read_text()
-    script = tmp_path / "stock_predict.py"
-    script.write_text(STOCK_PREDICT)
-    environment = {name: value for name, value in os.environ.items() if name != "nnUNet_extTrainer"}
+    printed = nnunet.run("nnunet_nacl", "export", model, "-o", exported, as_user=True)
+    assert f"Wrote {exported}" in printed
+    assert TRAINER in (exported / NOTE_NAME).read_text()
+    stock = tmp_path / "stock.py"
+    stock.write_text(STOCK + PREDICT)
     done = subprocess.run(
-        [sys.executable, script, "-i", images, "-o", tmp_path / "stock", "-m", tmp_path / "exported", *options],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, stock, exported, images, tmp_path / "stock"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for case in range(6):
-        with (
-            np.load(tmp_path / "ours" / f"toy_{case}.npz") as ours,
-            np.load(tmp_path / "stock" / f"toy_{case}.npz") as stock,
-        ):
-            assert np.array_equal(ours["probabilities"], stock["probabilities"])
+    for case in ("toy_0", "toy_1"):
+        with np.load(tmp_path / "ours" / f"{case}.npz") as one, np.load(tmp_path / "stock" / f"{case}.npz") as other:
+            assert np.array_equal(one["probabilities"], other["probabilities"])
 
 
 @pytest.fixture

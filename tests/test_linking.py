@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import sysconfig
 import venv
 from pathlib import Path
@@ -58,10 +57,6 @@ def test_link_and_unlink(python: Path) -> None:
 
     assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "unlink")
     assert run(python, "-c", SHOW).strip() == "None"
-
-
-def test_found_through_the_environment_variable_alone() -> None:
-    assert "{'weight': 0.2}" in run(Path(sys.executable), "-c", FIND, nnUNet_extTrainer=str(trainers_path()))
 
 
 def test_site_packages_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

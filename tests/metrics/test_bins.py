@@ -105,7 +105,7 @@ def test_stacked_tables_keep_to_themselves() -> None:
     assert stacked.count.shape == (2, 15)
 
 
-few_values = st.integers(0, 3).map(lambda k: k / 3)
+few_values = st.integers(0, 3).map(lambda k: np.float32(k / 3))
 
 
 @given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=3), elements=few_values))

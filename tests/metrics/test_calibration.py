@@ -1,8 +1,8 @@
+import monai.metrics
 import netcal.metrics
 import numpy as np
 import pytest
 import torch
-from monai.metrics import CalibrationErrorMetric
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import binary_calibration_error
@@ -79,12 +79,13 @@ def test_equals_torchmetrics(name: str, norm: str) -> None:
     assert ERRORS[name](table) == pytest.approx(float(peer), abs=2e-6)
 
 
+@pytest.mark.skipif(not hasattr(monai.metrics, "CalibrationErrorMetric"), reason="needs a later MONAI")
 def test_equals_monai_by_class() -> None:
     generator = torch.Generator().manual_seed(0)
     p = torch.randn(1, 4, 40, 40, generator=generator).softmax(1)
     y = torch.randint(4, (1, 40, 40), generator=generator)
     one_hot = torch.nn.functional.one_hot(y, 4).movedim(-1, 1)
-    metric = CalibrationErrorMetric(num_bins=15)
+    metric = monai.metrics.CalibrationErrorMetric(num_bins=15)
     metric(y_pred=p, y=one_hot)
     tables = [BinCounts.of(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
     found = expected_calibration_error(BinCounts.stack(tables)).mean()

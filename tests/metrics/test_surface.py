@@ -28,6 +28,7 @@ def test_by_hand() -> None:
     assert distances.from_ground_truth.tolist() == [6]
     assert (distances.hd95(), distances.assd()) == (6, 6)
     assert (distances.nsd(5.9), distances.nsd(6)) == (0, 1)
+    assert SurfaceDistances.between(a, a, [3, 1]).nsd(0) == 1
 
 
 def test_one_side_may_be_farther() -> None:
@@ -46,6 +47,19 @@ def test_an_image_of_one_slice_is_flat() -> None:
     slice_of = SurfaceDistances.between(a[None], b[None], [999, 1, 2])
     assert flat.hd95() == slice_of.hd95()
     assert flat.from_ground_truth.size < np.count_nonzero(a) / 2
+
+
+def test_an_image_of_two_slices_is_all_surface() -> None:
+    a, b = np.ones((2, 2, 5, 5), bool)
+    b[1, 2, 2] = False
+    distances = SurfaceDistances.between(a, b, [3, 1, 1])
+    assert distances.from_ground_truth.size == a.sum()
+    assert distances.from_ground_truth.max() == 1
+
+
+def test_an_image_of_one_voxel() -> None:
+    one = np.ones((1, 1), bool)
+    assert SurfaceDistances.between(one, one, [3, 1]).from_prediction.tolist() == [0]
 
 
 @pytest.mark.parametrize("spacing", SPACINGS)
@@ -84,6 +98,8 @@ def test_the_box_changes_nothing() -> None:
 def test_an_empty_mask_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^the prediction is empty: it has no surface to measure a distance from\.$"):
         SurfaceDistances.between(np.ones((3, 3), bool), np.zeros((3, 3), bool), (1, 1))
+    with pytest.raises(ValueError, match=r"^the ground truth is empty: "):
+        SurfaceDistances.between(np.zeros((3, 3), bool), np.ones((3, 3), bool), (1, 1))
 
 
 def test_a_spacing_in_float32_does_not_break_the_tolerance() -> None:

@@ -65,10 +65,11 @@ def test_train_predict_evaluate(
 
     raw = nnunet.folder / "raw" / KINDS[kind][0]
     predictions = tmp_path / "predictions"
+    workers = int(as_user)  # each imports PyTorch
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
-        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 1, "-nps", 1, "-device", "cpu",
-        "--disable_tta", as_user=as_user,
+        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", workers, "-nps", workers,
+        "-device", "cpu", "--disable_tta", as_user=as_user,
     )  # fmt: skip
     nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions, as_user=as_user)
     summary = json.loads((predictions / "calibration_summary.json").read_text())

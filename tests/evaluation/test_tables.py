@@ -1,0 +1,202 @@
+"""Whole tables of a case against the definition in NumPy: each voxel set, with p on the edges of bins and at 1/2."""
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, fine_histogram
+
+IGNORED = 9
+SPACING = (3.0, 1.0, 2.0)
+REGIONS = ((1, 2), (2,))
+MARGIN_MM, BOUNDARY_MM = 2.5, 2.0
+SMALL, SEVERAL_BLOCKS = (3, 8, 7), (2, 190, 190)
+each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
+each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
+
+
+def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """p (3, *shape), p_0 at least 0.95 in one half; some 0 and multiples of 1/15; y, some of it ignored."""
+    generator = np.random.default_rng(0)
+    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    parts = generator.multinomial(15, [0.9, 0.06, 0.04], shape) / 15
+    p = np.where(generator.random((*shape, 1)) < 0.5, parts, generator.dirichlet([3, 1, 1], shape))
+    p[generator.random(shape) < 0.3] = [1, 0, 0]
+    far = p[:, shape[1] // 2 :]
+    far[...] = np.array([[1, 0, 0], [0.96, 0.02, 0.02]])[generator.integers(0, 2, far.shape[:-1])]
+    return np.moveaxis(p, -1, 0).astype(dtype), y
+
+
+def of_regions(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
+    """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
+    generator = np.random.default_rng(1)
+    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    p = generator.choice([0, 0.01, 0.5, 1, *(np.arange(15) / 15)], (2, *shape))
+    p = np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape))
+    far = p[:, :, shape[1] // 2 :]
+    far[...] = generator.choice([0, 0.01, 0.05], far.shape)
+    return p.astype(dtype), y
+
+
+def around(core: np.ndarray, width_mm: float) -> np.ndarray:
+    """The voxels within a distance of those of a mask."""
+    if not core.any():
+        return core
+    points = np.argwhere(np.ones(core.shape, bool)) * SPACING
+    distance = cdist(points, np.argwhere(core) * SPACING).min(1)
+    return distance.reshape(core.shape) <= width_mm
+
+
+def boundary(labels: np.ndarray) -> np.ndarray:
+    """Voxels with a neighbor of another label, neither being ignored, and those around them."""
+    edge = np.zeros(labels.shape, bool)
+    for axis in range(labels.ndim):
+        one, other = np.moveaxis(labels, axis, 0)[:-1], np.moveaxis(labels, axis, 0)[1:]
+        differ = (one != other) & (one != IGNORED) & (other != IGNORED)
+        moved = np.moveaxis(edge, axis, 0)
+        moved[:-1] |= differ
+        moved[1:] |= differ
+    return around(edge, BOUNDARY_MM)
+
+
+def settings_for(shape: tuple[int, ...], **more: Any) -> Settings:
+    distances: tuple[Voxels, ...] = ("near", "boundary") if shape != SEVERAL_BLOCKS else ()  # cdist needs small images
+    return Settings(("foreground", "union", "image", *distances), margin_mm=MARGIN_MM, boundary_mm=BOUNDARY_MM, **more)
+
+
+def expected_table(
+    confidences: np.ndarray, chance: np.ndarray, hits: np.ndarray, num_bins: int, dtype: Any
+) -> BinCounts:
+    """Of voxels that are in the set with a ``chance``, and in it and right with another."""
+    edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    bins = np.maximum(np.searchsorted(edges, confidences.astype(dtype), side="left") - 1, 0)
+    exact = confidences.astype(float)
+    sums = [np.bincount(bins, weights, num_bins) for weights in (chance, hits, chance * exact)]
+    return BinCounts(*sums, np.array(0))
+
+
+def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
+    for field in fields(CalibrationTables):
+        one, other = getattr(found, field.name), getattr(expected, field.name)
+        if isinstance(other, BinCounts):
+            for name in ("count", "hits", "confidence", "unbinned"):
+                parts = getattr(one, name), getattr(other, name)
+                assert parts[0].dtype.kind == ("f" if "expected" in field.name else parts[1].dtype.kind) or (
+                    name == "unbinned"
+                )
+                np.testing.assert_allclose(*parts, rtol=1e-9, atol=1e-9, err_msg=f"{field.name}.{name}")
+        elif other is None or isinstance(other, (bool, int)):
+            assert one == other, field.name
+        else:
+            assert one.shape == other.shape
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12, err_msg=field.name)
+
+
+@each_shape
+@each_protocol
+@pytest.mark.parametrize("num_bins", [15, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("predicted", ["argmax", "other"])
+def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
+    p, y = of_classes(shape, dtype)
+    top, label, counts = p.max(0), p.argmax(0), y != IGNORED
+    settings = settings_for(shape, protocol=protocol, num_bins=num_bins)
+    prediction = None if predicted == "argmax" else 2 - label  # of a postprocessing that knows no limits
+    result = evaluate_case(p, y, prediction, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings)
+    structure = label > 0
+    sets = {"foreground": y > 0, "union": (y > 0) | structure, "image": counts}
+    if "near" in settings.voxels:
+        sets["near"] = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
+        sets["boundary"] = boundary(y)
+    assert set(result.calibration) == set(sets)
+    exact, drop = p[:, counts].astype(float), protocol == "paper"
+    surely = structure[counts]
+    for voxels, of_set in sets.items():
+        chosen = of_set & counts
+        of_top = of_classes_expected = None
+        if protocol == "standard" and voxels in {"foreground", "union"}:
+            union = voxels == "union"
+            chance = np.where(surely & union, 1, 1 - exact[0])
+            of_top = expected_table(exact.max(0).astype(dtype), chance, exact.max(0) * surely, num_bins, dtype)
+            of_classes_expected = [
+                expected_table(c, chance, c * (1.0 if k else surely & union), num_bins, dtype)
+                for k, c in enumerate(exact)
+            ]
+        right = label[chosen] == y[chosen]
+        of_right = p[:, chosen][y[chosen], np.arange(chosen.sum())].astype(float)
+        one_hot = np.eye(3)[y[chosen]].T
+        tables = [BinCounts.of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)]
+        expected = CalibrationTables(
+            top=BinCounts.stack([BinCounts.of(top[chosen], right, num_bins, drop_zeros=drop)]),
+            classwise=BinCounts.stack(tables),
+            fine=BinCounts.stack([fine_histogram(top[chosen], right)]),
+            nll=np.array([-np.log(np.maximum(of_right, NLL_CLIP)).sum()]),
+            brier=np.array([np.square(p[:, chosen].astype(float) - one_hot).sum()]),
+            num_classes=3 if protocol == "standard" else int(y[counts].max(initial=0)) + 1,
+            has_background=True,
+            expected_top=None if of_top is None else BinCounts.stack([of_top]),
+            expected_classwise=None if of_classes_expected is None else BinCounts.stack(of_classes_expected),
+            image_voxels=np.array([counts.sum()]),
+        )
+        assert_equal(result.calibration[voxels], expected)
+
+
+@each_shape
+@each_protocol
+@pytest.mark.parametrize("num_bins", [15, 4])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
+    p, y = of_regions(shape, dtype)
+    counts = y != IGNORED
+    settings = settings_for(shape, protocol=protocol, num_bins=num_bins)
+    result = evaluate_case(
+        p, y, np.zeros_like(y), regions=REGIONS, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings
+    )
+    for voxels in settings.voxels:
+        of_set = result.calibration[voxels]
+        for r, region in enumerate(REGIONS):
+            inside, exact = np.isin(y, region), p[r].astype(float)
+            sets = {"foreground": inside, "union": inside | (exact > 0.5), "image": counts}
+            if "near" in settings.voxels:
+                sets["near"] = around(exact > 0.05, MARGIN_MM)
+                sets["boundary"] = boundary(np.where(counts, inside, IGNORED))
+            chosen = sets[voxels] & counts
+            confidence, right = np.maximum(exact, 1 - exact), (exact > 0.5) == inside
+            of_top_bins = np.result_type(dtype, np.float32)
+            edges = (np.arange(num_bins + 1) / num_bins).astype(of_top_bins)
+            bins = np.searchsorted(edges, confidence[chosen].astype(of_top_bins), side="left") - 1
+            of_top = of_class = None
+            if protocol == "standard" and voxels in {"foreground", "union"}:
+                c = exact[counts]
+                chance = np.where((c > 0.5) & (voxels == "union"), 1, c)
+                of_top = expected_table(confidence[counts], chance, c * (c > 0.5), num_bins, of_top_bins)
+                of_class = expected_table(c, chance, c, num_bins, dtype)
+            of_right = np.where(inside, exact, 1 - exact)[chosen]
+            expected = CalibrationTables(
+                top=BinCounts.at(bins, confidence[chosen], right[chosen], num_bins),
+                classwise=BinCounts.of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "paper"),
+                fine=fine_histogram(confidence[chosen], right[chosen]),
+                nll=np.array(-np.log(np.maximum(of_right, NLL_CLIP)).sum()),
+                brier=np.array(np.square(exact - inside)[chosen].sum()),
+                num_classes=len(REGIONS),
+                has_background=False,
+                expected_top=of_top,
+                expected_classwise=of_class,
+                image_voxels=np.array(counts.sum()),
+            )
+            found = CalibrationTables(
+                **{
+                    field.name: _of_region(getattr(of_set, field.name), r) for field in fields(CalibrationTables)
+                }
+            )  # fmt: skip
+            assert_equal(found, expected)
+
+
+def _of_region(value: Any, r: int) -> Any:
+    if isinstance(value, BinCounts):
+        return BinCounts(value.count[r], value.hits[r], value.confidence[r], value.unbinned[r])
+    return value[r] if isinstance(value, np.ndarray) else value

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_predictions, chosen_predictions
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_overwrite, add_predictions, chosen_predictions
 
 if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
         "-np", type=int, metavar="N", help="cases evaluated at a time (default: as nnU-Net, or cores)"
     )
     evaluate.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
-    evaluate.add_argument("--overwrite", action="store_true", help="evaluate every case anew")
+    add_overwrite(evaluate, "evaluate every case anew, and replace what is there, whatever it is")
     evaluate.add_argument(
         "--voxels",
         nargs="+",
@@ -67,6 +67,7 @@ def add(commands: Commands) -> None:
     merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
     merge.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
+    add_overwrite(merge)
     merge.set_defaults(run=_merge)
 
 
@@ -100,7 +101,7 @@ def _merge(options: argparse.Namespace) -> int:
     from nnunet_nacl.evaluation import FolderResult, merge_results
 
     result = merge_results([FolderResult.read(summary) for summary in options.summaries])
-    result.write(options.o)
+    result.write(options.o, overwrite=options.overwrite)
     return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
 
 

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
 from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.nnunet import CaseFiles
 
@@ -34,7 +33,7 @@ _PARTS = tuple(field.name for field in fields(BinCounts))
 
 
 def save_cases(file: Path, cases: Sequence[Case], origin: Origin, skipped: Sequence[Skipped] = ()) -> None:
-    """Write cases of one origin; the file appears whole or not at all."""
+    """Write cases of one origin."""
     header = {
         "settings": origin.settings_json(),
         "versions": origin.versions,
@@ -54,7 +53,7 @@ def save_cases(file: Path, cases: Sequence[Case], origin: Origin, skipped: Seque
         for name in ("nll", "brier", "num_classes", "image_voxels"):
             if getattr(tables[0], name) is not None:
                 arrays[f"{voxels}_{name}"] = np.stack([getattr(one, name) for one in tables])
-    with whole_file(file) as partial, partial.open("wb") as stream:
+    with file.open("wb") as stream:
         np.savez_compressed(stream, **cast("dict[str, Any]", arrays))
 
 

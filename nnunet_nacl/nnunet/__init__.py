@@ -6,7 +6,7 @@ from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, datas
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
-from nnunet_nacl.nnunet._raw import RawDataSet, new_dataset, place
+from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
@@ -25,6 +25,7 @@ __all__ = [
     "BLOCK",
     "CHECKPOINTS",
     "FINAL_CHECKPOINT",
+    "MADE_BY",
     "SPLITS_NAME",
     "ArrayChannels",
     "CaseFiles",
@@ -50,6 +51,7 @@ __all__ = [
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "is_made_by_us",
     "labelled_cases",
     "load_predictor",
     "new_dataset",

@@ -3,6 +3,8 @@
 import io
 import os
 import pickle
+import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -91,20 +93,47 @@ def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint of nnU-Net; its weights stay on disk until they are used.
+    """A checkpoint of nnU-Net, read once; nothing in it can run, and its checksums are right.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is damaged, or holds something that no checkpoint of nnU-Net holds.
     """
     import torch
 
     try:
-        content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+        data = file.read_bytes()
+        _check_archive(data)
+        with torch.serialization.safe_globals(_numpy_scalars()):
+            content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
-    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:
+        asked_for = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {asked_for[1]}, which could run foreign code" if asked_for else str(error)
+        raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {reason}.") from error
+    except Exception as error:  # a damaged one makes PyTorch and zipfile raise nearly anything
         raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {error!r}") from error
     return content
+
+
+def _check_archive(data: bytes) -> None:
+    """Check what PyTorch does not: the checksums of its archive, and that nothing in it is compressed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        compressed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+        if compressed:
+            raise ValueError(f"{compressed[0]} in it is compressed")
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"the checksum of {damaged} in it is wrong")
+
+
+def _numpy_scalars() -> list[Any]:
+    """What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names."""
+    import numpy as np
+
+    scalar = np.float64(0).__reduce__()[0]
+    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
+    return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
 
 
 def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nnunet_nacl import __version__
-from nnunet_nacl.files import whole_file
+from nnunet_nacl.files import Kind, check_input, whole_file
 from nnunet_nacl.nnunet import DataSet, ModelName
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
@@ -18,6 +19,11 @@ from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VoxelSet
 
 APPLIED_NAME = "posthoc_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
+FIT = Kind(
+    "a fit",
+    re.compile(rb'\A\{\s*"method":.*"versions":\s*\{\s*"nnunet_nacl":\s*"[^"]*"\s*\}\s*\}\s*\Z', re.DOTALL),
+)
+"""A file that :meth:`Fit.write` has written."""
 
 _ORIGIN = ("dataset", "trainer", "plans", "configuration")
 
@@ -300,9 +306,13 @@ class Fit:
             "versions": {"nnunet_nacl": self.version},
         }
 
-    def write(self, file: Path) -> None:
-        """Write it, whole or not at all."""
-        with whole_file(file) as partial:
+    def write(self, file: Path, *, overwrite: bool = False) -> None:
+        """Write it, whole or not at all.
+
+        Raises:
+            OSError: it cannot be written, or there is a file that is no fit, which ``overwrite`` replaces.
+        """
+        with whole_file(file, FIT, overwrite=overwrite) as partial:
             partial.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     @classmethod
@@ -314,8 +324,7 @@ class Fit:
             ValueError: it is damaged, or something else.
         """
         file = Path(file)
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist.")
+        check_input(file)
         try:
             content = json.loads(file.read_text())
             fit = cls.of_json(content)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS
-from nnunet_nacl.files import check_file, whole_file
+from nnunet_nacl.files import Kind, check_file, whole_file
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
 from nnunet_nacl.report._formats import Table
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
@@ -46,6 +47,7 @@ from nnunet_nacl.report._tables import (
 from nnunet_nacl.report._verdict import missing_notes, undefined_notes, verdict
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
+_PAGE = Kind("a report", re.compile(rb'<meta name="generator" content="nnunet_nacl '))
 _LOGIT_PLOTS = {
     "logits_by_class": (
         "mean_logits",
@@ -84,6 +86,7 @@ def write_report(
     logits: str | Path | None = None,
     command: str = "",
     study: Study | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write the page that compares methods. The file is written completely or not at all.
 
@@ -95,13 +98,14 @@ def write_report(
         logits: folder that ``nnunet_nacl logits`` has written; its plots become a section.
         command: the command line that makes this page, to be shown on it.
         study: variants along a setting; its plots begin each data set's section.
+        overwrite: replace a file that is no page of ours, too.
 
     Raises:
         FileNotFoundError: ``logits`` is no such folder.
-        OSError: the page cannot be written.
+        OSError: the page cannot be written, or there is a file that is none.
         ValueError: nothing to compare, with the reason.
     """
-    file = check_file(file)
+    file = check_file(file, _PAGE, overwrite=overwrite)
     logit_plots = [] if logits is None else read_logit_plots(logits)
     comparisons = compare_all(results, baseline=baseline)
     methods = [method for comparison in comparisons for method in comparison.methods]
@@ -133,7 +137,7 @@ def write_report(
             method.bins(voxels, "expected_top") is not None for method in methods for voxels in method.result.voxels
         ),
     )
-    with whole_file(file) as partial:
+    with whole_file(file, _PAGE, overwrite=overwrite) as partial:
         partial.write_text(html, encoding="utf-8")
 
 

@@ -68,6 +68,7 @@ def write_plot(
     classes: Sequence[str] | None = None,
     case: str | None = None,
     images: str | Path | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Write a plot of the report.
 
@@ -82,19 +83,20 @@ def write_plot(
         classes: names of classes, for ``classes``; by default those that any method is worst calibrated in.
         case: its name, for ``case``; by default the one of median ECE.
         images: folder of the images, for ``case``.
+        overwrite: replace a file that is no plot of ours, too.
 
     Raises:
-        OSError: the file cannot be written, or a case's files cannot be read.
+        OSError: the file cannot be written, there is one that is no plot of ours, or a case's files cannot be read.
         ValueError: no such kind, voxel set, class or case, or nothing to compare.
     """
-    file = check_plot_file(file)
+    file = check_plot_file(file, overwrite=overwrite)
     comparisons = compare_all(results, baseline=baseline)
     pairs = [(comparison, voxels or comparison.main) for comparison in comparisons]
     for comparison, shown in pairs:
         comparison.check_voxels(shown)
     panels: list[Panel]
     if kind == "case":
-        save_plot(_case_plot(pairs, case, images), file)
+        save_plot(_case_plot(pairs, case, images), file, overwrite=overwrite)
         return
     if kind == "reliability":
         panels = [panel for pair in pairs for panel in reliability_panels(*pair)]
@@ -109,7 +111,7 @@ def write_plot(
         panels = [*score_rank_panels(comparisons), *paper_rank_panels(comparisons, paper)]
     else:
         raise ValueError(f"kind: expected {', '.join(PLOTS[:-1])} or {PLOTS[-1]}; got {kind}.")
-    save_plot(draw_panels(panels, columns=2 if kind == "ranks" else 3), file)
+    save_plot(draw_panels(panels, columns=2 if kind == "ranks" else 3), file, overwrite=overwrite)
 
 
 def _case_plot(pairs: Sequence[tuple[Comparison, str]], case: str | None, images: str | Path | None) -> Figure:

@@ -1,11 +1,12 @@
 """The report's tables: what the page shows and ``nnunet_nacl table`` writes."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.files import check_file, whole_file
+from nnunet_nacl.files import Kind, check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
 from nnunet_nacl.report._formats import FORMATS, NO_INTERVAL, Cell, Mark, Table
@@ -254,6 +255,16 @@ TABLES: dict[str, Callable[[Sequence[Comparison], str | None], list[Table]]] = {
 }
 """Name -> its tables of comparisons over a voxel set: one for each data set, or one for all of them."""
 
+# The last line of a file, by which it is known as ours. CSV has no comments; its header will do.
+_MARKS = {"markdown": "<!-- nnunet_nacl table -->\n", "latex": "% nnunet_nacl table\n", "csv": ""}
+_CSV_HEADER = (
+    rb"""\A(?:method|structure|case),[^\n]*(?: low,[^\n]* high|class ECE |pooled ECE,|first in resamples|ECE near)"""
+)
+_KINDS = {
+    form: Kind("a table", re.compile(re.escape(mark.encode()) + rb"\Z" if mark else _CSV_HEADER))
+    for form, mark in _MARKS.items()
+}
+
 
 def write_table(
     results: Mapping[str, Results],
@@ -263,6 +274,7 @@ def write_table(
     form: str = "markdown",
     baseline: str | None = None,
     voxels: str | None = None,
+    overwrite: bool = False,
 ) -> str:
     """Return a table of the report as text, and write it to a file if one is given.
 
@@ -275,16 +287,17 @@ def write_table(
         baseline: the method that the others are compared with; by default each data set's first.
         voxels: voxel set of ECE and CECE where the table has a single one; by default near, or the first shared one
             if near was not evaluated, and for the paper's rankings the first that labels choose.
+        overwrite: replace a file that is no table of ours, too.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or there is one that is no such table.
         ValueError: no such table, format, baseline or voxel set, or nothing to compare.
     """
     for argument, value, known in (("table", name, TABLES), ("format", form, FORMATS)):
         if value not in known:
             raise ValueError(f"{argument}: expected one of {', '.join(known)}; got {value}.")
     if output is not None:
-        check_file(output)
+        check_file(output, _KINDS[form], overwrite=overwrite)
     comparisons = compare_all(results, baseline=baseline)
     if voxels is not None and name != "ranks":
         for comparison in comparisons:
@@ -294,8 +307,8 @@ def write_table(
         raise ValueError(f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one.")
     text = "\n".join(map(FORMATS[form], tables))
     if output is not None:
-        with whole_file(Path(output)) as partial:
-            partial.write_text(text, encoding="utf-8")
+        with whole_file(output, _KINDS[form], overwrite=overwrite) as partial:
+            partial.write_text(text + _MARKS[form], encoding="utf-8")
     return text
 
 

@@ -62,7 +62,7 @@ def test_a_test_set(acdc: Path, nnunet: Path) -> None:
             assert (folder / f"labels{part}" / f"{name}.nii.gz").read_text() == name
     assert (folder / "labelsTs" / f"{test[0]}.nii.gz").samefile(acdc / "labelsTr" / f"{test[0]}.nii.gz")
     old, new = (json.loads((path / "dataset.json").read_text()) for path in (acdc, folder))
-    assert new == {**old, "numTraining": 16}
+    assert new == {**old, "numTraining": 16, "split_by": "nnunet_nacl"}
     assert sorted((nnunet / "raw").iterdir()) == [acdc, folder]
 
 

@@ -50,9 +50,8 @@ def add(commands: Commands) -> None:
 def _convert(options: argparse.Namespace) -> int:
     from nnunet_nacl.datasets import convert
 
-    print(
-        f"Wrote {convert(options.name, options.source, dataset_id=options.d, output=options.o, overwrite=options.overwrite)}"
-    )
+    folder = convert(options.name, options.source, dataset_id=options.d, output=options.o, overwrite=options.overwrite)
+    print(f"Wrote {folder}")
     return 0
 
 

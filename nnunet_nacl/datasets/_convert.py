@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import SimpleITK as sitk
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from tqdm import tqdm
 
 from nnunet_nacl.datasets._layouts import CONVERTERS, ENDING, LAYOUTS, Layout, SourceCase
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import MADE_BY, is_made_by_us, new_dataset, place
+from nnunet_nacl.nnunet import MADE_BY, check_written, is_made_by_us, new_dataset, place
 
 SHOWN = 10
 ORIGIN_VOXELS = 0.1  # how far origins may be apart, as a share of the smallest voxel side
@@ -175,3 +176,4 @@ def _relabel(mask: Path, target: Path, layout: Layout) -> None:
     relabelled: Any = sitk.GetImageFromArray(table[sitk.GetArrayViewFromImage(image).astype(np.intp)])
     relabelled.CopyInformation(image)
     sitk.WriteImage(relabelled, str(target))
+    check_written(sitk.GetArrayViewFromImage(relabelled), target, SimpleITKIO())

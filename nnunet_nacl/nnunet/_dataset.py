@@ -1,5 +1,6 @@
 """What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
 
+import errno
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -258,6 +259,22 @@ def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[floa
     if not np.array_equal(whole, labels):
         raise ValueError(f"{file} holds labels that are not whole numbers.")
     return whole, spacing
+
+
+def check_written(labels: NDArray[np.integer], file: Path, reader: Any) -> None:
+    """Raise an OSError unless a label map that was written is there: on a full disk, ITK says nothing.
+
+    Args:
+        labels: (Z, Y, X), or (Y, X).
+        file: that they were written to.
+        reader: see :func:`read_labels`.
+    """
+    try:
+        whole = np.array_equal(np.squeeze(read_labels(file, reader)[0]), np.squeeze(labels))
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
 
 
 def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], list[float]]:

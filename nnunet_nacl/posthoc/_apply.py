@@ -20,6 +20,7 @@ from nnunet_nacl.nnunet import (
     DataSet,
     DatasetJson,
     LabelMeaning,
+    check_written,
     dataset_files,
     find_cases,
     read_labels,
@@ -253,3 +254,4 @@ def _write_labels(labels: NDArray[np.unsignedinteger], like: Path, reader: Any, 
         raise ValueError(f"{like} cannot be read: {error}") from error
     check_shape((1, *labels.shape), stored.shape[1:], f"the probabilities of {like.name}")
     reader.write_seg(labels, str(file), properties)
+    check_written(labels, file, reader)

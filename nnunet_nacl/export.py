@@ -65,9 +65,7 @@ def _check_inside(file: Path, folder: Path) -> None:
     """Raise a ValueError for what is no file of this folder: a link out of it would copy what nobody meant to share."""
     where = file.resolve()
     if not where.is_relative_to(folder):
-        raise ValueError(
-            f"{file} is or lies behind a link to {where}, outside of the model's folder. Put a copy there."
-        )
+        raise ValueError(f"{file} is or lies behind a link to {where}, outside the model's folder. Put a copy there.")
     if not where.is_file():
         raise ValueError(f"{file} is not a file.")
 

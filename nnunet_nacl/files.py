@@ -252,6 +252,15 @@ def check_input(file: Path, why: str = "") -> None:
         raise PermissionError(f"{file} cannot be read: {os.strerror(errno.EACCES)}.")
 
 
+def is_readable(file: Path) -> bool:
+    """Whether there is a file that can be read."""
+    try:
+        check_input(file)
+    except OSError:
+        return False
+    return True
+
+
 def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> None:
     """Write CSV in which spreadsheet programs find no formula: such texts get an apostrophe; numbers stay numbers."""
     csv.writer(stream, lineterminator=lineterminator).writerows(

@@ -14,6 +14,8 @@ import SimpleITK as sitk
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from numpy.typing import NDArray
 
+from nnunet_nacl.files import check_input
+
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
 
@@ -218,8 +220,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ValueError: it holds something else.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist.")
+    check_input(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -243,8 +244,7 @@ def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[floa
         FileNotFoundError: there is no such file.
         ValueError: it cannot be read, or holds values that are no whole numbers.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist.")
+    check_input(file)
     try:
         if type(reader) is SimpleITKIO:
             labels, spacing = _read_with_simpleitk(file)

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.files import check_folder
+from nnunet_nacl.files import check_folder, check_input
 from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
 
@@ -120,8 +120,7 @@ def _list_cases(folder: Path, description: DatasetJson) -> dict[str, list[Path]]
         channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description.channel_names))]
         files = [*channels, labels / f"{name}{ending}"]
         for file in files:
-            if not file.is_file():
-                raise FileNotFoundError(f"{file} is missing; expected a label and {len(channels)} image(s) a case.")
+            check_input(file, f"; expected a label and {len(channels)} image(s) a case.")
         # nnU-Net keeps the spacing of TIFF files beside them.
         cases[name] = files + [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
     return cases

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from filelock import FileLock
 
-from nnunet_nacl.files import whole_file
+from nnunet_nacl.files import check_input, whole_file
 
 SPLITS_NAME = "splits_final.json"
 
@@ -25,8 +25,7 @@ def read_splits(file: Path) -> list[Split]:
         FileNotFoundError: there is no such file.
         ValueError: it is not a list of folds, each with ``train`` and ``val``.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: which cases a fold is validated on is unknown.")
+    check_input(file, ": which cases a fold is validated on is unknown.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         return [Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"]))) for fold in content]

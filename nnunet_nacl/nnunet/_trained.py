@@ -10,6 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
@@ -71,8 +72,7 @@ def final_checkpoint(model_folder: str | Path, fold: int | str) -> Path:
         FileNotFoundError: no such model, fold or checkpoint.
     """
     file = fold_folder(model_folder, fold) / FINAL_CHECKPOINT
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: the training has not ended.")
+    check_input(file, ": the training has not ended.")
     return file
 
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import check_shape
-from nnunet_nacl.files import check_input, is_full, whole_folder
+from nnunet_nacl.files import check_input, is_full, is_readable, whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
     CaseFiles,
@@ -106,7 +106,7 @@ def apply_folder(
         raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
     dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
     cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
-    examples = [case.prediction for case in cases if case.prediction.is_file()]
+    examples = [case.prediction for case in cases if is_readable(case.prediction)]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
     model = Model.of_folder(predictions, plans_file, data_set)
     image_folder = _images(fit, fit_file, images, data_set, dataset_file)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS
-from nnunet_nacl.files import Kind, check_file, whole_file
+from nnunet_nacl.files import Kind, check_file, check_input, whole_file
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
 from nnunet_nacl.report._formats import Table
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
@@ -280,8 +280,7 @@ def read_logit_plots(folder: str | Path) -> list[LogitPlot]:
     folder = Path(folder)
     numbers, first = folder / "logits.json", folder / "logits_by_class.svg"
     for file in (numbers, first):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist: expected a folder that nnunet_nacl logits has written.")
+        check_input(file, ": expected a folder that nnunet_nacl logits has written.")
     try:
         content = json.loads(numbers.read_text(encoding="utf-8"))
         shown = {

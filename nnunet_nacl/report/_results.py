@@ -12,6 +12,7 @@ from nnunet_nacl.evaluation import (
     bins_file,
     merge_results,
 )
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import ModelName, dataset_in
 
 
@@ -66,8 +67,7 @@ def read_results(
 
 
 def _read(file: Path) -> FolderResult:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist; nnunet_nacl evaluate writes it.")
+    check_input(file, "; nnunet_nacl evaluate writes it.")
     bins = bins_file(file)
     if not bins.is_file():
         raise FileNotFoundError(f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it.")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
+from nnunet_nacl.files import is_readable
 from nnunet_nacl.nnunet import NpzChannels, read_labels
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
@@ -180,7 +181,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     ending = truth_file.name.removeprefix(case)
     for folder in folders:
         for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-            if (folder / name).is_file():
+            if is_readable(folder / name):
                 return folder / name
     looked = ", ".join(map(str, folders)) or "no known place"
     raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with --images.")

@@ -205,7 +205,7 @@ def test_what_exists_is_kept(acdc: Path) -> None:
 def test_incomplete_cases(file: str, acdc: Path) -> None:
     (acdc / file).unlink()
     with pytest.raises(
-        FileNotFoundError, match=rf"{re.escape(str(acdc / file))} is missing; expected a label and 2 image"
+        FileNotFoundError, match=rf"{re.escape(str(acdc / file))} does not exist; expected a label and 2 image"
     ):
         split_test(27, test=1, output_id=127)
 

@@ -1,4 +1,4 @@
-"""What evaluate and merge write: what they replace, what they leave when they are interrupted, and for whom they wait."""
+"""What evaluate and merge write: what they replace, and what they leave when they are interrupted."""
 
 import csv
 import os
@@ -144,11 +144,11 @@ def test_unreadable_files_are_not_called_missing(folders: Folders) -> None:
 
 
 def test_names_that_spreadsheets_would_take_for_formulas(folders: Folders) -> None:
-    add_case(*folders, "=cmd|' /C calc'!A0", *random_case(7))
+    add_case(*folders, "=cmd|' C calc'!A0", *random_case(7))
     assert run_evaluate(folders) == 0
     with (folders[1] / "calibration_cases.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert {row["case"] for row in rows} == {"case_0", "case_1", "case_2", "'=cmd|' /C calc'!A0"}
+    assert {row["case"] for row in rows} == {"case_0", "case_1", "case_2", "'=cmd|' C calc'!A0"}
     assert any(float(row["value"]) < 0 for row in rows)
 
 

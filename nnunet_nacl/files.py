@@ -206,13 +206,12 @@ def _named(partial: Path, output: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        for name in map(str, (error.filename2, error.filename)):  # a copy names both files
+            if name.startswith(str(partial)):
+                raise OSError(error.errno, error.strerror, str(output) + name.removeprefix(str(partial))) from error
         if error.filename is None and is_full(error):
-            named = str(output)
-        elif str(error.filename).startswith(str(partial)):
-            named = str(output) + str(error.filename).removeprefix(str(partial))
-        else:
-            raise
-        raise OSError(error.errno, error.strerror, named) from error
+            raise OSError(error.errno, error.strerror, str(output)) from error
+        raise
 
 
 def is_full(error: OSError) -> bool:

@@ -260,7 +260,7 @@ def test_overwrite(kits19: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(FileExistsError, match="exists already"):
         convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw")
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -278,11 +278,14 @@ def test_overwrite(kits19: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_full_disk_is_named_and_leaves_nothing(mrbrains18: Path, tmp_path: Path) -> None:
     """ITK writes half a file without a word."""
+    generator = np.random.default_rng(0)
+    for file in mrbrains18.rglob("*.nii.gz"):
+        write_image(file, generator.integers(0, 11, 30**3).tolist(), shape=(30, 30, 30))
     (tmp_path / "raw").mkdir()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
     try:
-        with pytest.raises(OSError, match=rf"{tmp_path}/raw/Dataset018_[^.]*nii\.gz'"):
+        with pytest.raises(OSError, match=rf"{tmp_path}/raw/Dataset018_.*nii\.gz'"):
             convert("mrbrains18", mrbrains18, dataset_id=18, output=tmp_path / "raw")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -270,7 +270,8 @@ def test_nothing_half_written(
     tmp_path: Path, results: dict[str, FolderResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "page.html"
-    file.write_text("before")
+    before = '<meta name="generator" content="nnunet_nacl 0.1">'
+    file.write_text(before)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -280,7 +281,7 @@ def test_nothing_half_written(
         write_report({"": results}, file)
     monkeypatch.undo()
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-    assert file.read_text() == "before"
+    assert file.read_text() == before
 
 
 def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderResult]) -> None:

@@ -192,7 +192,7 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
         (lambda r, p: (p / "plans.json").write_text('{"image_reader_writer": "X"}'), "plans.json: "),
         (lambda r, p: (p / "plans.json").write_text("{}"), "plans.json is no plans.json of nnU-Net: it has no 'image_"),
         (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("case_*"))], "No case found: no *.nii.gz"),
-        (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the summary's path."),
+        (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the path of a file."),
     ],
 )
 def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str], spoil: object, message: str) -> None:
@@ -244,5 +244,5 @@ def test_an_output_that_cannot_be_written_is_named_before_the_work(
     for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
         assert run_evaluate(folders, "-o", missing) == 1
         printed = capsys.readouterr().err
-        assert f"{missing.parent} cannot be written: " in printed
+        assert f"{missing.parent} is not a folder." in printed
         assert "evaluating" not in printed

@@ -259,8 +259,8 @@ def _isotonic(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _linear(x: Array, y: Array) -> tuple[Array, Array]:
-    spread = float(np.square(x - x.mean()).sum())
-    slope = float(((x - x.mean()) * y).sum()) / spread if spread > 0 else 0.0
+    centered = x - x.mean()  # of equal values not quite 0
+    slope = float((centered * y).sum() / (centered * centered).sum()) if np.ptp(x) > 0 else 0.0
     intercept = float(y.mean()) - slope * float(x.mean())
     ends = [0.0, 1.0]
     if slope:  # where the line leaves [0, 1] it bends
@@ -280,8 +280,8 @@ def _check_enough_cases(n: int, coverage: float, asked: str, *, tails: int, held
     needed = math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
     if held_out:
         raise ValueError(
-            f"Half of the calibration cases, {n}, are too few to check the map: {asked} needs at least {needed} in that "
-            f"half, {2 * needed - 1} in all."
+            f"Half of the calibration cases, {n}, are too few to check the map: {asked} needs at least {needed} in "
+            f"that half, {2 * needed - 1} in all."
         )
     raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")
 

@@ -64,8 +64,8 @@ def expected_dice(sums: StructureSums) -> float:
 
     .. math:: E(s) = \frac{2 \sum_i p_i s_i}{\sum_i p_i + \sum_i s_i + 1},\quad E(\emptyset) = 1 - \max_i p_i
 
-    For large structures it is ``sums.predicted_dice``. It is the better approximation for small ones: given that a
-    voxel is of the structure, the structure has one voxel more than expected.
+    It is for choosing. To tell what Dice to expect take ``sums.predicted_dice``, which lacks the 1 and so is a little
+    higher: for large structures they are the same, of independent voxels of small ones it is the closer one.
 
     Args:
         sums: of the structure's probabilities and the segmentation.

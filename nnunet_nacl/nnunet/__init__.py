@@ -1,6 +1,17 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, read_labels
+from nnunet_nacl.nnunet._dataset import (
+    DataSet,
+    DatasetJson,
+    Label,
+    LabelMeaning,
+    NamedLabels,
+    PlansJson,
+    Region,
+    RegionLabels,
+    read_labels,
+    reader_of,
+)
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
@@ -31,14 +42,18 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Label",
     "LabelMeaning",
     "LoadCase",
     "ModelName",
+    "NamedLabels",
     "NpzChannels",
+    "PlansJson",
     "Predictions",
     "PreprocessedDataSet",
     "RawDataSet",
     "Region",
+    "RegionLabels",
     "Split",
     "check_model",
     "check_no_cascade",
@@ -59,6 +74,7 @@ __all__ = [
     "read_checkpoint",
     "read_labels",
     "read_splits",
+    "reader_of",
     "saved_checkpoints",
     "validation_cases",
     "validation_folder",

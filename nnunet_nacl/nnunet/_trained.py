@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, naming
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
 CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
@@ -118,8 +119,10 @@ def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
     arguments = read_checkpoint(file)["init_args"]
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    configuration = arguments["configuration"]
-    previous = PlansManager(str(file.parent.parent / "plans.json")).get_configuration(configuration).previous_stage_name
+    plans = PlansJson.read(file.parent.parent / "plans.json")
+    with naming(plans.file):
+        configuration = arguments["configuration"]
+        previous = PlansManager(plans.content).get_configuration(configuration).previous_stage_name
     if previous is not None:
         raise ValueError(
             f"{model_folder}: {configuration} is the second stage of a cascade and needs the segmentations of "
@@ -141,6 +144,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
     check_no_cascade(model_folder, fold)
+    DatasetJson.read(Path(model_folder) / "dataset.json")
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
@@ -148,7 +152,10 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         predictor = nnUNetPredictor(
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
-        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        try:
+            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
     return predictor
 
 

@@ -40,11 +40,11 @@ def test_labels_of_classes() -> None:
     ("text", "message"),
     [
         ("{", "is not valid JSON"),
-        ("[]", "expected a JSON object; got list"),
+        ("[]", r"dataset.json of nnU-Net: expected a JSON object; got \[\]"),
         ('{"file_ending": ".png"}', "is no dataset.json of nnU-Net: it has no 'labels'"),
         ('{"labels": {}}', "is no dataset.json of nnU-Net: it has no 'file_ending'"),
-        ('{"labels": [0], "file_ending": ".png"}', r"expected labels to be a JSON object; got \[0\]"),
-        ('{"labels": {}, "file_ending": 5}', "expected file_ending to be a text; got 5"),
+        ('{"labels": [0], "file_ending": ".png"}', r"labels: expected a JSON object; got \[0\]"),
+        ('{"labels": {}, "file_ending": 5}', "file_ending: expected a text; got 5"),
     ],
 )
 def test_what_is_no_dataset_json(tmp_path: Path, text: str, message: str) -> None:

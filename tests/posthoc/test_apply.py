@@ -295,6 +295,7 @@ def test_the_order_of_labels_matters_for_regions_only(tmp_path: Path) -> None:
         fit_folder(train)
         content = json.loads(description(regions))
         content["labels"] = dict(reversed(content["labels"].items()))
+        content["regions_class_order"] = [2, 1]
         (test[1] / "dataset.json").write_text(json.dumps(content))
         if regions:
             with pytest.raises(ValueError, match="it was fitted to the labels"):

@@ -16,7 +16,7 @@ from tests.posthoc.generated import fit_folder, probabilities, write_folder
     ("change", "message"),
     [
         (lambda _: [1], "is no fit of nnunet_nacl"),
-        (lambda content: {}, "is no fit of nnunet_nacl: it has no 'model'"),
+        (lambda content: {}, "is no fit of nnunet_nacl: it has no 'method'"),
         (lambda content: {**content, "method": "guess"}, "method must be one of"),
         (
             lambda content: {**content, "cases": {**content["cases"], "names": ["a"]}},
@@ -32,7 +32,7 @@ def test_a_damaged_fit(train: tuple[Path, Path], change: Any, message: str) -> N
     with pytest.raises(ValueError, match=f"{re.escape(str(file))}.*{re.escape(message)}"):
         Fit.read(file)
     file.write_text("{")
-    with pytest.raises(ValueError, match="is no fit of nnunet_nacl"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         Fit.read(file)
     file.unlink()
     with pytest.raises(FileNotFoundError, match="does not exist"):

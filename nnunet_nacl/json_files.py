@@ -130,7 +130,8 @@ def typed(content: Any, kind: type[Typed], name: str, what: str) -> Typed:
 
     try:
         text = json.dumps(content)
-        result: Typed = _adapter(kind).validate_json(text, strict=True)
+        found: Any = kind  # also of list[…], which is no class
+        result: Typed = _adapter(found).validate_json(text, strict=True)
     except ValidationError as error:
         raise ValueError(_explained(error.errors(include_url=False), content, name, what)) from error
     except (RecursionError, TypeError, ValueError) as error:  # what YAML can hold and JSON cannot
@@ -175,13 +176,11 @@ def _place(error: "ErrorDetails", content: Any) -> tuple[str | int, ...]:
     """Where in the content an error is, without pydantic's names of alternatives in between."""
     path: list[str | int] = []
     for step in error["loc"]:
-        if isinstance(content, dict) and step in content:
-            content = content[step]
-        elif isinstance(content, list) and isinstance(step, int) and step < len(content):
-            content = content[step]
-        else:
-            continue
-        path.append(step)
+        is_key = isinstance(content, dict) and step in content
+        if is_key or (isinstance(content, list) and isinstance(step, int) and step < len(content)):
+            inside: Any = content
+            content = inside[step]
+            path.append(step)
     return tuple(path)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 
 from nnunet_nacl.commands._shared import VOXELS, Commands
 
@@ -84,7 +85,13 @@ def _table(options: argparse.Namespace) -> int:
 
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     text = write_table(
-        results, options.table, output=options.o, form=options.format, baseline=options.baseline, voxels=options.voxels
+        results,
+        options.table,
+        output=options.o,
+        form=options.format,
+        baseline=options.baseline,
+        voxels=options.voxels,
+        show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
     return 0
@@ -104,6 +111,11 @@ def _plot(options: argparse.Namespace) -> int:
         classes=options.classes,
         case=options.case,
         images=options.images,
+        show=_note,
     )
     print(f"Wrote {file}")
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"Note: {text}", file=sys.stderr)

@@ -175,9 +175,9 @@ class _Stored:
 
     def places(self) -> tuple[Place, ...]:
         """One file or folder may be that of all."""
-        columns = (self.gt_folder, self.pred_folder, self.dataset_json, self.plans)
-        number = max(map(len, columns))
-        return tuple(Place(*row) for row in islice(zip(*map(cycle, columns), strict=False), number))
+        number = max(len(self.gt_folder), len(self.pred_folder), len(self.dataset_json), len(self.plans))
+        rows = zip(cycle(self.gt_folder), cycle(self.pred_folder), cycle(self.dataset_json), cycle(self.plans))
+        return tuple(Place(*row) for row in islice(rows, number))
 
 
 def _flat(place: Any) -> list[Any]:

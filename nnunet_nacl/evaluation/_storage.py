@@ -120,9 +120,9 @@ def _check_records(records: Sequence[_Record], origin: Origin) -> None:
     """Raise a ValueError unless each case has the metrics of the data set's structures."""
     expected = origin.labels.structures
     needed = {"Dice", "HD95", "NSD"} if origin.settings.surface else {"Dice"}
-    for record, following in pairwise(sorted(record.case for record in records)):
-        if record == following:
-            raise ValueError(f"the case {record} is in it twice")
+    for case, following in pairwise(sorted(record.case for record in records)):
+        if case == following:
+            raise ValueError(f"the case {case} is in it twice")
     for record in records:
         structures = record.structures()
         if list(structures) != expected:

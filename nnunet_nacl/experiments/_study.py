@@ -56,10 +56,14 @@ class StudyTable:
         """Only these methods, by name or group; without a choice, all but those on request.
 
         Raises:
-            ValueError: there is no such method in the study.
+            ValueError: there is no such method in the study, or all are on request.
         """
         if methods is None:
-            return replace(self, rows=tuple(row for row in self.rows if not row.on_request))
+            rows = tuple(row for row in self.rows if not row.on_request)
+            if not rows:
+                named = ", ".join(row.name for row in self.rows)
+                raise ValueError(f"All methods of study {self.name} are on request: name some of {named} (--methods).")
+            return replace(self, rows=rows)
         known = [row.name for row in self.rows]
         known += sorted({row.group for row in self.rows if row.group is not None} - set(known))
         for method in methods:

@@ -13,7 +13,14 @@ from nnunet_nacl.nnunet._dataset import (
     reader_of,
 )
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
-from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
+from nnunet_nacl.nnunet._names import (
+    ModelName,
+    dataset_in,
+    dataset_name,
+    dataset_number,
+    environment_number,
+    nnunet_folder,
+)
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
@@ -27,6 +34,7 @@ from nnunet_nacl.nnunet._trained import (
     fold_name,
     furthest_checkpoint,
     load_predictor,
+    missing_trainer,
     read_checkpoint,
     saved_checkpoints,
     validation_folder,
@@ -61,12 +69,14 @@ __all__ = [
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "environment_number",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
     "labelled_cases",
     "load_predictor",
+    "missing_trainer",
     "new_dataset",
     "nnunet_folder",
     "place",

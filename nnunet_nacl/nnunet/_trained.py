@@ -159,6 +159,18 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
     return predictor
 
 
+def missing_trainer(name: str) -> str | None:
+    """Why nnU-Net has no trainer of this name, if so. It looks among its own, ours, and those of nnUNet_extTrainer."""
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    with redirect_stdout(io.StringIO()), _our_trainers_found():
+        try:
+            recursive_find_trainer_class_by_name(name)
+        except (AssertionError, RuntimeError) as error:
+            return f"nnU-Net finds no trainer {name}: {error}"
+    return None
+
+
 @contextmanager
 def _our_trainers_found() -> Iterator[None]:
     """Within, nnU-Net finds our trainers whether or not ``nnunet_nacl link`` was run."""

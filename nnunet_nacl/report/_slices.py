@@ -68,6 +68,12 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     return {role: comparison.cases[place] for role, place in roles.items()}
 
 
+def check_images(folder: str | Path | None) -> None:
+    """Raise a FileNotFoundError unless this is a folder, or none is named."""
+    if folder is not None and not Path(folder).is_dir():
+        raise FileNotFoundError(f"images: {folder} is not a folder.")
+
+
 def read_slice(comparison: Comparison, case: str, *, images: str | Path | None = None) -> CaseSlice:
     """Read the slice in which the structures of the ground truth are largest.
 

@@ -165,7 +165,8 @@ def _problem(errors: "Sequence[ErrorDetails]") -> str:
     """What is wrong with one place; several errors are alternatives."""
     first = errors[0]
     if first["type"] == "missing":
-        return f"it has no {first['loc'][-1]!r}"
+        key = first["loc"][-1]
+        return f"it has no entry {key}" if isinstance(key, int) else f"it has no {key!r}"
     if first["type"] in {"json_invalid", "value_error"}:
         return str(first["ctx"]["error"])
     expected = dict.fromkeys(map(_expected, errors))

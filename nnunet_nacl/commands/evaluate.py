@@ -67,7 +67,10 @@ def add(commands: Commands) -> None:
 
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument(
-        "summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written; for parts, -o as given to it"
+        "summaries",
+        nargs="+",
+        metavar="SUMMARY",
+        help="what evaluate has written; of parts, also the name without _partIofN",
     )
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
     merge.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")

@@ -92,7 +92,7 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "must be a share such as 25%; got '0%'"),
         (f"title: T\nruns: [{ROW}, training_cases: 1/0%}}]", "must be a share such as 25%; got '1/0%'"),
         (f"title: T\nruns: [{ROW}, training_cases: 30}}]", "must be a share such as 25%; got 30"),
-        (f"title: T\nruns: [{ROW}, value: [1]}}]", "group must be a word, value a number or a word"),
+        (f"title: T\nruns: [{ROW}, value: [1]}}]", "value must be a finite number or a word"),
         (f"title: T\nruns: [{ROW}, group: 1}}]", "group must be a word"),
         (f"title: T\nruns: [{ROW}, on_request: 1}}]", "on_request must be true or false; got 1"),
         (f"title: T\nfigure: pie\nruns: [{ROW}}}]", "figure must be one of radar, .*; got 'pie'"),

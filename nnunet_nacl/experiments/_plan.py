@@ -214,7 +214,8 @@ def plan_runs(
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):
         if not 0 <= fold < len(splits):
-            raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
+            known = f"the folds 0 to {len(splits) - 1}" if splits else "none"
+            raise ValueError(f"There is no fold {fold}; the data set's splits have {known}.")
         if not splits[fold]["val"]:
             raise ValueError(f"Fold {fold} has no validation cases.")
         for case in splits[fold]["val"]:

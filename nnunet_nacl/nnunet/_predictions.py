@@ -214,7 +214,7 @@ def dataset_files(
     if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
     dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
-    if not dataset_file.is_file():
+    if not dataset_file.exists():
         raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
     plans_file = Path(plans) if plans else beside / "plans.json"
     return dataset_file, plans_file if plans or plans_file.is_file() else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, naming
+from nnunet_nacl.nnunet._dataset import DataSet, PlansJson, naming
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
 CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
@@ -144,7 +144,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
     check_no_cascade(model_folder, fold)
-    DatasetJson.read(Path(model_folder) / "dataset.json")
+    DataSet.read(Path(model_folder) / "dataset.json", Path(model_folder) / "plans.json", [])
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
@@ -154,7 +154,9 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         )
         try:
             predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
-        except (AttributeError, LookupError, TypeError) as error:
+        except (OSError, RuntimeError, ValueError):
+            raise
+        except Exception as error:  # such as an ImportError for a network that plans.json names
             raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
     return predictor
 

@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "processes": set(),
     "losses": set(),
     "metrics": set(),
+    "confidence": set(),
     "linking": {"files"},
     "nnunet": {"files", "json_files", "linking"},
     "evaluation": {"metrics", "nnunet", "files", "json_files"},
@@ -90,7 +91,7 @@ def test_no_package_imports_anothers_private_names(part: str) -> None:
             assert not any(one.startswith("_") for one in path), f"{file}: {name}"
 
 
-@pytest.mark.parametrize("part", ["losses", "metrics"])
-def test_losses_and_metrics_do_not_need_nnunet(part: str) -> None:
+@pytest.mark.parametrize("part", ["losses", "metrics", "confidence"])
+def test_losses_metrics_and_confidence_do_not_need_nnunet(part: str) -> None:
     for file in files_of(part):
         assert not any(name.startswith("nnunetv2") for name in imported(file)), file

@@ -103,7 +103,8 @@ class ModelName:
         absolute = Path(path).resolve()
         for folder in (absolute, *absolute.parents):
             parts = folder.name.split("__")
-            if len(parts) == 3 and all(parts):
+            # A study's folder is DATASET__PLANS__CONFIGURATION.
+            if len(parts) == 3 and all(parts) and not _DATASET_NAME.fullmatch(parts[0]):
                 dataset = folder.parent.name if _DATASET_NAME.fullmatch(folder.parent.name) else None
                 return cls(folder, dataset, *parts)
         return None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nnunet_nacl.evaluation import METRICS
 from nnunet_nacl.files import check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
 from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed, notes_on
@@ -35,7 +36,10 @@ from nnunet_nacl.report._statistics import (
     ranked_voxels,
 )
 
-_FURTHER = ("MCE", "ACE", "AECE", "NLL", "Brier")
+_IN_OTHER_TABLES = (
+    "ECE", "CECE", "CECE_fg", "CECE_sum", "AECE_error", "over_confidence", "ECE_expected", "CECE_expected", "share",
+)  # fmt: skip
+_FURTHER = tuple(metric for metric in METRICS if metric not in _IN_OTHER_TABLES)
 
 
 def methods_table(comparison: Comparison) -> Table:
@@ -170,7 +174,7 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
     columns = ["pooled ECE", "pooled CECE", "over-confidence"]
     columns += ["pooled ECE if perfectly calibrated"] * has_expected + ["share of the image (%)"] * has_share
     # Each prediction has its own near, and a softer one has more easy voxels in it: means over them do not compare.
-    scores = _FURTHER[:-2] if voxels == "near" else _FURTHER
+    scores = [one for one in _FURTHER if voxels != "near" or one not in {"NLL", "Brier"}]
     biased = "" if voxels in POOLED else ", not 0 for a perfectly calibrated model where labels choose the voxels"
     rows = []
     for method in comparison.methods:

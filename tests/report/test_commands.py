@@ -158,12 +158,15 @@ def test_the_command_line_knows_all_tables_and_formats(capsys: pytest.CaptureFix
         assert re.findall(r"[\w-]+", message.split("choose from")[1]) == list(known)
 
 
-def testdefault_names() -> None:
+def test_default_names() -> None:
     model = Path("/results/Dataset004_Hippocampus/nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d")
     assert default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
     assert default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
     assert default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
     assert default_name(Path("/results/nacl_summary.json")) == "nacl"
+    study = Path("/studies/Dataset004_Hippocampus__nnUNetPlans__2d/predictions")
+    assert default_name(study / "nnUNetTrainerNACL" / "fold_0" / "calibration_summary.json") == "NACL"
+    assert default_name(study / "ensemble" / "calibration_summary.json") == "ensemble"
     default = Path("/results/Dataset004/nnUNetTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json")
     assert default_name(default) == "nnUNetTrainer"
 

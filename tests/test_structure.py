@@ -8,16 +8,17 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
+_EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
 MAY_IMPORT = {
     "files": set(),
+    "json_files": set(),
     "processes": set(),
     "losses": set(),
     "metrics": set(),
     "confidence": set(),
     "linking": {"files"},
-    "nnunet": {"files", "linking"},
-    "evaluation": {"metrics", "nnunet", "files"},
+    "nnunet": {"files", "json_files", "linking"},
+    "evaluation": {"metrics", "nnunet", "files", "json_files"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
     "posthoc": _EVALUATED,

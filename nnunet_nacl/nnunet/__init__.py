@@ -1,7 +1,8 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, read_labels
+from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
+from nnunet_nacl.nnunet._label_maps import read_labels
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model

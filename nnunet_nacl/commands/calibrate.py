@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, add_predictions, chosen_predictions, positive
+from nnunet_nacl.commands._shared import Commands, add_ignore_geometry, add_predictions, chosen_predictions, positive
 
 
 def add(commands: Commands) -> None:
@@ -50,6 +50,7 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--seed", type=int, default=0, metavar="S", help="of the draw and of the split (default: %(default)s)"
     )
+    add_ignore_geometry(fit)
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
     apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
@@ -59,6 +60,7 @@ def add(commands: Commands) -> None:
     apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
     apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    add_ignore_geometry(apply)
     apply.add_argument(
         "--force", action="store_true", help="apply it even to cases that it was fitted to, and mark the copy"
     )
@@ -77,6 +79,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
         output=options.o,
         num_voxels=options.samples,
         seed=options.seed,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"{result.summary()}\nWrote {result.file}")
     return 1 if result.skipped else 0
@@ -93,6 +96,7 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         dataset_json=options.djfile,
         plans=options.pfile,
         force=options.force,
+        ignore_geometry=options.ignore_geometry,
     )
     print(applied.summary())
     return 1 if applied.skipped else 0

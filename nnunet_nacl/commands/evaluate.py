@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_predictions, chosen_predictions
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry, add_predictions, chosen_predictions
 
 if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
@@ -59,6 +59,7 @@ def add(commands: Commands) -> None:
         default="standard",
         help="paper: as the code that the paper's numbers come from (default: %(default)s)",
     )
+    add_ignore_geometry(evaluate)
     evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
     evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
@@ -82,6 +83,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         surface=options.surface,
         tolerance_mm=options.tolerance_mm,
         protocol=options.protocol,
+        ignore_geometry=options.ignore_geometry,
     )
     result = evaluate(
         predictions,

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from nnunet_nacl.commands._shared import VOXELS, Commands
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry
 
 _TABLES = (
     "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
@@ -20,6 +20,7 @@ def add(commands: Commands) -> None:
     _add_summaries(report)
     report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
+    add_ignore_geometry(report)
     report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
     report.set_defaults(run=_report)
 
@@ -51,6 +52,7 @@ def add(commands: Commands) -> None:
     plot.add_argument("--classes", nargs="+", metavar="NAME", help="for classes: names (default: the worst calibrated)")
     plot.add_argument("--case", metavar="NAME", help="for case: its name (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="for case: the images (default: as for report)")
+    add_ignore_geometry(plot)
     plot.set_defaults(run=_plot)
 
 
@@ -73,7 +75,13 @@ def _report(options: argparse.Namespace) -> int:
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     command = shlex.join(["nnunet_nacl", *options.arguments])
     write_report(
-        results, options.o, baseline=options.baseline, images=options.images, logits=options.logits, command=command
+        results,
+        options.o,
+        baseline=options.baseline,
+        images=options.images,
+        logits=options.logits,
+        command=command,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {options.o}")
     return 0
@@ -104,6 +112,7 @@ def _plot(options: argparse.Namespace) -> int:
         classes=options.classes,
         case=options.case,
         images=options.images,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {file}")
     return 0

@@ -208,6 +208,34 @@ def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags,
             top[i] = max(top[i], p)
 
 
+@compiled
+def follow_saved(values: Floats, k: int, top: Floats, codes: Labels, flags: Flags, structure: int, agrees: int) -> None:
+    """Compare a saved segmentation with the most probable class so far, before ``top`` is raised to p_k of k > 0.
+
+    Args:
+        values: (n,) p_k.
+        k: the channel.
+        top: (n,) the largest probability of the channels before it.
+        codes: (n,) of a voxel saved as a structure its label, to which ``agrees`` is added as long as no class is more
+            probable; of a voxel saved as background the most probable class.
+        flags: (n,).
+        structure: flag of the voxels saved as a structure.
+        agrees: the highest bit of ``codes``.
+    """
+    label, both, mask = codes.dtype.type(k), codes.dtype.type(k | agrees), codes.dtype.type(agrees - 1)
+    structure_flag = np.uint8(structure)
+    for i in range(values.size):
+        code = codes[i]
+        saved = code & mask
+        if flags[i] & structure_flag:
+            if saved == label:
+                codes[i] = both if values[i] >= top[i] else code
+            else:
+                codes[i] = saved if values[i] > top[i] else code
+        else:
+            codes[i] = label if values[i] > top[i] else code
+
+
 @compiled_fast
 def _expect_lowest(
     values: Floats,

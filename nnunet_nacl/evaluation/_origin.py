@@ -123,8 +123,8 @@ class Origin:
         Raises:
             ValueError: a setting is missing.
         """
-        # The first version did not know the voxel set near, and so not margin_mm either.
-        optional = {"margin_mm", "regions"}
+        # The first version did not know the voxel set near, and so not margin_mm either; geometry came later.
+        optional = {"margin_mm", "regions", "ignore_geometry"}
         names = {*_PLACES, "part", "labels", "reader", *(field.name for field in fields(Settings))}
         missing = sorted(names - optional - settings.keys())
         if missing:

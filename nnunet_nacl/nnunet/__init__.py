@@ -1,8 +1,9 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region
+from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
-from nnunet_nacl.nnunet._label_maps import read_labels
+from nnunet_nacl.nnunet._label_maps import Geometry, LabelMap, check_geometry, read_image, read_labels
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
@@ -32,6 +33,8 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Geometry",
+    "LabelMap",
     "LabelMeaning",
     "LoadCase",
     "ModelName",
@@ -41,12 +44,15 @@ __all__ = [
     "RawDataSet",
     "Region",
     "Split",
+    "check_geometry",
+    "check_image_file",
     "check_model",
     "check_no_cascade",
     "dataset_files",
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "declared_shape",
     "final_checkpoint",
     "find_cases",
     "fold_name",
@@ -58,6 +64,7 @@ __all__ = [
     "place",
     "preprocessed_cases",
     "read_checkpoint",
+    "read_image",
     "read_labels",
     "read_splits",
     "saved_checkpoints",

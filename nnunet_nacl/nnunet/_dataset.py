@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nnunet_nacl.nnunet._image_files import check_image_file
+
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
 
@@ -191,7 +193,8 @@ def _find_reader(content: dict[str, Any], examples: Sequence[Path]) -> Any:
 
     for example in examples:
         # nnU-Net prints a traceback for each reader that cannot read the example.
-        with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        with suppress(RuntimeError, ValueError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            check_image_file(example)
             return determine_reader_writer_from_dataset_json(content, str(example), verbose=False)()
     return determine_reader_writer_from_dataset_json(content, None, verbose=False)()
 

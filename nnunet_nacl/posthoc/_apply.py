@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import check_shape
+from nnunet_nacl.evaluation import canonical_labels, check_agreement, check_declared_shape, check_shape, given_labels
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
+    BLOCK,
     CaseFiles,
     DataSet,
     DatasetJson,
@@ -71,6 +72,7 @@ def apply_folder(
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
     force: bool = False,
+    ignore_geometry: bool = False,
 ) -> Applied:
     """Write a calibrated copy of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
@@ -87,6 +89,7 @@ def apply_folder(
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
         force: apply it to cases that it was fitted to as well, and say so in ``posthoc_applied.json``.
+        ignore_geometry: take segmentations and images as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: a file or folder is missing.
@@ -113,7 +116,7 @@ def apply_folder(
     skipped: list[Skipped] = []
     with whole_folder(output) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, image_folder, partial)
+            reason = _attempt(case, fit, data_set, image_folder, partial, ignore_geometry=ignore_geometry)
             if reason is None:
                 done.append(case.name)
             else:
@@ -178,10 +181,12 @@ def _write_description(result: Applied, fit: Fit, places: dict[str, str], folder
     (folder / APPLIED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
 
 
-def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> str | None:
+def _attempt(
+    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
+) -> str | None:
     """Calibrate a case, or return the reason why it cannot be: a bad case must not take the others with it."""
     try:
-        _apply_case(case, fit, data_set, images, folder)
+        _apply_case(case, fit, data_set, images, folder, ignore_geometry=ignore_geometry)
     except (ValueError, FileNotFoundError, PermissionError) as error:
         return str(error)
     except OSError:  # the disk is full, say: that is not the case's fault
@@ -191,22 +196,28 @@ def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None
     return None
 
 
-def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> None:
+def _apply_case(
+    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
+) -> None:
     for file in (case.probabilities, case.prediction):
         if not file.is_file():
             raise FileNotFoundError(f"{file} does not exist.")
     meaning = data_set.meaning
     calibrator = fit.calibrator
     channels = open_channels(case.probabilities, meaning)
+    check_declared_shape(case.prediction, channels)
+    saved = read_labels(case.prediction, data_set.reader)
+    check_shape(channels.shape, saved.labels.shape, channels.name)
     probabilities = np.empty(channels.shape, np.float32)
     flat = probabilities.reshape(channels.shape[0], -1)
     for channel, part, block in checked_blocks(channels, calibrator.link):
         flat[channel, part] = block
+    predicted = canonical_labels(saved.labels, meaning, None, str(case.prediction))
+    check_agreement(_given(probabilities, predicted, meaning), predicted, case)
     if calibrator.sees_surroundings:
-        image = None if images is None else images.read(case.name, probabilities.shape)
-        saved, spacing = read_labels(case.prediction, data_set.reader)
-        check_shape(probabilities.shape, saved.shape, str(case.probabilities))
-        calibrator.apply_to_case(probabilities, image=image, spacing_mm=spacing)
+        like = None if ignore_geometry else (case.prediction, saved.geometry)
+        image = None if images is None else images.read(case.name, probabilities.shape, like)
+        calibrator.apply_to_case(probabilities, image=image, spacing_mm=saved.geometry.spacing)
     else:
         calibrator.apply_to_case(probabilities)
 
@@ -226,6 +237,18 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
         for file in (*written, folder / pickle.name):
             file.unlink(missing_ok=True)
         raise
+
+
+def _given(
+    probabilities: NDArray[np.float32], saved: NDArray[np.unsignedinteger], meaning: LabelMeaning
+) -> NDArray[np.unsignedinteger]:
+    """The labels that probabilities give, the saved ones where these are as probable; some voxels at a time."""
+    given = np.empty_like(saved)
+    flat = probabilities.reshape(len(probabilities), -1)
+    for start in range(0, saved.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        given.reshape(-1)[part] = given_labels(flat[:, part], saved.reshape(-1)[part], meaning)
+    return given
 
 
 def _labels(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> NDArray[np.unsignedinteger]:

@@ -45,6 +45,7 @@ def fit(
     output: str | Path | None = None,
     num_voxels: int | None = None,
     seed: int = 0,
+    ignore_geometry: bool = False,
 ) -> Fit:
     """Fit a method to predictions that nnU-Net saved with their probabilities.
 
@@ -64,6 +65,7 @@ def fit(
         num_voxels: how many voxels are drawn at most, the same number from each case; by default 2,000,000 divided by
             the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
@@ -101,6 +103,7 @@ def fit(
         seed=seed,
         surroundings=kind.sees_surroundings,
         images=image_folder,
+        ignore_geometry=ignore_geometry,
     )
     samples, skipped = _samples(cases, partial(draw, voxels=voxels))
     if not samples:

@@ -89,9 +89,8 @@ def check_kept(wrong: NDArray[np.bool_], files: CaseFiles) -> None:
     """Raise a ValueError if there are voxels whose saved label is not what the probabilities give."""
     count = int(np.count_nonzero(wrong))
     if count:
-        _refuse(
-            files, f"has another label than these probabilities give in {count} voxels, one of them {_first(wrong)}"
-        )
+        first = _place(np.unravel_index(int(wrong.argmax()), wrong.shape))
+        _refuse(files, f"has another label than these probabilities give in {count} voxel(s), the first at {first}")
 
 
 def check_removed(labels: Labels, is_kept: NDArray[np.bool_], files: CaseFiles) -> None:
@@ -121,10 +120,6 @@ def _refuse(files: CaseFiles, what: str) -> NoReturn:
         "postprocessing removes whole components. Are they of another case or another model, or is the orientation "
         "read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
     )
-
-
-def _first(where: NDArray[np.bool_]) -> str:
-    return _place(np.unravel_index(int(where.argmax()), where.shape))
 
 
 def _place(index: Any) -> str:

@@ -1,5 +1,6 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
+import hashlib
 import multiprocessing
 import os
 import shutil
@@ -213,7 +214,9 @@ class _Journal:
         return done, versions
 
     def keep(self, case: Case) -> None:
-        save_cases(self._folder / f"{case.name}.zip", [case], self._origin)
+        # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
+        short = hashlib.sha256(case.name.encode(errors="surrogateescape")).hexdigest()
+        save_cases(self._folder / f"case_{short}.zip", [case], self._origin)
 
     def forget(self) -> None:
         """Forget what was evaluated before."""

@@ -224,12 +224,14 @@ def _meta_image(file: Path) -> ImageHeader:
     if fields.get("ElementDataFile") != "LOCAL" or fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
         raise ValueError("expected a MetaImage file that holds its voxels itself, as binary data")
     sizes = _sizes(fields.get("DimSize", ""), fields.get("NDims", ""))
-    stored = fields.get("CompressedDataSize")
-    if stored is not None and stored != str(file.stat().st_size - start):
-        raise ValueError(f"its header declares {stored} compressed bytes, and it has {file.stat().st_size - start}")
+    compressed = fields.get("CompressedData", "")[:1] in {"T", "t", "1"}
+    stored = str(file.stat().st_size - start)
+    if compressed and fields.get("CompressedDataSize") != stored:
+        declared = fields.get("CompressedDataSize", "no number of")
+        raise ValueError(f"its header declares {declared} compressed bytes, and it has {stored}")
     channels = int(fields.get("ElementNumberOfChannels", "1"))
     num_bytes = math.prod(sizes) * channels * _bytes_of(fields.get("ElementType", "").removeprefix("MET_"), _META_BYTES)
-    return ImageHeader(sizes[::-1], num_bytes, start, fields.get("CompressedData", "")[:1] in {"T", "t", "1"})
+    return ImageHeader(sizes[::-1], num_bytes, start, compressed)
 
 
 _NRRD_BYTES = {

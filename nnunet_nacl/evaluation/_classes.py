@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._agreement import check_kept, check_removed
 from nnunet_nacl.evaluation._checks import checked_blocks
-from nnunet_nacl.evaluation._counting import PIECE, expect, follow_saved, raise_top
+from nnunet_nacl.evaluation._counting import PIECE, compare_saved, expect, follow_saved, raise_top
 from nnunet_nacl.evaluation._near import near_boundary, near_core
 from nnunet_nacl.evaluation._set_counter import RIGHT, SetCounter
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
@@ -84,7 +84,7 @@ class _Pass:
     ) -> None:
         self._channels, self._settings = channels, settings
         self._labels = labels.reshape(-1)
-        self._codes = None if saved is None else _with_a_bit_free(saved, channels.shape[0])
+        self._codes = None if saved is None else _coded(saved, channels.shape[0])
         self._dtype = np.result_type(channels.dtype, np.float32)
         self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
         self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
@@ -123,19 +123,14 @@ class _Pass:
 
     def check_saved(self, files: CaseFiles) -> None:
         """Raise a ValueError unless the saved segmentation is what the probabilities give, postprocessed or not."""
-        assert self._codes is not None
-        codes, removed = self._codes.reshape(-1), False
-        agrees = codes.dtype.type(_highest_bit(codes.dtype))
-        for part in self._parts:
-            saved = self._flags[part] & _ASSUMED != 0
-            wrong = saved & (codes[part] < agrees)
-            if wrong.any():
-                everywhere = (self._flags & _ASSUMED != 0) & (codes < agrees)
-                check_kept(everywhere.reshape(self._codes.shape), files)
-            removed = removed or bool((~saved & (codes[part] > 0)).any())
+        codes = self._codes
+        assert codes is not None
+        structure, agrees = _bits(codes.dtype)
+        wrong, removed = compare_saved(codes.reshape(-1), structure, agrees)
+        if wrong:
+            check_kept((codes >= structure) & (codes < agrees), files)
         if removed:
-            codes &= ~agrees
-            check_removed(self._codes, (self._flags & _ASSUMED != 0).reshape(self._codes.shape), files)
+            check_removed(codes & (structure - 1), codes >= structure, files)
 
     def _flag(self, boundary: NDArray[np.bool_] | None) -> None:
         for part in self._parts:
@@ -213,8 +208,7 @@ class _Pass:
             for counter in self._counters:
                 counter.add(k, number, start // PIECE, values, labels=labels, flags=flags)
             if self._codes is not None and k > 0:
-                codes = self._codes.reshape(-1)[piece]
-                follow_saved(values, k, self._top[piece], codes, flags, _ASSUMED, _highest_bit(codes.dtype))
+                follow_saved(values, k, self._top[piece], self._codes.reshape(-1)[piece], *_bits(self._codes.dtype))
             raise_top(values, labels, k, self._top[piece], flags, RIGHT, _PREDICTED)
             if self._has_expected:
                 self._expect(values, piece, self._expected[k], is_structure=k > 0)
@@ -255,13 +249,22 @@ class _Pass:
         return replace(tables, expected_top=_expected_tables(top, voxels), expected_classwise=classwise)
 
 
-def _highest_bit(dtype: "np.dtype[np.unsignedinteger]") -> int:
-    return 1 << (8 * dtype.itemsize - 1)
+def _bits(dtype: "np.dtype[np.unsignedinteger]") -> tuple[int, int]:
+    """The two highest bits: see :func:`follow_saved`."""
+    highest = 1 << (8 * dtype.itemsize - 1)
+    return highest // 2, highest
 
 
-def _with_a_bit_free(labels: NDArray[np.unsignedinteger], num_classes: int) -> NDArray[np.unsignedinteger]:
-    """Labels in a dtype whose highest bit none of them needs."""
-    return labels.astype(np.uint16) if num_classes > _highest_bit(labels.dtype) else labels
+def _coded(labels: NDArray[np.unsignedinteger], num_classes: int) -> NDArray[np.unsignedinteger]:
+    """Labels as :func:`follow_saved` takes them, in a dtype that has two bits to spare; in place if it has."""
+    dtype = labels.dtype if num_classes <= _bits(labels.dtype)[0] else np.dtype(np.uint16)
+    codes = np.ascontiguousarray(labels, dtype)
+    structure, _ = _bits(codes.dtype)
+    flat = codes.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
+        part |= (part > 0).view(np.uint8) * codes.dtype.type(structure)
+    return codes
 
 
 def _expected_tables(sums: NDArray[np.float64], voxels: str) -> BinCounts:

@@ -26,6 +26,15 @@ def add_predictions(command: argparse.ArgumentParser) -> None:
     command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
 
 
+def add_ignore_geometry(command: argparse.ArgumentParser) -> None:
+    """For those who know better than the files."""
+    command.add_argument(
+        "--ignore_geometry",
+        action="store_true",
+        help="take a case's files as they are, though their spacing, origin or direction differ",
+    )
+
+
 def chosen_predictions(options: argparse.Namespace) -> "Predictions":
     """The predictions that the options of :func:`add_predictions` name."""
     from nnunet_nacl.nnunet import Predictions

@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_overwrite, add_predictions, chosen_predictions
+from nnunet_nacl.commands._shared import (
+    VOXELS,
+    Commands,
+    add_ignore_geometry,
+    add_overwrite,
+    add_predictions,
+    chosen_predictions,
+)
 
 if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
@@ -59,6 +66,7 @@ def add(commands: Commands) -> None:
         default="standard",
         help="paper: as the code that the paper's numbers come from (default: %(default)s)",
     )
+    add_ignore_geometry(evaluate)
     evaluate.add_argument(
         "--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts: SUMMARY_partIofN.json"
     )
@@ -90,6 +98,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         surface=options.surface,
         tolerance_mm=options.tolerance_mm,
         protocol=options.protocol,
+        ignore_geometry=options.ignore_geometry,
     )
     result = evaluate(
         predictions,

@@ -208,6 +208,40 @@ def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags,
             top[i] = max(top[i], p)
 
 
+@compiled
+def follow_saved(values: Floats, k: int, top: Floats, codes: Labels, structure: int, agrees: int) -> None:
+    """Compare a saved segmentation with the most probable class so far, before ``top`` is raised to p_k of k > 0.
+
+    Args:
+        values: (n,) p_k.
+        k: the channel.
+        top: (n,) the largest probability of the channels before it.
+        codes: (n,) of a voxel saved as a structure its label and the bit ``structure``, and the bit ``agrees`` while no
+            other class is more probable; of a voxel saved as background the most probable class.
+        structure: the second highest bit.
+        agrees: the highest bit.
+    """
+    label, low, bit = codes.dtype.type(k), codes.dtype.type(agrees - 1), codes.dtype.type(structure)
+    same, both = codes.dtype.type(structure | k), codes.dtype.type(agrees | structure | k)
+    for i in range(values.size):
+        code, p, largest = codes[i], values[i], top[i]
+        saved = code & low
+        more = saved if saved >= bit else label
+        code = more if p > largest else code
+        codes[i] = both if (saved == same) and (p >= largest) else code
+
+
+@compiled
+def compare_saved(codes: Labels, structure: int, agrees: int) -> tuple[int, int]:
+    """In how many voxels another class than the saved structure is more probable, and another than background."""
+    structure_bit, agrees_bit = codes.dtype.type(structure), codes.dtype.type(agrees)
+    wrong, removed = 0, 0
+    for i in range(codes.size):
+        wrong += (codes[i] >= structure_bit) & (codes[i] < agrees_bit)
+        removed += (codes[i] > 0) & (codes[i] < structure_bit)
+    return wrong, removed
+
+
 @compiled_fast
 def _expect_lowest(
     values: Floats,

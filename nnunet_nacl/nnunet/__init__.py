@@ -9,11 +9,18 @@ from nnunet_nacl.nnunet._dataset import (
     PlansJson,
     Region,
     RegionLabels,
-    check_written,
-    read_labels,
     reader_of,
 )
+from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
+from nnunet_nacl.nnunet._label_maps import (
+    Geometry,
+    LabelMap,
+    check_geometry,
+    check_written,
+    read_image,
+    read_labels,
+)
 from nnunet_nacl.nnunet._names import (
     ModelName,
     dataset_in,
@@ -52,7 +59,9 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Geometry",
     "Label",
+    "LabelMap",
     "LabelMeaning",
     "LoadCase",
     "ModelName",
@@ -65,6 +74,8 @@ __all__ = [
     "Region",
     "RegionLabels",
     "Split",
+    "check_geometry",
+    "check_image_file",
     "check_model",
     "check_no_cascade",
     "check_written",
@@ -72,6 +83,7 @@ __all__ = [
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "declared_shape",
     "environment_number",
     "final_checkpoint",
     "find_cases",
@@ -86,6 +98,7 @@ __all__ = [
     "place",
     "preprocessed_cases",
     "read_checkpoint",
+    "read_image",
     "read_labels",
     "read_splits",
     "reader_of",

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import canonical_labels, check_shape
+from nnunet_nacl.evaluation import canonical_labels, check_agreement, check_declared_shape, check_shape, given_labels
 from nnunet_nacl.files import check_input, is_full, is_readable, whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
+    BLOCK,
     ArrayChannels,
     CaseFiles,
     DataSet,
@@ -74,6 +75,7 @@ def apply_folder(
     plans: str | Path | None = None,
     force: bool = False,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> Applied:
     """Write a calibrated copy of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
@@ -91,6 +93,7 @@ def apply_folder(
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
         force: apply it to cases that it was fitted to as well, and say so in ``posthoc_applied.json``.
         overwrite: replace a calibrated copy that is there, once the new one is whole.
+        ignore_geometry: take segmentations and images as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: a file or folder is missing.
@@ -117,7 +120,7 @@ def apply_folder(
     skipped: list[Skipped] = []
     with whole_folder(output, _is_calibrated, overwrite=overwrite) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, image_folder, partial)
+            reason = _attempt(case, fit, data_set, image_folder, partial, ignore_geometry=ignore_geometry)
             if reason is None:
                 done.append(case.name)
             else:
@@ -186,10 +189,12 @@ def _write_description(result: Applied, fit: Fit, places: dict[str, str], folder
     (folder / APPLIED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
 
 
-def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> str | None:
+def _attempt(
+    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
+) -> str | None:
     """Calibrate a case, or return the reason why it cannot be: a bad case must not take the others with it."""
     try:
-        _apply_case(case, fit, data_set, images, folder)
+        _apply_case(case, fit, data_set, images, folder, ignore_geometry=ignore_geometry)
     except OSError as error:
         if is_full(error):  # that is not the case's fault
             raise
@@ -201,22 +206,27 @@ def _attempt(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None
     return None
 
 
-def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path) -> None:
+def _apply_case(
+    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
+) -> None:
     for file in (case.probabilities, case.prediction):
         check_input(file)
     meaning = data_set.meaning
     calibrator = fit.calibrator
     channels = open_channels(case.probabilities, meaning)
+    check_declared_shape(case.prediction, channels)
+    saved = read_labels(case.prediction, data_set.reader)
+    check_shape(channels.shape, saved.labels.shape, channels.name)
     probabilities = np.empty(channels.shape, np.float32)
     flat = probabilities.reshape(channels.shape[0], -1)
     for channel, part, block in checked_blocks(channels, calibrator.link):
         flat[channel, part] = block
-    saved, spacing = read_labels(case.prediction, data_set.reader)
-    check_shape(probabilities.shape, saved.shape, str(case.probabilities))
-    canonical_labels(saved, meaning, None, str(case.prediction))
-    del saved
-    image = None if images is None else images.read(case.name, probabilities.shape)
-    calibrator.apply_to_case(probabilities, image=image, spacing_mm=spacing)
+    predicted = canonical_labels(saved.labels, meaning, None, str(case.prediction))
+    check_agreement(_given(probabilities, predicted, meaning), predicted, case)
+    del predicted
+    like = None if ignore_geometry else (case.prediction, saved.geometry)
+    image = None if images is None else images.read(case.name, probabilities.shape, like)
+    calibrator.apply_to_case(probabilities, image=image, spacing_mm=saved.geometry.spacing)
     calibrated = ArrayChannels(probabilities, f"{case.probabilities}, once calibrated")
     for _ in checked_blocks(calibrated, calibrator.link):
         pass
@@ -237,6 +247,18 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
         for file in (*written, folder / pickle.name):
             file.unlink(missing_ok=True)
         raise
+
+
+def _given(
+    probabilities: NDArray[np.float32], saved: NDArray[np.unsignedinteger], meaning: LabelMeaning
+) -> NDArray[np.unsignedinteger]:
+    """The labels that probabilities give, the saved ones where these are as probable; some voxels at a time."""
+    given = np.empty_like(saved)
+    flat = probabilities.reshape(len(probabilities), -1)
+    for start in range(0, saved.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        given.reshape(-1)[part] = given_labels(flat[:, part], saved.reshape(-1)[part], meaning)
+    return given
 
 
 def _labels(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> NDArray[np.unsignedinteger]:

@@ -47,6 +47,7 @@ def fit(
     num_voxels: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> Fit:
     """Fit a method to predictions that nnU-Net saved with their probabilities.
 
@@ -67,6 +68,7 @@ def fit(
             the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
         overwrite: replace a file that is no fit, too.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
@@ -104,6 +106,7 @@ def fit(
         seed=seed,
         surroundings=kind.sees_surroundings,
         images=image_folder,
+        ignore_geometry=ignore_geometry,
     )
     samples, skipped = _samples(cases, partial(draw, voxels=voxels))
     if not samples:

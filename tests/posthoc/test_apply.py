@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.posthoc.generated import (
     plans,
     probabilities,
     softmax,
+    write_case,
     write_folder,
     write_labels,
     write_model,
@@ -174,6 +176,30 @@ def test_bad_cases_are_named_and_the_others_used(
     assert f"Not calibrated: y: {test[1] / f'y{ENDING}'} does not exist." in applied.summary()
     assert {path.stem for path in (tmp_path / "out").glob("*.npz")} == {"z"}
     assert not (tmp_path / "out" / "x.pkl").exists()
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_files_of_a_case_that_do_not_belong_together(
+    train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, method: str
+) -> None:
+    """Probabilities of another case, a segmentation cut short, and probabilities of other sizes."""
+    fit_folder(train, method=method)
+    shutil.copy(train[1] / "a.npz", test[1] / "x.npz")
+    segmentation = test[1] / f"y{ENDING}"
+    segmentation.write_bytes(segmentation.read_bytes()[:-1])
+    bomb = np.zeros((3, 32, 512, 512), np.float16)  # 50 MB in 50 kB; ours would be 100
+    bomb[0] = 1
+    np.savez_compressed(test[1] / "z.npz", probabilities=bomb)
+    write_case(*test, "w", *known_case(2.5, 20), regions=False)
+    tracemalloc.start()
+    applied = apply_folder(train[1] / f"posthoc_{method}.json", test[1], tmp_path / "out")
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+    reasons = {entry.case: entry.reason for entry in applied.skipped}
+    assert applied.cases == ["w"]
+    assert "x.npz: the segmentation x.nii.gz has another label than these probabilities give" in reasons["x"]
+    assert f"{segmentation} cannot be read: its compressed stream ends too early" in reasons["y"]
+    assert "z.npz: the shape (3, 32, 512, 512) does not match" in reasons["z"]
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector"])

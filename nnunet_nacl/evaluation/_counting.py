@@ -177,7 +177,7 @@ def count_top(
             exact = np.float64(p)
             hit = np.int64(right[i])
             distance[0] = np.float32(1) - np.float32(p)
-            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0) if distance[0] > 0 else 0)
+            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0))
             fine_count[fine] += 1
             fine_hits[fine] += hit
             piece_fine[fine] += exact

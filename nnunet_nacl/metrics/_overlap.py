@@ -43,5 +43,5 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
     chosen = list(labels)
     size = int(confusion[chosen].sum()) + int(confusion[:, chosen].sum())
     if size == 0:
-        return float("nan")
+        return np.nan
     return 2 * int(confusion[np.ix_(chosen, chosen)].sum()) / size

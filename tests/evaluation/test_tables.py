@@ -8,7 +8,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts, fine_histogram
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, adaptive_calibration_error, fine_histogram
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
@@ -188,15 +188,35 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 expected_classwise=of_class,
                 image_voxels=np.array(counts.sum()),
             )
-            found = CalibrationTables(
-                **{
-                    field.name: _of_region(getattr(of_set, field.name), r) for field in fields(CalibrationTables)
-                }
-            )  # fmt: skip
-            assert_equal(found, expected)
+            assert_equal(of_region(of_set, r), expected)
 
 
-def _of_region(value: Any, r: int) -> Any:
-    if isinstance(value, BinCounts):
-        return BinCounts(value.count[r], value.hits[r], value.confidence[r], value.unbinned[r])
-    return value[r] if isinstance(value, np.ndarray) else value
+def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
+    """The tables of one region, or of some."""
+    values = {field.name: getattr(tables, field.name) for field in fields(CalibrationTables)}
+    return CalibrationTables(
+        **{name: value[r] if isinstance(value, (BinCounts, np.ndarray)) else value for name, value in values.items()}
+    )
+
+
+def test_metrics_of_regions_are_means_over_them() -> None:
+    p, y = of_regions(SMALL, np.float64)
+    settings = settings_for(SMALL, num_bins=4)
+    result = evaluate_case(
+        p, y, np.zeros_like(y), regions=REGIONS, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings
+    )
+    for tables in result.calibration.values():
+        alone = [of_region(tables, slice(r, r + 1)).metrics() for r in range(len(REGIONS))]
+        expected = {name: np.mean([metrics[name] for metrics in alone]) for name in alone[0]}
+        expected["CECE_sum"] *= len(REGIONS)
+        found = tables.metrics()
+        assert found == pytest.approx(expected, rel=1e-12)
+        adaptive = [adaptive_calibration_error(tables.fine[r], 4) for r in range(len(REGIONS))]
+        assert (found["AECE"], found["AECE_error"]) == pytest.approx(tuple(np.mean(adaptive, axis=0)))
+
+
+def test_metrics_of_one_voxel() -> None:
+    p = np.array([[0.25], [0.75]])
+    found = evaluate_case(p, np.array([1])).calibration["union"].metrics()
+    expected = {"ECE": 0.25, "CECE": 0.25, "CECE_sum": 0.5, "share": 1, "ECE_expected": 0, "CECE_expected": 0}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)

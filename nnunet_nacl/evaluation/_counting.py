@@ -70,10 +70,10 @@ def gather_at(
 
 @compiled
 def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
-    # The product may be rounded over an edge, either way; the edges decide. Unsigned, as an index that is no negative
-    # one takes less time.
+    # The product may be rounded up to an edge, which then decides, but not down over one (see equal_width_bins).
+    # Unsigned, as an index that is no negative one takes less time.
     number = np.uintp(min(int(p * num_bins), num_bins - 1))
-    return number + np.uintp(p > edges[number + np.uintp(1)]) - np.uintp(p <= edges[number])
+    return number - np.uintp(p <= edges[number])
 
 
 @compiled

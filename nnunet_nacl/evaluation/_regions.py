@@ -39,7 +39,7 @@ def region_tables(
     Raises:
         ValueError: values that are no probabilities.
     """
-    flat = labels.reshape(-1)
+    flat = labels.ravel()
     image_voxels = np.array(np.count_nonzero(flat != meaning.ignored), np.int64)
     blocks = (block for _, _, block in checked_blocks(channels, regions=True))
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
@@ -51,7 +51,7 @@ def region_tables(
         if "near" in settings.voxels:  # known only when all of the channel has passed
             kept = [block.copy() for block in channel]
             core = np.concatenate([block.astype(np.float64) > CORE_PROBABILITY for block in kept])
-            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1)
+            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).ravel()
             channel = iter(kept)
         tallies = {voxels: _Tally(voxels, settings, image_voxels) for voxels in settings.voxels}
         for start, block in zip(range(0, flat.size, BLOCK), channel, strict=True):
@@ -79,7 +79,7 @@ def _near_boundary(
 ) -> NDArray[np.bool_]:
     mask = np.isin(labels, region).astype(np.uint8)
     mask[labels == ignored] = 2
-    return near_boundary(mask, spacing, width_mm, 2).reshape(-1)
+    return near_boundary(mask, spacing, width_mm, 2).ravel()
 
 
 class _Tally:

@@ -25,7 +25,7 @@ def fine_histogram(confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -
     Returns:
         Table of shape (1538,), from the highest confidence to the lowest.
     """
-    distance = np.float32(1) - confidences.astype(np.float32, copy=False)
+    distance = np.float32(1) - np.asarray(confidences, np.float32)
     bins = np.maximum((distance.view(np.int32) >> FINE_SHIFT) - FINE_OFFSET, 0)  # 0 for c = 1
     return BinCounts.at(bins.astype(np.intp), confidences, hits, NUM_FINE_BINS)
 

@@ -10,7 +10,7 @@ from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCount
 
 PREDICTED, COUNTED, OTHER = 64, 1, 2
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-each_number_of_bins = pytest.mark.parametrize("num_bins", [1, 2, 15])
+each_number_of_bins = pytest.mark.parametrize("num_bins", [1, 2, 15, 1000])
 
 
 def values_around_edges(num_bins: int, dtype: Any) -> np.ndarray:
@@ -30,6 +30,16 @@ def flags_for(values: np.ndarray) -> np.ndarray:
     """Each of the three flags, set in some voxels and not in others."""
     drawn = np.random.default_rng(3).random((3, values.size)) < 0.6
     return (drawn * np.array([[PREDICTED], [COUNTED], [OTHER]])).sum(0).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("labels", "known"), [([2, 0, 0], True), ([3, 0], True), ([4], False), ([1, -1, 2], False), ([], True)]
+)
+def test_mark_labels(labels: list[int], known: bool) -> None:
+    occurs = np.zeros(4, bool)
+    assert counting.mark_labels(np.array(labels, np.int16), occurs) == known
+    if known:
+        assert np.flatnonzero(occurs).tolist() == sorted(set(labels))
 
 
 def test_gather() -> None:

@@ -1,13 +1,13 @@
 """Whole tables of a case against the definition in NumPy: each voxel set, with p on the edges of bins and at 1/2."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.evaluation import METRICS, CalibrationTables, Settings, Voxels, evaluate_case
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts, adaptive_calibration_error, fine_histogram
 
 IGNORED = 9
@@ -215,8 +215,48 @@ def test_metrics_of_regions_are_means_over_them() -> None:
         assert (found["AECE"], found["AECE_error"]) == pytest.approx(tuple(np.mean(adaptive, axis=0)))
 
 
-def test_metrics_of_one_voxel() -> None:
-    p = np.array([[0.25], [0.75]])
-    found = evaluate_case(p, np.array([1])).calibration["union"].metrics()
-    expected = {"ECE": 0.25, "CECE": 0.25, "CECE_sum": 0.5, "share": 1, "ECE_expected": 0, "CECE_expected": 0}
-    assert {name: found[name] for name in expected} == pytest.approx(expected)
+def of_equal_voxels(count: int, label: int) -> dict[Voxels, CalibrationTables]:
+    """Tables of voxels that have p = (1/4, 3/4, 0) and one label, and of one that is surely background."""
+    p = np.array([[0.25] * count + [1], [0.75] * count + [0], [0] * count + [0]])
+    return dict(evaluate_case(p, np.array([label] * count + [0]), ignore_label=IGNORED).calibration)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_metric_by_hand(count: int) -> None:
+    tables = of_equal_voxels(count, 1)
+    expected = {
+        "ECE": 0.25, "CECE": 0.5 / 3, "CECE_fg": 0.25 / 2, "CECE_sum": 0.5, "MCE": 0.25, "ACE": 0.25, "AECE": 0.25,
+        "AECE_error": sum(2 / 256 * m / 15 * (1 - m / 15) for m in range(15)), "NLL": np.log(4 / 3), "Brier": 0.125,
+        "over_confidence": -0.25, "ECE_expected": 0.25, "CECE_expected": 0.5 / 3, "share": count / (count + 1),
+    }  # fmt: skip
+    assert tuple(expected) == METRICS
+    assert tables["foreground"].metrics() == pytest.approx(expected, rel=1e-12)
+    assert tables["image"].per_foreground() == pytest.approx(
+        {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
+    )
+    quarter, zero = ({"ECE": gap, "MCE": gap, "ACE": gap} for gap in (0.25, 0))
+    assert tables["foreground"].class_metrics() == [quarter, quarter, zero]
+
+
+@pytest.mark.parametrize("label", [0, IGNORED])
+def test_an_empty_set_has_no_metrics(label: int) -> None:
+    tables = of_equal_voxels(2, label)
+    found = tables["foreground"].metrics()
+    assert tuple(found) == METRICS
+    assert found.pop("share") == 0
+    assert np.isnan(list(found.values())).all()
+    assert np.isnan(list(tables["image"].per_foreground().values())).all()
+
+
+def test_an_ignored_image_has_no_metrics() -> None:
+    tables = evaluate_case(np.array([[0.25], [0.75]]), np.array([IGNORED]), ignore_label=IGNORED).calibration["image"]
+    assert np.isnan(list(tables.metrics().values())).all()
+
+
+def test_the_same_case_twice_has_the_same_metrics() -> None:
+    tables = of_equal_voxels(2, 1)["foreground"]
+    assert (tables + tables).metrics() == pytest.approx(tables.metrics(), rel=1e-12)
+    without = replace(tables, expected_top=None, image_voxels=None)
+    for added in (tables + without, without + tables):
+        assert (added.expected_top, added.image_voxels) == (None, None)
+        assert set(METRICS) - set(added.metrics()) == {"ECE_expected", "CECE_expected", "share"}

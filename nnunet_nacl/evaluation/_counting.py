@@ -148,7 +148,6 @@ def count_top(
     top: Floats,
     right: Flags,
     edges: Floats,
-    drop_zeros: bool,
     fine_shift: int,
     fine_offset: int,
     count: Counts,
@@ -157,18 +156,16 @@ def count_top(
     fine_count: Counts,
     fine_hits: Counts,
     fine_confidence: Sums,
-) -> int:
+) -> None:
     """Count top-label confidences (n,) that are right or not, into bins (M,) and into the fine histogram's.
 
-    Returns:
-        The number of voxels left out of the bins.
+    The largest of K probabilities is never 0: no voxel is left out of the bins.
     """
     num_bins = count.size
     piece_confidence = np.zeros(num_bins)
     piece_fine = np.zeros(fine_count.size)
     distance = np.empty(1, np.float32)
     bits = distance.view(np.int32)
-    dropped = 0
     for start in range(0, top.size, PIECE):
         piece_confidence[:] = 0
         piece_fine[:] = 0
@@ -181,16 +178,12 @@ def count_top(
             fine_count[fine] += 1
             fine_hits[fine] += hit
             piece_fine[fine] += exact
-            if drop_zeros and p == 0:
-                dropped += 1
-                continue
             b = _bin_of(p, edges, num_bins)
             count[b] += 1
             hits[b] += hit
             piece_confidence[b] += exact
         confidence += piece_confidence
         fine_confidence += piece_fine
-    return dropped
 
 
 @compiled

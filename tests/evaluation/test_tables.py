@@ -19,10 +19,18 @@ each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)]
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
 
 
+def draw_labels(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All labels in one half, only background in the other; some voxels are ignored."""
+    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    far = y[:, shape[1] // 2 :]
+    far[...] = generator.choice([0, IGNORED], far.shape, p=[0.8, 0.2])
+    return y
+
+
 def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """p (3, *shape), p_0 at least 0.95 in one half; some 0 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(0)
-    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    y = draw_labels(generator, shape)
     parts = generator.multinomial(15, [0.9, 0.06, 0.04], shape) / 15
     p = np.where(generator.random((*shape, 1)) < 0.5, parts, generator.dirichlet([3, 1, 1], shape))
     p[generator.random(shape) < 0.3] = [1, 0, 0]
@@ -34,7 +42,7 @@ def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarr
 def of_regions(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(1)
-    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    y = draw_labels(generator, shape)
     p = generator.choice([0, 0.01, 0.5, 1, *(np.arange(15) / 15)], (2, *shape))
     p = np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape))
     far = p[:, :, shape[1] // 2 :]
@@ -98,8 +106,7 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize("num_bins", [15, 4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
 @pytest.mark.parametrize("predicted", ["argmax", "other"])
 def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
     p, y = of_classes(shape, dtype)
@@ -147,8 +154,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize("num_bins", [15, 4])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
 def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
     p, y = of_regions(shape, dtype)
     counts = y != IGNORED
@@ -189,6 +195,25 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 image_voxels=np.array(counts.sum()),
             )
             assert_equal(of_region(of_set, r), expected)
+
+
+SOME_SETS: tuple[tuple[Voxels, ...], ...] = (
+    ("foreground",), ("union",), ("near",), ("image",), ("boundary",), ("foreground", "near"), ("union", "image"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("voxels", SOME_SETS, ids="-".join)
+@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
+def test_a_sets_tables_do_not_depend_on_the_others(voxels: tuple[Voxels, ...], regions: Any) -> None:
+    p, y = (of_regions if regions else of_classes)(SMALL, np.float32)
+    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING}
+    settings = settings_for(SMALL)
+    prediction = np.full_like(y, 2)
+    expected = evaluate_case(p, y, prediction, settings=settings, **more).calibration
+    found = evaluate_case(p, y, prediction, settings=replace(settings, voxels=voxels), **more).calibration
+    assert tuple(found) == voxels
+    for name in voxels:
+        assert_equal(found[name], expected[name])
 
 
 def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:

@@ -167,7 +167,7 @@ def assert_same(found: BinCounts, expected: BinCounts) -> None:
     np.testing.assert_allclose(found.confidence, expected.confidence, rtol=1e-12)
 
 
-@pytest.mark.parametrize("share", [0, 0.04, 0.5, 1])
+@pytest.mark.parametrize("share", [0, 0.04, 0.5, 0.9, 1])
 @pytest.mark.parametrize("whole_pieces", [False, True])
 @pytest.mark.parametrize("drop_zeros", [False, True])
 def test_a_set_of_voxels_is_counted_alike_however_the_image_is_cut(

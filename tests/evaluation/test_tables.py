@@ -7,14 +7,25 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation import METRICS, CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.evaluation import (
+    METRICS,
+    CalibrationTables,
+    Settings,
+    Voxels,
+    _checks,
+    _classes,
+    _regions,
+    _set_counter,
+    evaluate_case,
+)
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts, adaptive_calibration_error, fine_histogram
+from nnunet_nacl.nnunet import _probabilities
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
 REGIONS = ((1, 2), (2,))
 MARGIN_MM, BOUNDARY_MM = 2.5, 2.0
-SMALL, SEVERAL_BLOCKS = (3, 8, 7), (2, 190, 190)
+SMALL, SEVERAL_BLOCKS = (4, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
 
@@ -216,6 +227,31 @@ def test_a_sets_tables_do_not_depend_on_the_others(voxels: tuple[Voxels, ...], r
         assert_equal(found[name], expected[name])
 
 
+@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
+@pytest.mark.parametrize("predicted", ["argmax", "other"])
+def test_tables_do_not_depend_on_how_an_image_is_cut(
+    monkeypatch: pytest.MonkeyPatch, regions: Any, predicted: str
+) -> None:
+    p, y = (of_regions if regions else of_classes)(SMALL, np.float64)
+    prediction = p.argmax(0) if predicted == "argmax" else np.full_like(y, 2)
+    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
+    expected = evaluate_case(p, y, prediction, **more).calibration
+    for module in (_checks, _classes, _probabilities, _regions, _set_counter):
+        monkeypatch.setattr(module, "BLOCK", 64)
+    for module in (_classes, _set_counter):
+        monkeypatch.setattr(module, "PIECE", 16)
+    found = evaluate_case(p, y, prediction, **more).calibration
+    for voxels in expected:
+        assert_equal(found[voxels], expected[voxels])
+
+
+def test_near_a_model_that_sees_nothing() -> None:
+    p, y = np.array([[1.0, 1], [0, 0]]), np.array([1, 1])
+    tables = evaluate_case(p, y, settings=Settings(("foreground", "near"))).calibration
+    assert tables["foreground"].top.total == 2
+    assert tables["near"].is_empty
+
+
 def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
     """The tables of one region, or of some."""
     values = {field.name: getattr(tables, field.name) for field in fields(CalibrationTables)}
@@ -276,6 +312,13 @@ def test_an_empty_set_has_no_metrics(label: int) -> None:
 def test_an_ignored_image_has_no_metrics() -> None:
     tables = evaluate_case(np.array([[0.25], [0.75]]), np.array([IGNORED]), ignore_label=IGNORED).calibration["image"]
     assert np.isnan(list(tables.metrics().values())).all()
+
+
+def test_the_paper_counts_the_classes_up_to_the_highest_label() -> None:
+    p = np.full((4, 2), 0.25)
+    for labels, number in (([2, 0], 3), ([0, 0], 1), ([IGNORED, IGNORED], 1)):
+        result = evaluate_case(p, np.array(labels), ignore_label=IGNORED, settings=Settings(protocol="paper"))
+        assert result.calibration["image"].num_classes == number
 
 
 def test_the_same_case_twice_has_the_same_metrics() -> None:

@@ -92,7 +92,7 @@ class _Tally:
         self._tables = _count(np.empty(0, np.float32), np.empty(0, bool), settings)
         self._expected: tuple[BinCounts, BinCounts] | None = None
         if settings.protocol == "standard" and voxels in {"foreground", "union"}:
-            self._expected = _expected(np.empty(0, np.float32), voxels, settings.num_bins)
+            self._expected = BinCounts.empty(settings.num_bins), BinCounts.empty(settings.num_bins)
 
     def add(self, p: NDArray[np.floating], truth: NDArray[np.bool_]) -> None:
         """Count voxels of the set."""

@@ -334,6 +334,8 @@ def test_labels_that_are_no_class(make: Make, labels: list[list[int]], found: st
 def test_a_single_voxel_of_no_class() -> None:
     with pytest.raises(ValueError, match="target holds labels from 7 to 7; allowed are the whole numbers 0 to 2"):
         losses.CrossEntropyLoss()(torch.zeros(1, 3, 1, 1), torch.full((1, 1, 1, 1), 7))
+    with pytest.raises(ValueError, match=r"from 1 to 7; allowed are .* and the ignore label 9\.$"):
+        losses.CrossEntropyLoss(ignore_label=9)(torch.zeros(1, 3, 1, 3), torch.tensor([[[[9, 7, 1]]]]))
 
 
 @pytest.mark.parametrize("label", [0.5, math.nan])
@@ -343,8 +345,10 @@ def test_labels_that_are_no_whole_number(label: float) -> None:
 
 
 def test_masks_that_are_not_binary() -> None:
+    masks = torch.ones(1, 2, 2, 2)
+    masks[0, 1, 0, 1] = 0.5
     with pytest.raises(ValueError, match=r"^target holds 0\.5; region masks may hold only 0 and 1\.$"):
-        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), torch.full((1, 2, 2, 2), 0.5))
+        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
 
 
 @pytest.mark.parametrize(

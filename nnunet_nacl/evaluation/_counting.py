@@ -72,7 +72,7 @@ def gather_at(
 def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
     # The product may be rounded up to an edge, which then decides, but not down over one (see equal_width_bins).
     # Unsigned, as an index that is no negative one takes less time.
-    number = np.uintp(min(int(p * num_bins), num_bins - 1))
+    number = np.uintp(int(p * num_bins))
     return number - np.uintp(p <= edges[number])
 
 

@@ -2,8 +2,9 @@
 
 import argparse
 import shlex
+import sys
 
-from nnunet_nacl.commands._shared import VOXELS, Commands
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_overwrite
 
 _TABLES = (
     "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
@@ -21,6 +22,7 @@ def add(commands: Commands) -> None:
     report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
     report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
+    add_overwrite(report)
     report.set_defaults(run=_report)
 
     table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
@@ -36,6 +38,7 @@ def add(commands: Commands) -> None:
     )
     table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: near)")
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
+    add_overwrite(table)
     table.set_defaults(run=_table)
 
     plot = commands.add_parser("plot", help="a plot of the report as SVG, PDF or PNG")
@@ -51,6 +54,7 @@ def add(commands: Commands) -> None:
     plot.add_argument("--classes", nargs="+", metavar="NAME", help="for classes: names (default: the worst calibrated)")
     plot.add_argument("--case", metavar="NAME", help="for case: its name (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="for case: the images (default: as for report)")
+    add_overwrite(plot)
     plot.set_defaults(run=_plot)
 
 
@@ -73,7 +77,13 @@ def _report(options: argparse.Namespace) -> int:
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     command = shlex.join(["nnunet_nacl", *options.arguments])
     write_report(
-        results, options.o, baseline=options.baseline, images=options.images, logits=options.logits, command=command
+        results,
+        options.o,
+        baseline=options.baseline,
+        images=options.images,
+        logits=options.logits,
+        command=command,
+        overwrite=options.overwrite,
     )
     print(f"Wrote {options.o}")
     return 0
@@ -84,7 +94,14 @@ def _table(options: argparse.Namespace) -> int:
 
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     text = write_table(
-        results, options.table, output=options.o, form=options.format, baseline=options.baseline, voxels=options.voxels
+        results,
+        options.table,
+        output=options.o,
+        form=options.format,
+        baseline=options.baseline,
+        voxels=options.voxels,
+        overwrite=options.overwrite,
+        show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
     return 0
@@ -104,6 +121,12 @@ def _plot(options: argparse.Namespace) -> int:
         classes=options.classes,
         case=options.case,
         images=options.images,
+        overwrite=options.overwrite,
+        show=_note,
     )
     print(f"Wrote {file}")
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"Note: {text}", file=sys.stderr)

@@ -59,7 +59,7 @@ def test_dtypes_survive_large_counts() -> None:
     table = BinCounts.of(np.ones(1), np.ones(1, bool))
     huge = BinCounts(table.count * 2**24, table.hits * 2**24, table.confidence * 2**24, table.unbinned) + table
     assert huge.total == 2**24 + 1
-    assert huge.count.dtype == np.int64
+    assert huge.count.dtype == huge.hits.dtype == np.int64
     assert huge.confidence.dtype == np.float64
     assert BinCounts.empty().total.dtype == np.int64
 

@@ -78,6 +78,6 @@ def test_ratios_and_means_leave_out_what_is_not_defined() -> None:
     assert ratio(np.array([1.0, 3]), np.array([0.5, 0])).tolist() == pytest.approx([2, NAN], nan_ok=True)
     assert mean_over_cases([NAN, 0.25, 0.75]) == 0.5
     assert np.isnan(mean_over_cases([NAN, NAN]))
-    values = np.array([[1, 2, NAN], [NAN, NAN, NAN]])
-    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN], nan_ok=True)
+    values = np.array([[1, 2, NAN], [NAN, NAN, NAN], [NAN, 3, NAN]])
+    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN, 3], nan_ok=True)
     assert mean_of_known(np.stack([values, values + 1]))[:, 0].tolist() == [1.5, 2.5]

@@ -83,13 +83,13 @@ class _Pass:
         boundary: NDArray[np.bool_] | None,
     ) -> None:
         self._channels, self._settings = channels, settings
-        self._labels = labels.reshape(-1)
+        self._labels = labels.ravel()
         self._codes = None if saved is None else _coded(saved, channels.shape[0])
         self._dtype = np.result_type(channels.dtype, np.float32)
         self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
         self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
-        self._flags = predicted.reshape(-1)
-        self._flag(None if boundary is None else boundary.reshape(-1))
+        self._flags = predicted.ravel()
+        self._flag(None if boundary is None else boundary.ravel())
         self._has_expected = settings.protocol == "standard" and bool({"foreground", "union"} & set(settings.voxels))
         self._squares, self._hit_values = np.empty(PIECE), np.empty(PIECE + 1)
         self._expected = np.zeros((channels.shape[0], settings.num_bins, 5))
@@ -149,7 +149,7 @@ class _Pass:
         core = np.empty(self._labels.size, bool)
         for part in self._parts:
             core[part] = 1 - self._background[part].astype(np.float64) > CORE_PROBABILITY
-        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).reshape(-1)
+        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).ravel()
         for part in self._parts:
             self._raise(part, _NEAR, near[part] & (self._flags[part] & _IMAGE != 0))
         foreground_and_near = _FOREGROUND | _NEAR

@@ -1,5 +1,6 @@
 """Copy a trained model so that a stock nnU-Net runs it without this package."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _COPIED = (
 )
 
 
-def export_model(model_folder: str | Path, output_folder: str | Path | None = None) -> Path:
+def export_model(model_folder: str | Path, output_folder: str | Path | None = None, *, overwrite: bool = False) -> Path:
     """Copy a model folder with its trainer renamed to nnU-Net's default.
 
     Our trainers differ from ``nnUNetTrainer`` in training only, so the copy predicts bit for bit the same. Its
@@ -27,28 +28,46 @@ def export_model(model_folder: str | Path, output_folder: str | Path | None = No
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``, trained with one of our trainers.
-        output_folder: the copy, which must not exist; by default ``<model_folder>_stock``.
+        output_folder: the copy; by default ``<model_folder>_stock``.
+        overwrite: replace an earlier copy, once the new one is whole.
 
     Returns:
         The folder written, complete or not at all.
 
     Raises:
         FileNotFoundError: ``model_folder`` is no trained model folder.
-        FileExistsError: ``output_folder`` exists.
-        ValueError: a checkpoint of another trainer.
+        FileExistsError: ``output_folder`` exists, or is to be replaced and is no such copy.
+        OSError: the copy cannot be written, or another process is writing it.
+        ValueError: a checkpoint is damaged, holds what could run, or is of another trainer; or a file is a link out of
+            the model's folder, or no file.
     """
     source = Path(model_folder).resolve()
     output = Path(output_folder).resolve() if output_folder else source.with_name(f"{source.name}_stock")
     checkpoints = saved_checkpoints(source)
-    with whole_folder(output) as partial:
-        for pattern in _COPIED:
-            for file in source.glob(pattern):
-                target = partial / file.relative_to(source)
-                target.parent.mkdir(exist_ok=True)
-                shutil.copyfile(file, target)
+    copied = [file for pattern in _COPIED for file in source.glob(pattern)]
+    for file in (*copied, *checkpoints):
+        _check_inside(file, source)
+    with whole_folder(output, _is_ours, overwrite=overwrite) as partial:
+        for file in copied:
+            target = partial / file.relative_to(source)
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, target)
         trainers = {_export_checkpoint(file, partial / file.relative_to(source)) for file in checkpoints}
         (partial / NOTE_NAME).write_text(_note(source.name, trainers))
     return output
+
+
+def _is_ours(folder: Path) -> bool:
+    return (folder / NOTE_NAME).is_file()
+
+
+def _check_inside(file: Path, folder: Path) -> None:
+    """Raise a ValueError for what is no file of this folder: a link out of it would copy what nobody meant to share."""
+    where = file.resolve()
+    if not where.is_relative_to(folder):
+        raise ValueError(f"{file} is or lies behind a link to {where}, outside the model's folder. Put a copy there.")
+    if not where.is_file():
+        raise ValueError(f"{file} is not a file.")
 
 
 def _export_checkpoint(source: Path, target: Path) -> str:
@@ -63,7 +82,10 @@ def _export_checkpoint(source: Path, target: Path) -> str:
         )
     checkpoint["trainer_name"] = STOCK_TRAINER
     target.parent.mkdir(exist_ok=True)
-    torch.save(checkpoint, target)
+    try:
+        torch.save(checkpoint, target)
+    except RuntimeError as error:
+        raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(target)) from error
     return trainer
 
 

@@ -1,15 +1,20 @@
 """A trained model, exported, gives a stock nnU-Net the same probabilities to the last bit."""
 
+import os
+import pickle
+import resource
 import runpy
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, Planned, Trained
@@ -96,3 +101,132 @@ def test_a_model_of_another_trainer(model_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):
         export_model(model_folder)
     assert list(model_folder.parent.iterdir()) == [model_folder]
+
+
+class Runs:
+    """What runs when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("command", ["export", "logits"])
+def test_nothing_in_a_checkpoint_runs(
+    model_folder: Path, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model_folder / "fold_0" / "checkpoint_final.pth"
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "evil": Runs(tmp_path / "ran")}, file)
+    before = sorted(tmp_path.rglob("*"))
+    assert main([command, str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr().err
+    assert f"{file} cannot be read as a checkpoint of nnU-Net: it asks for posix.mkdir" in printed
+    assert sorted(tmp_path.rglob("*")) == before
+    file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
+    assert main([command, str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("numpy_name", ["numpy._core.multiarray", "numpy.core.multiarray"])
+def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) -> None:
+    """Numbers of NumPy, by the name that they have in version 2 and by that in version 1."""
+    scalars = {code: np.dtype(code).type(1) for code in "?bhilqBHILQefd"}
+    logging = {"ema": [scalars["d"]], "loss": [1.5, None], "all": scalars}
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], momentum=0.9).state_dict()
+    args = {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "fold": "all"}
+    content = {
+        **CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "logging": logging, "optimizer_state": optimizer,
+        "network_weights": {"w": torch.rand(3)}, "init_args": args, "_best_ema": scalars["f"], "grad_scaler_state": {},
+        "inference_allowed_mirroring_axes": (0, 1),
+    }  # fmt: skip
+    file = model_folder / "fold_0" / "checkpoint_final.pth"
+    torch.save(content, file)
+    with zipfile.ZipFile(file) as archive:
+        members = {member: archive.read(member) for member in archive.infolist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for member, data in members.items():
+            archive.writestr(member, data.replace(b"numpy._core.multiarray", numpy_name.encode()))
+    output = export_model(model_folder)
+    copied = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
+    assert copied["logging"] == logging
+    assert copied["init_args"] == args
+    assert copied["optimizer_state"] == optimizer
+    assert torch.equal(copied["network_weights"]["w"], content["network_weights"]["w"])
+
+
+def test_flipped_bytes_are_noticed(model_folder: Path) -> None:
+    file = model_folder / "fold_0" / "checkpoint_final.pth"
+    weights = torch.arange(1000.0)
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "network_weights": {"w": weights}}, file)
+    whole = file.read_bytes()
+    inside = whole.index(weights.numpy().tobytes()) + 2000
+    for position in (inside, inside + 1, whole.index(b"network_weights")):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1
+        file.write_bytes(flipped)
+        with pytest.raises(
+            ValueError, match=r"checkpoint_final\.pth cannot be read as .* checksum of .* in it is wrong"
+        ):
+            export_model(model_folder)
+    file.write_bytes(whole)
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(tmp := file.with_suffix(".zip"), "w") as deflated:
+        for member in archive.infolist():
+            deflated.writestr(member.filename, archive.read(member), zipfile.ZIP_DEFLATED)
+    tmp.replace(file)
+    with pytest.raises(ValueError, match=r"in it is compressed"):
+        export_model(model_folder)
+    assert list(model_folder.parent.iterdir()) == [model_folder]
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "fold_0/progress.png", "fold_0/checkpoint_final.pth", "fold_0"])
+def test_links_out_of_the_model(model_folder: Path, name: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if (model_folder / name).exists():
+        (model_folder / name).rename(elsewhere / "moved")
+    else:
+        (elsewhere / "moved").write_text("secret")
+    (model_folder / name).symlink_to(elsewhere / "moved")
+    with pytest.raises(ValueError, match=rf"is or lies behind a link to {elsewhere / 'moved'}"):
+        export_model(model_folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_within_the_model_and_to_it(model_folder: Path, tmp_path: Path) -> None:
+    (model_folder / "fold_0" / "real.png").write_text("plot")
+    (model_folder / "fold_0" / "progress.png").symlink_to("real.png")
+    (tmp_path / "link").symlink_to(model_folder)
+    output = export_model(tmp_path / "link", tmp_path / "out")
+    assert not (output / "fold_0" / "progress.png").is_symlink()
+    assert (output / "fold_0" / "progress.png").read_text() == "plot"
+
+
+def test_overwrite(model_folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    assert main(["export", str(model_folder), "-o", str(output)]) == 0
+    (output / "old").write_text("")
+    assert main(["export", str(model_folder), "-o", str(output)]) == 1
+    (model_folder / "fold_1").mkdir()
+    (model_folder / "fold_1" / "checkpoint_final.pth").write_text("damaged")
+    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 1
+    assert (output / "old").exists()
+    shutil.rmtree(model_folder / "fold_1")
+    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 0
+    assert not (output / "old").exists()
+    (output / NOTE_NAME).unlink()
+    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 1
+
+
+def test_a_full_disk_is_named(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model_folder / "fold_0" / "checkpoint_final.pth"
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "network_weights": torch.zeros(9999)}, file)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+    try:
+        assert main(["export", str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"'{tmp_path / 'out' / 'fold_0' / 'checkpoint_final.pth'}'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [model_folder]

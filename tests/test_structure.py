@@ -8,15 +8,17 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
+_EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
 MAY_IMPORT = {
     "files": set(),
+    "json_files": {"files"},
     "processes": set(),
     "losses": set(),
     "metrics": set(),
+    "confidence": set(),
     "linking": {"files"},
-    "nnunet": {"files", "linking"},
-    "evaluation": {"metrics", "nnunet", "files"},
+    "nnunet": {"files", "json_files", "linking"},
+    "evaluation": {"metrics", "nnunet", "files", "json_files"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
     "posthoc": _EVALUATED,
@@ -89,7 +91,7 @@ def test_no_package_imports_anothers_private_names(part: str) -> None:
             assert not any(one.startswith("_") for one in path), f"{file}: {name}"
 
 
-@pytest.mark.parametrize("part", ["losses", "metrics"])
-def test_losses_and_metrics_do_not_need_nnunet(part: str) -> None:
+@pytest.mark.parametrize("part", ["losses", "metrics", "confidence"])
+def test_losses_metrics_and_confidence_do_not_need_nnunet(part: str) -> None:
     for file in files_of(part):
         assert not any(name.startswith("nnunetv2") for name in imported(file)), file

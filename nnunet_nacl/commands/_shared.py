@@ -76,10 +76,11 @@ def find_device(device: str) -> str:
     return device
 
 
-def end_as_when_interrupted() -> None:
-    """Raise KeyboardInterrupt for SIGTERM, too, so that the commands that we run are ended with us.
+def allow_interrupts() -> None:
+    """Raise KeyboardInterrupt for SIGINT even as a background job: shells start those with that ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    For SIGINT as well: shells start background jobs with that ignored.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+
+def add_overwrite(command: argparse.ArgumentParser, meaning: str = "replace what is there, whatever it is") -> None:
+    """The option ``--overwrite`` of all commands that write."""
+    command.add_argument("--overwrite", action="store_true", help=meaning)

@@ -2,7 +2,14 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, add_ignore_geometry, add_predictions, chosen_predictions, positive
+from nnunet_nacl.commands._shared import (
+    Commands,
+    add_ignore_geometry,
+    add_overwrite,
+    add_predictions,
+    chosen_predictions,
+    positive,
+)
 
 
 def add(commands: Commands) -> None:
@@ -52,11 +59,12 @@ def add(commands: Commands) -> None:
     )
     add_ignore_geometry(fit)
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
+    add_overwrite(fit)
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
     apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
     apply.add_argument("fit", metavar="FIT.json", help="file that fit wrote")
     apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
-    apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy, which must not exist")
+    apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy")
     apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
     apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
     apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
@@ -64,6 +72,7 @@ def add(commands: Commands) -> None:
     apply.add_argument(
         "--force", action="store_true", help="apply it even to cases that it was fitted to, and mark the copy"
     )
+    add_overwrite(apply, "replace a calibrated copy that is there, once the new one is whole")
     apply.set_defaults(run=_calibrate_apply)
 
 
@@ -79,6 +88,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
         output=options.o,
         num_voxels=options.samples,
         seed=options.seed,
+        overwrite=options.overwrite,
         ignore_geometry=options.ignore_geometry,
     )
     print(f"{result.summary()}\nWrote {result.file}")
@@ -96,6 +106,7 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         dataset_json=options.djfile,
         plans=options.pfile,
         force=options.force,
+        overwrite=options.overwrite,
         ignore_geometry=options.ignore_geometry,
     )
     print(applied.summary())

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands
+from nnunet_nacl.commands._shared import Commands, add_overwrite
 
 
 def add(commands: Commands) -> None:
@@ -17,6 +17,7 @@ def add(commands: Commands) -> None:
     convert.add_argument("source", metavar="SOURCE", help="folder of the data set as downloaded and unpacked")
     convert.add_argument("-d", required=True, type=int, metavar="ID", help="number of the new data set, 1 to 999")
     convert.add_argument("-o", metavar="FOLDER", help="where DatasetXXX_NAME is made (default: nnUNet_raw)")
+    add_overwrite(convert, "replace an earlier conversion, once the new one is whole")
     convert.set_defaults(run=_convert)
 
     split = commands.add_parser("split", help="a labelled test set, and fixed training and validation cases")
@@ -42,28 +43,32 @@ def add(commands: Commands) -> None:
         "REGEX's first group",
     )
     split.add_argument("--seed", type=int, default=0, metavar="S", help="for another draw (default: %(default)s)")
+    add_overwrite(split, "replace an earlier split, once the new one is whole")
     split.set_defaults(run=_split, usage_error=split.error)
 
 
 def _convert(options: argparse.Namespace) -> int:
     from nnunet_nacl.datasets import convert
 
-    print(f"Wrote {convert(options.name, options.source, dataset_id=options.d, output=options.o)}")
+    folder = convert(options.name, options.source, dataset_id=options.d, output=options.o, overwrite=options.overwrite)
+    print(f"Wrote {folder}")
     return 0
 
 
 def _split(options: argparse.Namespace) -> int:
-    from nnunet_nacl.datasets import split_folds, split_test
+    from nnunet_nacl.datasets import split_folds, split_test, splits_file
 
     if options.test is None and options.val is None and options.folds is None:
         options.usage_error("expected --test, --val or --folds.")
     if (options.test is None) != (options.output_id is None):
         options.usage_error("--test and -o go together: the split is a new data set.")
-    dataset = options.d
-    common = {"by_patient": options.by_patient, "seed": options.seed}
-    if options.test is not None:
-        print(f"Wrote {split_test(dataset, test=options.test, output_id=options.output_id, **common)}")
-        dataset = options.output_id
+    folds = {"val": options.val, "folds": options.folds}
+    common = {"by_patient": options.by_patient, "seed": options.seed, "overwrite": options.overwrite}
+    if options.test is None:
+        print(f"Wrote {split_folds(options.d, **folds, **common)}")
+        return 0
+    folder = split_test(options.d, test=options.test, output_id=options.output_id, **folds, **common)
+    print(f"Wrote {folder}")
     if options.val is not None or options.folds is not None:
-        print(f"Wrote {split_folds(dataset, val=options.val, folds=options.folds, **common)}")
+        print(f"Wrote {splits_file(folder)}")
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, find_device
+from nnunet_nacl.commands._shared import Commands, allow_interrupts, find_device
 
 
 def add(commands: Commands) -> None:
@@ -16,6 +16,6 @@ def add(commands: Commands) -> None:
 def _demo(options: argparse.Namespace) -> int:
     from nnunet_nacl.demo import run_demo
 
-    end_as_when_interrupted()
+    allow_interrupts()
     run_demo(options.o, device=find_device(options.device))
     return 0

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from nnunet_nacl.commands._shared import Commands, end_as_when_interrupted, find_device, positive
+from nnunet_nacl.commands._shared import Commands, allow_interrupts, find_device, positive
 
 
 def add(commands: Commands) -> None:
@@ -112,7 +112,7 @@ def _experiment(options: argparse.Namespace) -> int:
         slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
         experiments.submit_experiments(planned, slurm)
         return 0
-    end_as_when_interrupted()
+    allow_interrupts()
     failures = experiments.run_experiments(planned, at_once=options.jobs)
     for experiment in planned:
         experiments.report_experiment(experiment)

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from nnunet_nacl.commands._shared import Commands, find_device
+from nnunet_nacl.commands._shared import Commands, add_overwrite, find_device
 
 
 def add(commands: Commands) -> None:
@@ -17,7 +17,8 @@ def add(commands: Commands) -> None:
     logits.add_argument("-gt", metavar="LABELS", help="their ground truth")
     logits.add_argument("--names", nargs="+", metavar="NAME", help="of the methods, one a model (default: trainers)")
     logits.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
-    logits.add_argument("-o", default="logits", metavar="FOLDER", help="must not exist (default: %(default)s)")
+    logits.add_argument("-o", default="logits", metavar="FOLDER", help="default: %(default)s")
+    add_overwrite(logits, "replace an earlier folder of plots, once the new one is whole")
     logits.set_defaults(run=_logits)
 
 
@@ -32,6 +33,7 @@ def _logits(options: argparse.Namespace) -> int:
         images=options.i,
         labels=options.gt,
         device=find_device(options.device),
+        overwrite=options.overwrite,
     )
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)

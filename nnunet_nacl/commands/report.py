@@ -2,8 +2,9 @@
 
 import argparse
 import shlex
+import sys
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry, add_overwrite
 
 _TABLES = (
     "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
@@ -22,6 +23,7 @@ def add(commands: Commands) -> None:
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
     add_ignore_geometry(report)
     report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
+    add_overwrite(report)
     report.set_defaults(run=_report)
 
     table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
@@ -37,6 +39,7 @@ def add(commands: Commands) -> None:
     )
     table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: near)")
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
+    add_overwrite(table)
     table.set_defaults(run=_table)
 
     plot = commands.add_parser("plot", help="a plot of the report as SVG, PDF or PNG")
@@ -52,6 +55,7 @@ def add(commands: Commands) -> None:
     plot.add_argument("--classes", nargs="+", metavar="NAME", help="for classes: names (default: the worst calibrated)")
     plot.add_argument("--case", metavar="NAME", help="for case: its name (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="for case: the images (default: as for report)")
+    add_overwrite(plot)
     add_ignore_geometry(plot)
     plot.set_defaults(run=_plot)
 
@@ -81,6 +85,7 @@ def _report(options: argparse.Namespace) -> int:
         images=options.images,
         logits=options.logits,
         command=command,
+        overwrite=options.overwrite,
         ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {options.o}")
@@ -92,7 +97,14 @@ def _table(options: argparse.Namespace) -> int:
 
     results = read_results(options.summaries, names=options.names, datasets=options.datasets)
     text = write_table(
-        results, options.table, output=options.o, form=options.format, baseline=options.baseline, voxels=options.voxels
+        results,
+        options.table,
+        output=options.o,
+        form=options.format,
+        baseline=options.baseline,
+        voxels=options.voxels,
+        overwrite=options.overwrite,
+        show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
     return 0
@@ -112,7 +124,13 @@ def _plot(options: argparse.Namespace) -> int:
         classes=options.classes,
         case=options.case,
         images=options.images,
+        overwrite=options.overwrite,
+        show=_note,
         ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {file}")
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"Note: {text}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands
+from nnunet_nacl.commands._shared import Commands, add_overwrite
 
 
 def add(commands: Commands) -> None:
@@ -19,6 +19,7 @@ def add(commands: Commands) -> None:
     export = commands.add_parser("export", help="copy a trained model so that a stock nnU-Net runs it")
     export.add_argument("model_folder", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG")
     export.add_argument("-o", metavar="FOLDER", help="the copy (default: MODEL_FOLDER_stock)")
+    add_overwrite(export, "replace an earlier copy, once the new one is whole")
     export.set_defaults(run=_export)
 
 
@@ -64,6 +65,6 @@ def _unlink(_: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from nnunet_nacl.export import NOTE_NAME, export_model
 
-    output = export_model(options.model_folder, options.o)
+    output = export_model(options.model_folder, options.o, overwrite=options.overwrite)
     print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
     return 0

@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import SimpleITK as sitk
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from tqdm import tqdm
 
 from nnunet_nacl.datasets._layouts import CONVERTERS, ENDING, LAYOUTS, Layout, SourceCase
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import check_image_file, new_dataset, place
+from nnunet_nacl.nnunet import MADE_BY, check_image_file, check_written, is_made_by_us, new_dataset, place
 
 SHOWN = 10
 ORIGIN_VOXELS = 0.1  # how far origins may be apart, as a share of the smallest voxel side
 DIRECTION = 1e-3  # how far the cosines of directions may be apart
 
 
-def convert(name: str, source: str | Path, *, dataset_id: int, output: str | Path | None = None) -> Path:
+def convert(
+    name: str, source: str | Path, *, dataset_id: int, output: str | Path | None = None, overwrite: bool = False
+) -> Path:
     """Convert a published data set to nnU-Net's raw format.
 
     Everything is checked before anything is written: that no file is missing, that a case's images and mask have one
@@ -32,6 +35,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int, output: str | Pat
         source: the folder of the data set as downloaded and unpacked.
         dataset_id: the XXX of ``DatasetXXX_NAME``, from 1 to 999.
         output: where ``DatasetXXX_NAME`` is made; by default in nnU-Net's folder ``nnUNet_raw``.
+        overwrite: replace an earlier conversion of that id, once the new one is whole.
 
     Returns:
         The folder ``DatasetXXX_NAME``.
@@ -46,7 +50,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int, output: str | Pat
         raise ValueError(f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}.")
     layout = LAYOUTS[name]
     source = Path(source)
-    folder = new_dataset(output, dataset_id, layout.title)
+    folder = new_dataset(output, dataset_id, layout.title, overwrite=overwrite)
     for part in layout.folders:
         if not (source / part).is_dir():
             raise FileNotFoundError(f"{source / part} is not a folder; expected in {source}: {layout.expected}.")
@@ -54,7 +58,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int, output: str | Pat
     if not any(not case.is_test for case in cases):
         raise FileNotFoundError(f"There is no case in {source}; expected {layout.expected}.")
     _check(source, cases, layout)
-    with whole_folder(folder) as partial:
+    with whole_folder(folder, is_made_by_us, overwrite=overwrite) as partial:
         _write(partial, cases, layout)
     return folder
 
@@ -163,7 +167,7 @@ def _write(folder: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
         dataset_name=layout.title,
         reference=layout.reference,
         license=layout.licence,
-        converted_by="nnunet_nacl",
+        converted_by=MADE_BY,
     )
 
 
@@ -175,3 +179,4 @@ def _relabel(mask: Path, target: Path, layout: Layout) -> None:
     relabelled: Any = sitk.GetImageFromArray(table[sitk.GetArrayViewFromImage(image).astype(np.intp)])
     relabelled.CopyInformation(image)
     sitk.WriteImage(relabelled, str(target))
+    check_written(sitk.GetArrayViewFromImage(relabelled), target, SimpleITKIO())

@@ -8,16 +8,25 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.files import whole_file, whole_folder
-from nnunet_nacl.nnunet import SPLITS_NAME, RawDataSet, new_dataset, nnunet_folder, place
+from nnunet_nacl.nnunet import MADE_BY, SPLITS_NAME, RawDataSet, Split, is_made_by_us, new_dataset, nnunet_folder, place
 
 
 def split_test(
-    dataset: int | str, *, test: int | str, output_id: int, by_patient: bool | str = False, seed: int = 0
+    dataset: int | str,
+    *,
+    test: int | str,
+    output_id: int,
+    val: int | str | None = None,
+    folds: int | None = None,
+    by_patient: bool | str = False,
+    seed: int = 0,
+    overwrite: bool = False,
 ) -> Path:
     """Make a data set in which some of the labelled cases of another are test cases.
 
@@ -29,30 +38,38 @@ def split_test(
         dataset: number or name of a data set in ``nnUNet_raw``.
         test: how many cases to draw, or patients, or a share such as ``"20%"``.
         output_id: number of the new data set.
+        val: also write the new data set's ``splits_final.json``, as :func:`split_folds` would: both or neither.
+        folds: the same, as a cross-validation.
         by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
             (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
         seed: for another draw.
+        overwrite: replace an earlier split of that id, once the new one is whole.
 
     Returns:
         The folder of the new data set.
 
     Raises:
-        FileExistsError: the new id is taken.
+        FileExistsError: the new id is taken, or has a ``splits_final.json`` already.
         FileNotFoundError: there is no such data set, or files are missing in it.
-        RuntimeError: ``nnUNet_raw`` is not set.
+        RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
     source = RawDataSet.read(dataset)
     title = source.folder.name.partition("_")[2]
-    folder = new_dataset(None, output_id, title)
+    folder = new_dataset(None, output_id, title, overwrite=overwrite)
     patients = _group(source.cases, by_patient)
     order = _draw(patients, seed)
     number = _number("test", test, len(order), by_patient)
     drawn = {case for patient in order[:number] for case in patients[patient]}
-    description = {**source.description.content, "numTraining": len(source.cases) - len(drawn)}
+    description = {**source.description.content, "numTraining": len(source.cases) - len(drawn), "split_by": MADE_BY}
     if "numTest" in description:
         description["numTest"] = len(drawn)
-    with whole_folder(folder) as partial:
+    with ExitStack() as outputs:
+        if val is not None or folds is not None:
+            training = [case for case in source.cases if case not in drawn]
+            splits = _splits(training, val=val, folds=folds, by_patient=by_patient, seed=seed)
+            outputs.enter_context(_splits_written(folder, splits, overwrite=overwrite))
+        partial = outputs.enter_context(whole_folder(folder, is_made_by_us, overwrite=overwrite))
         for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs"):
             (partial / name).mkdir()
         for case, files in source.cases.items():
@@ -70,6 +87,7 @@ def split_folds(
     folds: int | None = None,
     by_patient: bool | str = False,
     seed: int = 0,
+    overwrite: bool = False,
 ) -> Path:
     """Write the ``splits_final.json`` that nnU-Net trains by, into the data set's folder of ``nnUNet_preprocessed``.
 
@@ -81,25 +99,39 @@ def split_folds(
         folds: instead, a cross-validation with so many folds; with as many as cases, it leaves one out.
         by_patient: as for :func:`split_test`.
         seed: for another draw.
+        overwrite: replace a split that is there.
 
     Returns:
         The file.
 
     Raises:
-        FileExistsError: there is a split already.
+        FileExistsError: there is a split already, or the raw data set has one of its own.
         FileNotFoundError: there is no such data set, or files are missing in it.
         OSError: the file cannot be written.
         RuntimeError: ``nnUNet_raw`` or ``nnUNet_preprocessed`` is not set.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
+    source = RawDataSet.read(dataset)
+    splits = _splits(list(source.cases), val=val, folds=folds, by_patient=by_patient, seed=seed)
+    with _splits_written(source.folder, splits, overwrite=overwrite):
+        return splits_file(source.folder)
+
+
+def splits_file(folder: Path) -> Path:
+    """Where nnU-Net looks for the splits of a raw data set.
+
+    Raises:
+        RuntimeError: ``nnUNet_preprocessed`` is not set.
+    """
+    return nnunet_folder("nnUNet_preprocessed") / folder.name / SPLITS_NAME
+
+
+def _splits(
+    cases: Sequence[str], *, val: int | str | None, folds: int | None, by_patient: bool | str, seed: int
+) -> list[Split]:
     if (val is None) == (folds is None):
         raise ValueError(f"Expected either val or folds, got val={val} and folds={folds}.")
-    source = RawDataSet.read(dataset)
-    file = nnunet_folder("nnUNet_preprocessed") / source.folder.name / SPLITS_NAME
-    for existing in (file, source.folder / SPLITS_NAME):  # nnU-Net copies the second when it plans
-        if existing.exists():
-            raise FileExistsError(f"{existing} exists already; models may have been trained by it. Remove it first.")
-    patients = _group(source.cases, by_patient)
+    patients = _group(cases, by_patient)
     order = _draw(patients, seed)
     if val is not None:
         validation = [order[: _number("val", val, len(order), by_patient)]]
@@ -113,11 +145,29 @@ def split_folds(
     splits = []
     for fold in validation:
         held_out = {case for patient in fold for case in patients[patient]}
-        splits.append({"train": [case for case in source.cases if case not in held_out], "val": sorted(held_out)})
+        splits.append(Split(train=[case for case in cases if case not in held_out], val=sorted(held_out)))
+    return splits
+
+
+@contextmanager
+def _splits_written(folder: Path, splits: list[Split], *, overwrite: bool) -> Iterator[None]:
+    """On leaving, the splits of a raw data set take their place; after an error, nothing of them is left."""
+    file = splits_file(folder)
+    # nnU-Net copies the second when it plans.
+    for existing in (*([] if overwrite else [file]), folder / SPLITS_NAME):
+        if existing.exists():
+            raise FileExistsError(f"{existing} exists already; models may have been trained by it. Remove it first.")
+    made = not file.parent.exists()
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as partial:
-        partial.write_text(json.dumps(splits, indent=4))
-    return file
+    try:
+        with whole_file(file) as partial:
+            partial.write_text(json.dumps(splits, indent=4))
+            yield
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                file.parent.rmdir()
+        raise
 
 
 def _group(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:

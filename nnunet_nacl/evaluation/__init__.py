@@ -16,7 +16,13 @@ from nnunet_nacl.evaluation._checks import (
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._origin import Origin, Place
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, merge_results
+from nnunet_nacl.evaluation._result import (
+    SUMMARY_NAME,
+    FolderResult,
+    bins_file,
+    merge_results,
+    read_summary_or_parts,
+)
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_table
@@ -59,4 +65,5 @@ __all__ = [
     "merge_results",
     "near_core",
     "read_case_labels",
+    "read_summary_or_parts",
 ]

@@ -132,7 +132,7 @@ class _Pass:
             check_kept(((codes >= structure) & (codes < agrees)).reshape(self._shape), files)
         if removed:
             is_kept = (codes >= structure).reshape(self._shape)
-            check_removed((codes & (structure - 1)).reshape(self._shape), is_kept, files)
+            check_removed((codes & codes.dtype.type(structure - 1)).reshape(self._shape), is_kept, files)
 
     def _flag(self, boundary: NDArray[np.bool_] | None) -> None:
         for part in self._parts:

@@ -3,15 +3,14 @@
 import hashlib
 import multiprocessing
 import os
-import shutil
 import signal
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from multiprocessing import parent_process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_files
 from nnunet_nacl.evaluation._origin import Origin, joined_versions
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output, part_file
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
+from nnunet_nacl.files import hidden, only_writer, whole_file
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
 
@@ -51,11 +51,11 @@ def evaluate(
         num_parts: in how many parts the cases are divided; ``merge_results`` puts them together. The output's name says
             which part it is: ``calibration_part0of4_summary.json``.
         part_id: which part to evaluate, from 0.
-        overwrite: evaluate every case anew.
+        overwrite: evaluate every case anew, and replace files at the output's path that are not ours, too.
 
     Raises:
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
-        OSError: the output cannot be written.
+        OSError: the output cannot be written, or another process is writing it.
         ValueError: an argument has a value that it cannot have.
     """
     if num_processes < 1:
@@ -64,13 +64,25 @@ def evaluate(
     cases = _part_of(predictions.cases, part_id, num_parts)
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
-        prefix = summary.stem.removesuffix("_summary")
-        name = f"{prefix}_part{part_id}of{num_parts}{summary.stem.removeprefix(prefix)}{summary.suffix}"
-        summary = summary.with_name(name)
+        summary = part_file(summary, part_id, num_parts)
     origin = Origin.of(predictions, data_set, settings, None if num_parts == 1 else (part_id, num_parts))
+    check_output(summary, overwrite=overwrite)
+    with only_writer(summary):
+        return _evaluate(cases, data_set, origin, summary, num_processes, overwrite=overwrite)
+
+
+def _evaluate(
+    cases: Sequence[CaseFiles],
+    data_set: DataSet,
+    origin: Origin,
+    summary: Path,
+    num_processes: int,
+    *,
+    overwrite: bool,
+) -> FolderResult:
     journal = _Journal(summary, origin)
     if overwrite:
-        journal.forget()
+        journal.start_anew()
     done, versions = journal.finished(cases)
     skipped: list[Skipped] = []
     left: list[CaseFiles] = []
@@ -83,7 +95,7 @@ def evaluate(
 
     progress = tqdm(total=len(cases), initial=len(cases) - len(left), desc="evaluating", unit="case")
     with progress:
-        for files, states, outcome in _results(left, data_set, settings, num_processes):
+        for files, states, outcome in _results(left, data_set, origin.settings, num_processes):
             if isinstance(outcome, str):
                 skipped.append(Skipped(files.name, outcome, missing=False))
             else:
@@ -96,7 +108,7 @@ def evaluate(
         origin=replace(origin, versions=joined_versions([*versions, origin.versions])),
         file=summary,
     )
-    result.write(summary)
+    result.write(summary, overwrite=overwrite)
     journal.remove()
     return result
 
@@ -133,30 +145,41 @@ def _results(
     states_of = {case.name: case.states() for case in cases}
     left = {case.name: case for case in cases}
     try:
-        with _pool(num_processes) as pool:
-            pending = {pool.submit(_attempt, case, data_set, settings): case for case in cases}
-            try:
-                for future in as_completed(pending):
-                    result = future.result()
-                    case = left.pop(pending[future].name)
-                    yield case, states_of[case.name], result
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with _submitted(num_processes, _attempt, [(case, data_set, settings) for case in cases]) as pending:
+            cases_of = dict(zip(pending, cases, strict=True))
+            for future in as_completed(pending):
+                result = future.result()
+                case = left.pop(cases_of[future].name)
+                yield case, states_of[case.name], result
     except BrokenProcessPool:
         # A process died, and took with it what the others were at. Alone, the case that it died of shows.
         for case in left.values():
-            with _pool(1) as pool:
+            with _submitted(1, _attempt, [(case, data_set, settings)]) as (future,):
                 try:
-                    alone: CaseResult | str = pool.submit(_attempt, case, data_set, settings).result()
+                    alone = future.result()
                 except BrokenProcessPool:
                     alone = f"{case.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
             yield case, states_of[case.name], alone
 
 
-def _pool(num_processes: int) -> ProcessPoolExecutor:
+@contextmanager
+def _submitted(
+    num_processes: int, function: Callable[..., CaseResult | str], arguments: Sequence[tuple[Any, ...]]
+) -> Iterator[list["Future[CaseResult | str]"]]:
+    """Calls that processes of their own carry out. If this one is interrupted, they end at once."""
     # Not forked: that is not safe in a process with threads.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(num_processes, mp_context=context, initializer=_start_worker)
+    follower, lead = context.Pipe(duplex=False)
+    with follower, lead, ProcessPoolExecutor(num_processes, context, _start_worker, (follower,)) as pool:
+        try:
+            with _interrupts_held_back():
+                futures = [pool.submit(function, *each) for each in arguments]
+            yield futures
+        except BrokenProcessPool:
+            raise
+        except BaseException:
+            lead.close()
+            raise
 
 
 def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult | str:
@@ -169,15 +192,27 @@ def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseRes
         return f"{files.probabilities}: {type(error).__name__}: {error}"
 
 
-def _start_worker() -> None:
-    """Leave Ctrl-C to the parent, and end with it however it ends."""
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Within, Ctrl-C waits; processes started here never see it, not even while they import."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_worker(follower: Connection) -> None:
+    """Leave Ctrl-C to the parent, and end once it has closed the other end of the pipe, or is gone, and so has."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def follow() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
+        follower.poll(None)
+        os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
 
@@ -186,9 +221,12 @@ class _Journal:
     """Finished cases, kept one by one in a hidden folder beside the output until that is written."""
 
     def __init__(self, output: Path, origin: Origin) -> None:
-        self._bins = bins_file(check_output(output))
-        self._folder = output.with_name(f".{self._bins.stem}.partial")
+        self._bins = bins_file(output)
+        self._folder = hidden(self._bins.with_suffix(""), ".partial")
+        self._anew = self._folder / "anew"  # is there: what the output holds is not taken up
         self._origin = origin
+        if self._folder.is_symlink():
+            raise FileExistsError(f"{self._folder} is a link; expected a folder of finished cases. Remove it.")
         try:
             self._folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -199,7 +237,7 @@ class _Journal:
         by_name = {case.name: case for case in cases}
         done: dict[str, Case] = {}
         versions: list[dict[str, str]] = []
-        for file in (self._bins, *self._folder.glob("*.zip")):
+        for file in (*([] if self._anew.exists() else [self._bins]), *self._folder.glob("*.zip")):
             with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
                 kept, origin, _ = load_cases(file)
                 if origin.difference(self._origin) is not None:
@@ -216,13 +254,19 @@ class _Journal:
     def keep(self, case: Case) -> None:
         # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
         short = hashlib.sha256(case.name.encode(errors="surrogateescape")).hexdigest()
-        save_cases(self._folder / f"case_{short}.zip", [case], self._origin)
+        with whole_file(self._folder / f"case_{short}.zip") as partial:
+            save_cases(partial, [case], self._origin)
 
-    def forget(self) -> None:
-        """Forget what was evaluated before."""
-        self._bins.unlink(missing_ok=True)
-        for file in self._folder.iterdir():
-            file.unlink()
+    def start_anew(self) -> None:
+        """Forget what was evaluated before; the output stays until the new one replaces it."""
+        self._clear()
+        self._anew.touch()
 
     def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._clear()
+        with suppress(OSError):  # something else is in it
+            self._folder.rmdir()
+
+    def _clear(self) -> None:
+        for file in (self._anew, *self._folder.glob("*.zip"), *self._folder.glob(".*.partial")):
+            file.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """The result of a folder: means over cases, pooled metrics, and the files that hold them; results put together."""
 
-import csv
+import glob
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
@@ -17,7 +18,7 @@ from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
-from nnunet_nacl.files import whole_file
+from nnunet_nacl.files import Kind, check_file, is_there, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
@@ -34,6 +35,9 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.nnunet import LabelMeaning, Region
 
 SUMMARY_NAME = "calibration_summary.json"
+_SUMMARY = Kind("a summary", re.compile(rb'\A\{\s*"settings":\s*\{\s*"gt_folder"'))
+_CASES = Kind("a table of cases", re.compile(rb"\Acase,voxels,class,metric,value\r?\n"))
+_BINS = Kind("a file of bin tables", re.compile(rb"\APK\x03\x04.{26}header\.npy", re.DOTALL))
 
 
 @dataclass(frozen=True)
@@ -223,16 +227,28 @@ class FolderResult:
                 rows += [(case.name, "", str(name), metric, value) for metric, value in values.items()]
         return rows
 
-    def write(self, summary: str | Path) -> None:
-        """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all."""
-        summary = check_output(summary)
-        save_cases(bins_file(summary), self.cases, self.origin, self.skipped)
-        with whole_file(cases_file(summary)) as partial, partial.open("w", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(("case", "voxels", "class", "metric", "value"))
-            writer.writerows(self.rows())
-        with whole_file(summary) as partial:
-            partial.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+    def write(self, summary: str | Path, *, overwrite: bool = False) -> None:
+        """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all.
+
+        Args:
+            summary: its path.
+            overwrite: replace files there that are no such ones, too.
+
+        Raises:
+            OSError: a file cannot be written, or is there and none of ours.
+            ValueError: it is nnU-Net's own summary.
+        """
+        summary = check_output(summary, overwrite=overwrite)
+        # The old files are replaced once all new ones are written.
+        with (
+            whole_file(summary) as to_summary,
+            whole_file(cases_file(summary)) as to_cases,
+            whole_file(bins_file(summary)) as to_bins,
+        ):
+            save_cases(to_bins, self.cases, self.origin, self.skipped)
+            with to_cases.open("w", newline="") as stream:
+                write_csv(stream, [("case", "voxels", "class", "metric", "value"), *self.rows()])
+            to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
@@ -286,18 +302,19 @@ def _check_parts(parts: list[tuple[int, int] | None]) -> None:
         raise ValueError(f"expected all of the {count} parts, numbered from 0, and nothing else; got {have}.")
 
 
-def check_output(summary: str | Path) -> Path:
-    """Return the path of a summary that may be written.
+def check_output(summary: str | Path, *, overwrite: bool = False) -> Path:
+    """Return the path of a summary that may be written, as may the files beside it.
 
     Raises:
-        IsADirectoryError: it is a folder.
+        OSError: as for :func:`nnunet_nacl.files.check_file`. Beside a summary of ours, a file may be damaged.
         ValueError: it is nnU-Net's own summary.
     """
     summary = Path(summary)
     if summary.name == "summary.json":
         raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
-    if summary.is_dir():
-        raise IsADirectoryError(f"{summary} is a folder; expected the summary's path.")
+    is_ours = is_there(check_file(summary, _SUMMARY, overwrite=overwrite))
+    for file, kind in ((cases_file(summary), _CASES), (bins_file(summary), _BINS)):
+        check_file(file, kind, overwrite=overwrite or is_ours)
     return summary
 
 
@@ -309,6 +326,30 @@ def bins_file(summary: Path) -> Path:
 def cases_file(summary: Path) -> Path:
     """The table of cases beside a summary: ``calibration_cases.csv`` for ``calibration_summary.json``."""
     return _beside(summary, "cases.csv")
+
+
+def part_file(summary: Path, part_id: int, num_parts: int) -> Path:
+    """The summary of a part: ``calibration_part0of4_summary.json`` for ``calibration_summary.json``."""
+    return _named(summary, f"part{part_id}of{num_parts}")
+
+
+def read_summary_or_parts(summary: str | Path) -> list[FolderResult]:
+    """The result of a summary; if there is none of that name, those of the parts that were asked for by that name.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: a file is damaged, or something else.
+    """
+    summary = Path(summary)
+    pattern = _named(Path(glob.escape(summary.name)), "part*of*").name
+    parts = [] if bins_file(summary).is_file() else sorted(summary.parent.glob(pattern))
+    return [FolderResult.read(file) for file in parts or [summary]]
+
+
+def _named(summary: Path, name: str) -> Path:
+    """``x_NAME_summary.json`` for ``x_summary.json``, ``x_NAME.json`` for ``x.json``."""
+    prefix = summary.stem.removesuffix("_summary")
+    return summary.with_name(f"{prefix}_{name}{summary.stem.removeprefix(prefix)}{summary.suffix}")
 
 
 def _beside(summary: Path, name: str) -> Path:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from nnunet_nacl.files import whole_folder
+from nnunet_nacl.files import check_folder, whole_folder
 from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
 from nnunet_nacl.logits._means import LogitMeans, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.nnunet import ModelName, check_no_cascade
 from nnunet_nacl.report.plots import save_plot
+
+_NUMBERS_NAME = "logits.json"
 
 
 def compare_logits(
@@ -26,24 +28,26 @@ def compare_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
+    overwrite: bool = False,
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and ``logits.json`` with all numbers.
 
     Args:
         model_folders: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG`` each.
-        output: the folder, which must not exist; it appears whole or not at all.
+        output: the folder; it appears whole or not at all.
         fold: of each model.
         names: of the methods, one a model; by default the trainer's, less ``nnUNetTrainer``.
         images: see :func:`mean_logits`.
         labels: see :func:`mean_logits`.
         device: see :func:`mean_logits`.
+        overwrite: replace an earlier such folder, once the new one is whole.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
         drawn if there is no other.
 
     Raises:
-        FileExistsError: ``output`` exists.
+        FileExistsError: ``output`` exists, or is to be replaced and is no such folder.
         FileNotFoundError: see :func:`mean_logits`.
         RuntimeError: see :func:`mean_logits`.
         ValueError: names do not fit, two methods would have the same one, or what :func:`mean_logits` and
@@ -51,8 +55,7 @@ def compare_logits(
     """
     models = _named(model_folders, names)
     output = Path(output)
-    if output.exists():  # before hours of work
-        raise FileExistsError(f"{output} exists already.")
+    check_folder(output, _is_ours, overwrite=overwrite)  # before hours of work
     for folder in models.values():
         check_no_cascade(folder, fold)
     histories, without = {}, {}
@@ -67,7 +70,7 @@ def compare_logits(
     plots = {"logits_by_class": draw_mean_logits(means)}
     if histories:
         plots["max_logits"] = draw_max_logits(histories)
-    with whole_folder(output) as partial:
+    with whole_folder(output, _is_ours, overwrite=overwrite) as partial:
         for stem, figure in plots.items():
             for ending in ("svg", "png"):
                 save_plot(figure, partial / f"{stem}.{ending}")
@@ -84,8 +87,12 @@ def compare_logits(
                 for name, folder in models.items()
             },
         }
-        (partial / "logits.json").write_text(json.dumps(numbers, allow_nan=False), encoding="utf-8")
+        (partial / _NUMBERS_NAME).write_text(json.dumps(numbers, allow_nan=False), encoding="utf-8")
     return without
+
+
+def _is_ours(folder: Path) -> bool:
+    return (folder / _NUMBERS_NAME).is_file()
 
 
 def _named(model_folders: Sequence[str | Path], names: Sequence[str] | None) -> Mapping[str, Path]:

@@ -1,14 +1,38 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region
+from nnunet_nacl.nnunet._dataset import (
+    DataSet,
+    DatasetJson,
+    Label,
+    LabelMeaning,
+    NamedLabels,
+    PlansJson,
+    Region,
+    RegionLabels,
+    reader_of,
+)
 from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
-from nnunet_nacl.nnunet._label_maps import Geometry, LabelMap, check_geometry, read_image, read_labels
-from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
+from nnunet_nacl.nnunet._label_maps import (
+    Geometry,
+    LabelMap,
+    check_geometry,
+    check_written,
+    read_image,
+    read_labels,
+)
+from nnunet_nacl.nnunet._names import (
+    ModelName,
+    dataset_in,
+    dataset_name,
+    dataset_number,
+    environment_number,
+    nnunet_folder,
+)
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
-from nnunet_nacl.nnunet._raw import RawDataSet, new_dataset, place
+from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
@@ -18,6 +42,7 @@ from nnunet_nacl.nnunet._trained import (
     fold_name,
     furthest_checkpoint,
     load_predictor,
+    missing_trainer,
     read_checkpoint,
     saved_checkpoints,
     validation_folder,
@@ -27,6 +52,7 @@ __all__ = [
     "BLOCK",
     "CHECKPOINTS",
     "FINAL_CHECKPOINT",
+    "MADE_BY",
     "SPLITS_NAME",
     "ArrayChannels",
     "CaseFiles",
@@ -34,31 +60,39 @@ __all__ = [
     "DataSet",
     "DatasetJson",
     "Geometry",
+    "Label",
     "LabelMap",
     "LabelMeaning",
     "LoadCase",
     "ModelName",
+    "NamedLabels",
     "NpzChannels",
+    "PlansJson",
     "Predictions",
     "PreprocessedDataSet",
     "RawDataSet",
     "Region",
+    "RegionLabels",
     "Split",
     "check_geometry",
     "check_image_file",
     "check_model",
     "check_no_cascade",
+    "check_written",
     "dataset_files",
     "dataset_in",
     "dataset_name",
     "dataset_number",
     "declared_shape",
+    "environment_number",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "is_made_by_us",
     "labelled_cases",
     "load_predictor",
+    "missing_trainer",
     "new_dataset",
     "nnunet_folder",
     "place",
@@ -67,6 +101,7 @@ __all__ = [
     "read_image",
     "read_labels",
     "read_splits",
+    "reader_of",
     "saved_checkpoints",
     "validation_cases",
     "validation_folder",

@@ -15,6 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from nnunet_nacl.files import check_input
+
 _inflate: Any = zlib
 with suppress(ImportError):  # the extra "fast": the same stream, inflated faster
     from isal import isal_zlib
@@ -98,8 +100,7 @@ def _naming(file: Path) -> Iterator[None]:
     except UnicodeEncodeError:
         name = str(file).encode(errors="surrogateescape").decode(errors="backslashreplace")
         raise ValueError(f"{name}: the name is not in UTF-8, so it cannot be read.") from None
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist.")
+    check_input(file)
     try:
         yield
     except Exception as error:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet._image_files import check_image_file
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, validation_cases
 
@@ -79,8 +80,7 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
         for name in names
     }  # fmt: skip
     for file in (file for of_case in files.values() for file in of_case):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist: a case has {channels} image file(s) and a label file.")
+        check_input(file, f": a case has {channels} image file(s) and a label file.")
 
     def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
         preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)

@@ -1,5 +1,6 @@
 """Label maps and images: reading them as nnU-Net does, with where they lie in space."""
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,22 @@ def read_labels(file: Path, reader: Any) -> LabelMap:
     if not np.array_equal(whole, labels):
         raise ValueError(f"{file} holds labels that are not whole numbers.")
     return LabelMap(whole, geometry)
+
+
+def check_written(labels: NDArray[np.integer], file: Path, reader: Any) -> None:
+    """Raise an OSError unless a label map that was written is there: on a full disk, ITK says nothing.
+
+    Args:
+        labels: (Z, Y, X), or (Y, X).
+        file: that they were written to.
+        reader: see :func:`read_labels`.
+    """
+    try:
+        whole = np.array_equal(np.squeeze(read_labels(file, reader).labels), np.squeeze(labels))
+    except (OSError, ValueError):
+        whole = False
+    if not whole:
+        raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
 
 
 def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32], Geometry]:

@@ -25,6 +25,22 @@ def nnunet_folder(variable: str) -> Path:
     return Path(value)
 
 
+def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
+    """The whole number that an environment variable holds, or ``default`` if it is not set.
+
+    Raises:
+        ValueError: it holds something else, or less than ``lowest``.
+    """
+    value = os.environ.get(variable)
+    if value is None:
+        return default
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", value) or int(value) < lowest:
+        raise ValueError(
+            f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
+        )
+    return int(value)
+
+
 def dataset_name(dataset: str | int) -> str:
     """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders.
 
@@ -87,7 +103,8 @@ class ModelName:
         absolute = Path(path).resolve()
         for folder in (absolute, *absolute.parents):
             parts = folder.name.split("__")
-            if len(parts) == 3 and all(parts):
+            # A study's folder is DATASET__PLANS__CONFIGURATION.
+            if len(parts) == 3 and all(parts) and not _DATASET_NAME.fullmatch(parts[0]):
                 dataset = folder.parent.name if _DATASET_NAME.fullmatch(folder.parent.name) else None
                 return cls(folder, dataset, *parts)
         return None

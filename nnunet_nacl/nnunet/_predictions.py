@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from nnunet_nacl.files import check_input, is_readable, is_there
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson
 from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_folder
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
@@ -22,17 +23,19 @@ class CaseFiles:
 
     @property
     def is_predicted(self) -> bool:
-        return self.prediction.is_file() or self.probabilities.is_file()
+        return is_there(self.prediction) or is_there(self.probabilities)
 
     def missing(self) -> str | None:
-        """Which file is missing, if one is."""
+        """Which file is missing or cannot be read, if one is."""
         for file, content in (
             (self.ground_truth, "ground truth"),
             (self.prediction, "predicted segmentation"),
             (self.probabilities, "probabilities (predict with --save_probabilities)"),
         ):
-            if not file.is_file():
-                return f"{file} does not exist: no {content}."
+            try:
+                check_input(file, f": no {content}.")
+            except OSError as error:  # noqa: PERF203 - of three files
+                return str(error)
         return None
 
     def states(self) -> dict[str, list[str | int] | None]:
@@ -193,7 +196,7 @@ class Predictions:
             FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
             ValueError: one of them is not what it should be.
         """
-        label_maps = [case.ground_truth for case in self.cases if case.ground_truth.is_file()]
+        label_maps = [case.ground_truth for case in self.cases if is_readable(case.ground_truth)]
         return DataSet.read(self.dataset_json, self.plans, sorted(label_maps, key=lambda file: file.stat().st_size))
 
 
@@ -214,8 +217,7 @@ def dataset_files(
     if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
     dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
-    if not dataset_file.is_file():
-        raise FileNotFoundError(f"{dataset_file} does not exist; name the data set's dataset.json with -djfile.")
+    check_input(dataset_file, "; name the data set's dataset.json with -djfile.")
     plans_file = Path(plans) if plans else beside / "plans.json"
     return dataset_file, plans_file if plans or plans_file.is_file() else None
 

@@ -1,13 +1,18 @@
 """nnU-Net's folder of raw data sets: the data sets in it, and room for another."""
 
+import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from nnunet_nacl.files import check_folder, check_input
 from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
+
+MADE_BY = "nnunet_nacl"
+"""What ``dataset.json`` of a data set that we made says of it, as ``converted_by`` or ``split_by``."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,23 @@ class RawDataSet:
         return cls(folder, description, _list_cases(folder, description))
 
 
-def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
+def is_made_by_us(folder: Path) -> bool:
+    """Whether we have made this data set: converted or split it."""
+    try:
+        content = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and MADE_BY in {content.get("converted_by"), content.get("split_by")}
+
+
+def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrite: bool = False) -> Path:
     """The folder that a data set to be made will have; ``raw`` is nnU-Net's folder of raw data sets by default.
+
+    Args:
+        raw: where it will be.
+        dataset_id: its number.
+        title: its name without that.
+        overwrite: it may exist, if we have made it.
 
     Raises:
         FileExistsError: it exists, or another data set has its id.
@@ -63,8 +83,9 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str) -> Path:
     others = [os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results")] if raw is None else []
     for place_to_look in (parent, *(Path(other) for other in others if other)):
         for taken in sorted(place_to_look.glob(f"Dataset{dataset_id:03d}_*")):
-            if place_to_look == parent or taken.name != folder.name:
+            if (place_to_look == parent and not overwrite) or taken.name != folder.name:
                 raise FileExistsError(f"{taken} exists already: choose another id than {dataset_id}, or remove it.")
+    check_folder(folder, is_made_by_us, overwrite=overwrite)
     return folder
 
 
@@ -99,8 +120,7 @@ def _list_cases(folder: Path, description: DatasetJson) -> dict[str, list[Path]]
         channels = [images / f"{name}_{channel:04d}{ending}" for channel in range(len(description.channel_names))]
         files = [*channels, labels / f"{name}{ending}"]
         for file in files:
-            if not file.is_file():
-                raise FileNotFoundError(f"{file} is missing; expected a label and {len(channels)} image(s) a case.")
+            check_input(file, f"; expected a label and {len(channels)} image(s) a case.")
         # nnU-Net keeps the spacing of TIFF files beside them.
         cases[name] = files + [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
     return cases

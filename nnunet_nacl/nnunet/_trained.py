@@ -3,12 +3,16 @@
 import io
 import os
 import pickle
+import re
+import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet._dataset import DataSet, PlansJson, naming
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
 CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
@@ -69,8 +73,7 @@ def final_checkpoint(model_folder: str | Path, fold: int | str) -> Path:
         FileNotFoundError: no such model, fold or checkpoint.
     """
     file = fold_folder(model_folder, fold) / FINAL_CHECKPOINT
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: the training has not ended.")
+    check_input(file, ": the training has not ended.")
     return file
 
 
@@ -91,20 +94,47 @@ def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint of nnU-Net; its weights stay on disk until they are used.
+    """A checkpoint of nnU-Net, read once; nothing in it can run, and its checksums are right.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is damaged, or holds something that no checkpoint of nnU-Net holds.
     """
     import torch
 
     try:
-        content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+        data = file.read_bytes()
+        _check_archive(data)
+        with torch.serialization.safe_globals(_numpy_scalars()):
+            content: dict[str, Any] = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
-    except (OSError, EOFError, RuntimeError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except pickle.UnpicklingError as error:
+        asked_for = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {asked_for[1]}, which could run foreign code" if asked_for else str(error)
+        raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {reason}.") from error
+    except Exception as error:  # a damaged one makes PyTorch and zipfile raise nearly anything
         raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {error!r}") from error
     return content
+
+
+def _check_archive(data: bytes) -> None:
+    """Check what PyTorch does not: the checksums of its archive, and that nothing in it is compressed."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        compressed = [member.filename for member in archive.infolist() if member.compress_type != zipfile.ZIP_STORED]
+        if compressed:
+            raise ValueError(f"{compressed[0]} in it is compressed")
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"the checksum of {damaged} in it is wrong")
+
+
+def _numpy_scalars() -> list[Any]:
+    """What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names."""
+    import numpy as np
+
+    scalar = np.float64(0).__reduce__()[0]
+    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
+    return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
 
 
 def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
@@ -118,8 +148,10 @@ def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
     arguments = read_checkpoint(file)["init_args"]
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    configuration = arguments["configuration"]
-    previous = PlansManager(str(file.parent.parent / "plans.json")).get_configuration(configuration).previous_stage_name
+    plans = PlansJson.read(file.parent.parent / "plans.json")
+    with naming(plans.file):
+        configuration = arguments["configuration"]
+        previous = PlansManager(plans.content).get_configuration(configuration).previous_stage_name
     if previous is not None:
         raise ValueError(
             f"{model_folder}: {configuration} is the second stage of a cascade and needs the segmentations of "
@@ -141,6 +173,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
     check_no_cascade(model_folder, fold)
+    DataSet.read(Path(model_folder) / "dataset.json", Path(model_folder) / "plans.json", [])
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
@@ -148,8 +181,25 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         predictor = nnUNetPredictor(
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
-        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        try:
+            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        except (OSError, RuntimeError, ValueError):
+            raise
+        except Exception as error:  # such as an ImportError for a network that plans.json names
+            raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
     return predictor
+
+
+def missing_trainer(name: str) -> str | None:
+    """Why nnU-Net has no trainer of this name, if so. It looks among its own, ours, and those of nnUNet_extTrainer."""
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    with redirect_stdout(io.StringIO()), _our_trainers_found():
+        try:
+            recursive_find_trainer_class_by_name(name)
+        except (AssertionError, RuntimeError) as error:
+            return f"nnU-Net finds no trainer {name}: {error}"
+    return None
 
 
 @contextmanager

@@ -13,14 +13,16 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import canonical_labels, check_agreement, check_declared_shape, check_shape, given_labels
-from nnunet_nacl.files import whole_folder
+from nnunet_nacl.files import check_input, is_full, is_readable, whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
     BLOCK,
+    ArrayChannels,
     CaseFiles,
     DataSet,
     DatasetJson,
     LabelMeaning,
+    check_written,
     dataset_files,
     find_cases,
     read_labels,
@@ -72,6 +74,7 @@ def apply_folder(
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
     force: bool = False,
+    overwrite: bool = False,
     ignore_geometry: bool = False,
 ) -> Applied:
     """Write a calibrated copy of a folder of nnU-Net predictions made with ``--save_probabilities``.
@@ -84,17 +87,18 @@ def apply_folder(
     Args:
         fit_file: what :func:`fit` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
-        output: the folder to make.
+        output: the folder to make, by one process at a time.
         images: folder with the images, if the fit looks at them.
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
         force: apply it to cases that it was fitted to as well, and say so in ``posthoc_applied.json``.
+        overwrite: replace a calibrated copy that is there, once the new one is whole.
         ignore_geometry: take segmentations and images as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: a file or folder is missing.
-        FileExistsError: ``output`` exists.
-        OSError: the output cannot be written.
+        FileExistsError: ``output`` exists, or is to be replaced and is no calibrated copy.
+        OSError: the output cannot be written, or another process is writing it.
         ValueError: the fit is of another model or label set or of the same cases, the folder is calibrated already,
             or no case can be calibrated.
     """
@@ -102,11 +106,11 @@ def apply_folder(
     fit = Fit.read(fit_file)
     if not predictions.is_dir():
         raise FileNotFoundError(f"{predictions} is not a folder.")
-    if (predictions / APPLIED_NAME).exists():
+    if _is_calibrated(predictions):
         raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
     dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
     cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
-    examples = [case.prediction for case in cases if case.prediction.is_file()]
+    examples = [case.prediction for case in cases if is_readable(case.prediction)]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
     model = Model.of_folder(predictions, plans_file, data_set)
     image_folder = _images(fit, fit_file, images, data_set, dataset_file)
@@ -114,7 +118,7 @@ def apply_folder(
 
     done: list[str] = []
     skipped: list[Skipped] = []
-    with whole_folder(output) as partial:
+    with whole_folder(output, _is_calibrated, overwrite=overwrite) as partial:
         for case in tqdm(cases, desc="calibrating", unit="case"):
             reason = _attempt(case, fit, data_set, image_folder, partial, ignore_geometry=ignore_geometry)
             if reason is None:
@@ -132,6 +136,10 @@ def apply_folder(
         if plans_file is not None:
             shutil.copyfile(plans_file, partial / "plans.json")
     return result
+
+
+def _is_calibrated(folder: Path) -> bool:
+    return (folder / APPLIED_NAME).is_file()
 
 
 def _images(
@@ -187,10 +195,12 @@ def _attempt(
     """Calibrate a case, or return the reason why it cannot be: a bad case must not take the others with it."""
     try:
         _apply_case(case, fit, data_set, images, folder, ignore_geometry=ignore_geometry)
-    except (ValueError, FileNotFoundError, PermissionError) as error:
+    except OSError as error:
+        if is_full(error):  # that is not the case's fault
+            raise
         return str(error)
-    except OSError:  # the disk is full, say: that is not the case's fault
-        raise
+    except ValueError as error:
+        return str(error)
     except Exception as error:  # noqa: BLE001
         return f"{case.probabilities}: {type(error).__name__}: {error}"
     return None
@@ -200,8 +210,7 @@ def _apply_case(
     case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
 ) -> None:
     for file in (case.probabilities, case.prediction):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} does not exist.")
+        check_input(file)
     meaning = data_set.meaning
     calibrator = fit.calibrator
     channels = open_channels(case.probabilities, meaning)
@@ -214,12 +223,13 @@ def _apply_case(
         flat[channel, part] = block
     predicted = canonical_labels(saved.labels, meaning, None, str(case.prediction))
     check_agreement(_given(probabilities, predicted, meaning), predicted, case)
-    if calibrator.sees_surroundings:
-        like = None if ignore_geometry else (case.prediction, saved.geometry)
-        image = None if images is None else images.read(case.name, probabilities.shape, like)
-        calibrator.apply_to_case(probabilities, image=image, spacing_mm=saved.geometry.spacing)
-    else:
-        calibrator.apply_to_case(probabilities)
+    del predicted
+    like = None if ignore_geometry else (case.prediction, saved.geometry)
+    image = None if images is None else images.read(case.name, probabilities.shape, like)
+    calibrator.apply_to_case(probabilities, image=image, spacing_mm=saved.geometry.spacing)
+    calibrated = ArrayChannels(probabilities, f"{case.probabilities}, once calibrated")
+    for _ in checked_blocks(calibrated, calibrator.link):
+        pass
 
     # Either all files of a case or none: those of a case that fails are removed.
     written = [folder / file.name for file in (case.probabilities, case.prediction)]
@@ -269,3 +279,4 @@ def _write_labels(labels: NDArray[np.unsignedinteger], like: Path, reader: Any, 
         raise ValueError(f"{like} cannot be read: {error}") from error
     check_shape((1, *labels.shape), stored.shape[1:], f"the probabilities of {like.name}")
     reader.write_seg(labels, str(file), properties)
+    check_written(labels, file, reader)

@@ -18,6 +18,7 @@ from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._result import (
     APPLIED_NAME,
+    FIT,
     Bias,
     Change,
     Fit,
@@ -45,6 +46,7 @@ def fit(
     output: str | Path | None = None,
     num_voxels: int | None = None,
     seed: int = 0,
+    overwrite: bool = False,
     ignore_geometry: bool = False,
 ) -> Fit:
     """Fit a method to predictions that nnU-Net saved with their probabilities.
@@ -65,11 +67,12 @@ def fit(
         num_voxels: how many voxels are drawn at most, the same number from each case; by default 2,000,000 divided by
             the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
+        overwrite: replace a file that is no fit, too.
         ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
-        OSError: the output cannot be written.
+        OSError: the output cannot be written, or there is a file that is no fit.
         ValueError: no case can be used, the predictions are calibrated already, an argument has a value that it cannot
             have, or the voxels do not determine the method's parameters.
     """
@@ -79,7 +82,7 @@ def fit(
     if images is not None and not kind.sees_surroundings:
         raise ValueError(f"the method {method} does not look at images; got {images}.")
     home = predictions.model_folder or predictions.pred_folders[0]
-    file = check_file(Path(output) if output else home / f"posthoc_{method}.json")
+    file = check_file(Path(output) if output else home / f"posthoc_{method}.json", FIT, overwrite=overwrite)
     predicted = predictions.predicted()
     cases = [case for group in predicted.groups.values() for case in group]
     folders = list(map(str, predictions.pred_folders))
@@ -141,7 +144,7 @@ def fit(
         skipped=skipped,
         bias=bias,
     )
-    result.write(file)
+    result.write(file, overwrite=overwrite)
     return replace(result, file=file)
 
 

@@ -1,6 +1,5 @@
 """Tables of numbers, and tables as Markdown, LaTeX or CSV."""
 
-import csv
 import io
 import math
 import re
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nnunet_nacl.files import write_csv
 from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._metrics import signed_text
 from nnunet_nacl.report._statistics import LEVEL
@@ -168,14 +168,14 @@ def to_csv(table: Table) -> str:
             *([f"{title} low", f"{title} high"] * with_interval[column]),
             *([f"{title} p"] * with_p[column]),
         ]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
+    rows = [header]
     for name, cells in table.rows:
         numbers: list[float] = []
         for column, cell in enumerate(cells):
             numbers += [cell.value, *(cell.interval * with_interval[column]), *([cell.p] * with_p[column])]
-        writer.writerow([name, *("" if math.isnan(number) else f"{number:.10g}" for number in numbers)])
+        rows.append([name, *("" if math.isnan(number) else f"{number:.10g}" for number in numbers)])
+    stream = io.StringIO()
+    write_csv(stream, rows, lineterminator="\n")
     return stream.getvalue()
 
 

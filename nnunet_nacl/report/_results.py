@@ -12,6 +12,7 @@ from nnunet_nacl.evaluation import (
     bins_file,
     merge_results,
 )
+from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import ModelName, dataset_in
 
 
@@ -52,7 +53,7 @@ def read_results(
         name = default_name(file) if names is None else names[number]
         dataset = dataset_of(result) if datasets is None else datasets[number]
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
-        models.setdefault((dataset, name), set()).add(model.folder if (model := ModelName.of(file.parent)) else file)
+        models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
         if names is None and len(folders) > 1:
             shown = ", ".join(str(result.file) for result in grouped[dataset][name])
@@ -66,8 +67,7 @@ def read_results(
 
 
 def _read(file: Path) -> FolderResult:
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist; nnunet_nacl evaluate writes it.")
+    check_input(file, "; nnunet_nacl evaluate writes it.")
     bins = bins_file(file)
     if not bins.is_file():
         raise FileNotFoundError(f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it.")
@@ -88,11 +88,20 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
 
 
 def default_name(file: Path) -> str:
-    """The trainer (less ``nnUNetTrainer``) if the summary lies in a model's folder, else its own folder or file."""
-    path, model = file.resolve(), ModelName.of(file.parent)
-    if model is not None:
-        return model.trainer.removeprefix("nnUNetTrainer") or model.trainer
+    """The trainer (less ``nnUNetTrainer``) in a model's folder or a study's, else the summary's own folder or file."""
+    path, folder = file.resolve(), _method_folder(file)
+    if folder is not None:
+        trainer = folder.name.split("__")[0]
+        return trainer.removeprefix("nnUNetTrainer") or trainer
     return path.parent.name if path.name == SUMMARY_NAME else path.stem.removesuffix("_summary")
+
+
+def _method_folder(file: Path) -> Path | None:
+    """The folder that all folds of a method share: a model's, or ``TRAINER`` of ``TRAINER/fold_0`` in a study."""
+    model, folder = ModelName.of(file.parent), file.resolve().parent
+    if model is not None:
+        return model.folder
+    return folder.parent if folder.name.startswith("fold_") and folder.parent.name.startswith("nnUNetTrainer") else None
 
 
 def evaluate_command(result: FolderResult) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
-from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, read_image, read_labels
+from nnunet_nacl.files import is_readable
+from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 
@@ -68,6 +69,12 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     return {role: comparison.cases[place] for role, place in roles.items()}
 
 
+def check_images(folder: str | Path | None) -> None:
+    """Raise a FileNotFoundError unless this is a folder, or none is named."""
+    if folder is not None and not Path(folder).is_dir():
+        raise FileNotFoundError(f"images: {folder} is not a folder.")
+
+
 def read_slice(
     comparison: Comparison, case: str, *, images: str | Path | None = None, ignore_geometry: bool = False
 ) -> CaseSlice:
@@ -88,7 +95,7 @@ def read_slice(
     }
     origin = comparison.methods[0].result.origin
     ignore_geometry = ignore_geometry or origin.settings.ignore_geometry
-    reader = _reader(origin.reader)
+    reader = reader_of(origin.reader)
     truth_file = _file(next(iter(of_method.values())), "reference")
     read = read_labels(truth_file, reader)
     truth, spacing = read.labels, read.geometry.spacing
@@ -146,15 +153,12 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
         missing.append(f"{what}: {error}")
 
 
-def _reader(name: str) -> Any:
-    from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
-
-    return recursive_find_reader_writer_by_name(name)()
-
-
 def _file(case: Case, role: str) -> Path:
     """The absolute path of a file when it was evaluated."""
-    return Path(case.states[role][0])
+    state = case.states[role]
+    if state is None:
+        raise FileNotFoundError(f"{case.name}: its summary knows no {role} file.")
+    return Path(state[0])
 
 
 def _slice_of(array: NDArray[Any], number: int, shape: tuple[int, ...], file: Path) -> NDArray[Any]:
@@ -194,7 +198,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     ending = truth_file.name.removeprefix(case)
     for folder in folders:
         for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-            if (folder / name).is_file():
+            if is_readable(folder / name):
                 return folder / name
     looked = ", ".join(map(str, folders)) or "no known place"
     raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with --images.")

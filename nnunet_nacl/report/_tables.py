@@ -1,13 +1,16 @@
 """The report's tables: what the page shows and ``nnunet_nacl table`` writes."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.files import check_file, whole_file
+from nnunet_nacl.evaluation import METRICS
+from nnunet_nacl.files import Kind, check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
-from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
+from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed, notes_on
 from nnunet_nacl.report._formats import FORMATS, NO_INTERVAL, Cell, Mark, Table
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -34,7 +37,10 @@ from nnunet_nacl.report._statistics import (
     ranked_voxels,
 )
 
-_FURTHER = ("MCE", "ACE", "AECE", "NLL", "Brier")
+_IN_OTHER_TABLES = (
+    "ECE", "CECE", "CECE_fg", "CECE_sum", "AECE_error", "over_confidence", "ECE_expected", "CECE_expected", "share",
+)  # fmt: skip
+_FURTHER = tuple(metric for metric in METRICS if metric not in _IN_OTHER_TABLES)
 
 
 def methods_table(comparison: Comparison) -> Table:
@@ -169,7 +175,7 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
     columns = ["pooled ECE", "pooled CECE", "over-confidence"]
     columns += ["pooled ECE if perfectly calibrated"] * has_expected + ["share of the image (%)"] * has_share
     # Each prediction has its own near, and a softer one has more easy voxels in it: means over them do not compare.
-    scores = _FURTHER[:-2] if voxels == "near" else _FURTHER
+    scores = [one for one in _FURTHER if voxels != "near" or one not in {"NLL", "Brier"}]
     biased = "" if voxels in POOLED else ", not 0 for a perfectly calibrated model where labels choose the voxels"
     rows = []
     for method in comparison.methods:
@@ -254,6 +260,14 @@ TABLES: dict[str, Callable[[Sequence[Comparison], str | None], list[Table]]] = {
 }
 """Name -> its tables of comparisons over a voxel set: one for each data set, or one for all of them."""
 
+# The last line of a file, by which it is known as ours. CSV has no comments; its header will do.
+_MARKS = {"markdown": "<!-- nnunet_nacl table -->\n", "latex": "% nnunet_nacl table\n", "csv": ""}
+_CSV_HEADER = rb"\A(?:method|structure|case),[^\n]*(?: high\b|class ECE |pooled ECE,|first in resamples|ECE )"
+_KINDS = {
+    form: Kind("a table", re.compile(re.escape(mark.encode()) + rb"\Z" if mark else _CSV_HEADER))
+    for form, mark in _MARKS.items()
+}
+
 
 def write_table(
     results: Mapping[str, Results],
@@ -263,8 +277,12 @@ def write_table(
     form: str = "markdown",
     baseline: str | None = None,
     voxels: str | None = None,
+    overwrite: bool = False,
+    show: Callable[[str], object] = lambda _: None,
 ) -> str:
     """Return a table of the report as text, and write it to a file if one is given.
+
+    What the reader must know of the comparison, such as that the bins of methods were joined, is in the table's note.
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
@@ -275,16 +293,18 @@ def write_table(
         baseline: the method that the others are compared with; by default each data set's first.
         voxels: voxel set of ECE and CECE where the table has a single one; by default near, or the first shared one
             if near was not evaluated, and for the paper's rankings the first that labels choose.
+        overwrite: replace a file that is no table of ours, too.
+        show: called with each of these notes, which CSV has no room for.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or there is one that is no such table.
         ValueError: no such table, format, baseline or voxel set, or nothing to compare.
     """
     for argument, value, known in (("table", name, TABLES), ("format", form, FORMATS)):
         if value not in known:
             raise ValueError(f"{argument}: expected one of {', '.join(known)}; got {value}.")
     if output is not None:
-        check_file(output)
+        check_file(output, _KINDS[form], overwrite=overwrite)
     comparisons = compare_all(results, baseline=baseline)
     if voxels is not None and name != "ranks":
         for comparison in comparisons:
@@ -292,10 +312,13 @@ def write_table(
     tables = TABLES[name](comparisons, voxels)
     if form == "csv" and len(tables) > 1:
         raise ValueError(f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one.")
-    text = "\n".join(map(FORMATS[form], tables))
+    notes = notes_on(comparisons)
+    for note in notes:
+        show(note)
+    text = "\n".join(FORMATS[form](replace(table, note=" ".join([table.note, *notes]))) for table in tables)
     if output is not None:
-        with whole_file(Path(output)) as partial:
-            partial.write_text(text, encoding="utf-8")
+        with whole_file(output, _KINDS[form], overwrite=overwrite) as partial:
+            partial.write_text(text + _MARKS[form], encoding="utf-8")
     return text
 
 

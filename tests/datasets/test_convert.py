@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -260,3 +261,41 @@ def test_arguments(flare21: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("nnUNet_raw", raising=False)
     with pytest.raises(RuntimeError, match="nnUNet_raw is not set; nnU-Net needs it: the path"):
         convert("flare21", flare21, dataset_id=1)
+
+
+def test_overwrite(kits19: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw")
+    (folder / "old").write_text("")
+    with pytest.raises(FileExistsError, match="exists already"):
+        convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nnunet_nacl.datasets._convert.generate_dataset_json", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw", overwrite=True)
+    assert (folder / "old").exists()
+    convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw", overwrite=True)
+    assert names(tmp_path / "raw") == [folder.name]
+    assert not (folder / "old").exists()
+    (folder / "dataset.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="was not made by this command"):
+        convert("kits19", kits19, dataset_id=19, output=tmp_path / "raw", overwrite=True)
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(mrbrains18: Path, tmp_path: Path) -> None:
+    """ITK writes half a file without a word."""
+    generator = np.random.default_rng(0)
+    for file in mrbrains18.rglob("*.nii.gz"):
+        write_image(file, generator.integers(0, 11, 30**3).tolist(), shape=(30, 30, 30))
+    (tmp_path / "raw").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+    try:
+        with pytest.raises(OSError, match=rf"{tmp_path}/raw/Dataset018_.*nii\.gz'"):
+            convert("mrbrains18", mrbrains18, dataset_id=18, output=tmp_path / "raw")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert names(tmp_path / "raw") == []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.datasets import split_folds, split_test
+from nnunet_nacl.datasets import _split, split_folds, split_test, splits_file
 
 PATIENTS = tuple(f"patient{number:03d}" for number in range(1, 11))
 CASES = tuple(f"{patient}_frame{frame:02d}" for patient in PATIENTS for frame in (1, 12))
@@ -62,7 +62,7 @@ def test_a_test_set(acdc: Path, nnunet: Path) -> None:
             assert (folder / f"labels{part}" / f"{name}.nii.gz").read_text() == name
     assert (folder / "labelsTs" / f"{test[0]}.nii.gz").samefile(acdc / "labelsTr" / f"{test[0]}.nii.gz")
     old, new = (json.loads((path / "dataset.json").read_text()) for path in (acdc, folder))
-    assert new == {**old, "numTraining": 16}
+    assert new == {**old, "numTraining": 16, "split_by": "nnunet_nacl"}
     assert sorted((nnunet / "raw").iterdir()) == [acdc, folder]
 
 
@@ -205,7 +205,7 @@ def test_what_exists_is_kept(acdc: Path) -> None:
 def test_incomplete_cases(file: str, acdc: Path) -> None:
     (acdc / file).unlink()
     with pytest.raises(
-        FileNotFoundError, match=rf"{re.escape(str(acdc / file))} is missing; expected a label and 2 image"
+        FileNotFoundError, match=rf"{re.escape(str(acdc / file))} does not exist; expected a label and 2 image"
     ):
         split_test(27, test=1, output_id=127)
 
@@ -214,8 +214,8 @@ def test_incomplete_cases(file: str, acdc: Path) -> None:
     ("text", "message"),
     [
         ("{", r"dataset\.json is not valid JSON: "),
-        ("3", r"dataset\.json: expected a JSON object; got int\."),
-        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'\."),
+        ("3", r"dataset\.json of nnU-Net: expected a JSON object; got 3"),
+        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'"),
         ('{"labels": {}, "file_ending": ".png"}', r"dataset\.json lacks channel_names\."),
         (
             '{"channel_names": {"0": "CT"}, "labels": {}, "file_ending": ".png", "dataset": {}}',
@@ -244,3 +244,76 @@ def test_folders_that_are_not_set(variable: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(variable)
     with pytest.raises(RuntimeError, match=rf"The environment variable {variable} is not set"):
         split_folds(27, val=1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"folds": 99}, "folds must be from 2 to the 16 cases"),
+        ({"val": 16}, "val=16 would draw 16"),
+        ({"val": "a"}, "val must"),
+    ],
+)
+def test_a_split_that_fails_leaves_nothing(nnunet: Path, wrong: dict[str, object], message: str) -> None:
+    acdc = write_dataset(nnunet / "raw" / "Dataset027_ACDC")
+    before = sorted(nnunet.rglob("*"))
+    with pytest.raises(ValueError, match=message):
+        split_test(27, test=4, output_id=127, **wrong)  # type: ignore[arg-type]
+    assert sorted(nnunet.rglob("*")) == before
+    (nnunet / "preprocessed" / "Dataset127_ACDC").mkdir()
+    (nnunet / "preprocessed" / "Dataset127_ACDC" / "splits_final.json").write_text("[]")
+    with pytest.raises(FileExistsError, match=r"splits_final\.json exists already"):
+        split_test(27, test=4, output_id=127, val=1)
+    assert not (nnunet / "raw" / "Dataset127_ACDC").exists()
+    assert acdc.is_dir()
+
+
+def test_an_interrupted_split_leaves_nothing(acdc: Path, nnunet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(nnunet.rglob("*"))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_split, "place", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        split_test(27, test=4, output_id=127, folds=3)
+    assert sorted(nnunet.rglob("*")) == before
+    assert acdc.is_dir()
+
+
+def test_both_are_what_each_alone_would_be(acdc: Path, nnunet: Path) -> None:
+    split_test(acdc.name, test=4, output_id=127)
+    alone = split_folds(127, folds=3).read_text()
+    folder = split_test(27, test=4, output_id=128, folds=3)
+    assert splits_file(folder) == nnunet / "preprocessed" / "Dataset128_ACDC" / "splits_final.json"
+    assert splits_file(folder).read_text() == alone
+
+
+def test_overwrite(acdc: Path, nnunet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = split_test(27, test=4, output_id=127, val=2)
+    before = tree(nnunet)
+    with pytest.raises(FileExistsError, match="exists already"):
+        split_test(27, test=5, output_id=127)
+    with pytest.raises(FileExistsError, match="was not made by this command"):
+        split_test(127, test=4, output_id=27, overwrite=True)
+    with pytest.raises(ValueError, match="would draw"):
+        split_test(27, test=99, output_id=127, overwrite=True)
+    place = _split.place
+
+    def interrupted(source: Path, target: Path) -> None:
+        if "labels" in str(target):
+            raise KeyboardInterrupt
+        place(source, target)
+
+    monkeypatch.setattr(_split, "place", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        split_test(27, test=5, output_id=127, val=3, overwrite=True)
+    assert tree(nnunet) == before
+    monkeypatch.undo()
+    for part in ("raw", "preprocessed"):
+        monkeypatch.setenv(f"nnUNet_{part}", str(nnunet / part))
+    split_test(27, test=5, output_id=127, val=3, overwrite=True)
+    assert len(cases_in(folder / "labelsTs")) == 5
+    (fold,) = json.loads(splits_file(folder).read_text())
+    assert len(fold["val"]) == 3
+    assert acdc.is_dir()

@@ -292,7 +292,10 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
         (lambda r, p: (p / "dataset.json").unlink(), "dataset.json does not exist; name the data set's dataset.json"),
         (lambda r, p: (p / "dataset.json").write_text("{"), "dataset.json is not valid JSON"),
         (lambda r, p: (p / "dataset.json").write_text("{}"), "dataset.json is no dataset.json of nnU-Net: it has no"),
-        (lambda r, p: (p / "dataset.json").write_text("5"), "dataset.json: expected a JSON object; got int."),
+        (
+            lambda r, p: (p / "dataset.json").write_text("5"),
+            "dataset.json is no dataset.json of nnU-Net: expected a JSON object; got 5",
+        ),
         (with_dataset(labels=["a"]), "dataset.json: "),
         (with_dataset(labels={"background": 1}), "dataset.json: "),
         (with_dataset(labels={"background": 0, "a": [1, 2]}), "dataset.json: "),
@@ -301,12 +304,15 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
             with_dataset(labels={"background": 0, "a": 1, "b": 3}),
             "without a gap; got 0, 1, 3",
         ),
-        (with_dataset(file_ending=5), "dataset.json: expected file_ending to be a text; got 5."),
-        (lambda r, p: (p / "plans.json").write_text("[]"), "plans.json: expected a JSON object; got list."),
+        (with_dataset(file_ending=5), "dataset.json: file_ending: expected a text; got 5"),
+        (
+            lambda r, p: (p / "plans.json").write_text("[]"),
+            "plans.json is no plans.json of nnU-Net: expected a JSON object; got []",
+        ),
         (lambda r, p: (p / "plans.json").write_text('{"image_reader_writer": "X"}'), "plans.json: "),
         (lambda r, p: (p / "plans.json").write_text("{}"), "plans.json is no plans.json of nnU-Net: it has no 'image_"),
         (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("case_*"))], "No case found: no *.nii.gz"),
-        (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the summary's path."),
+        (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the path of a file."),
     ],
 )
 def test_nothing_to_evaluate(folders: Folders, capsys: pytest.CaptureFixture[str], spoil: object, message: str) -> None:
@@ -358,5 +364,5 @@ def test_an_output_that_cannot_be_written_is_named_before_the_work(
     for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
         assert run_evaluate(folders, "-o", missing) == 1
         printed = capsys.readouterr().err
-        assert f"{missing.parent} cannot be written: " in printed
+        assert f"{missing.parent} is not a folder." in printed
         assert "evaluating" not in printed

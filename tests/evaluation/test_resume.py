@@ -76,8 +76,9 @@ def test_an_interrupted_overwrite_goes_on(folders: Folders, capsys: pytest.Captu
         patch.setattr(_folder, "_results", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_evaluate(folders, "--overwrite")
-    assert list(journal.iterdir()) == []
+    assert not list(journal.glob("*.zip"))
     assert evaluated_again(folders, capsys) == 3
+    assert evaluated_again(folders, capsys) == 0
 
 
 def test_a_case_that_kills_its_process_is_skipped(folders: Folders) -> None:

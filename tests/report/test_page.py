@@ -270,7 +270,8 @@ def test_nothing_half_written(
     tmp_path: Path, results: dict[str, FolderResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "page.html"
-    file.write_text("before")
+    before = '<meta name="generator" content="nnunet_nacl 0.1">'
+    file.write_text(before)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -280,7 +281,7 @@ def test_nothing_half_written(
         write_report({"": results}, file)
     monkeypatch.undo()
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-    assert file.read_text() == "before"
+    assert file.read_text() == before
 
 
 def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderResult]) -> None:
@@ -340,7 +341,7 @@ def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -
     assert write(tmp_path, results).tags["img"] == 0
 
     (folder / "logits.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"logits\.json is not what nnunet_nacl logits has written"):
+    with pytest.raises(ValueError, match=r"logits\.json is no file that nnunet_nacl logits has written: expected"):
         write(tmp_path, results, logits=folder)
     (folder / "logits_by_class.svg").unlink()
     with pytest.raises(FileNotFoundError, match=r"logits_by_class\.svg does not exist: expected a folder that"):

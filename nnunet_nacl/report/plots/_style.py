@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.files import check_file, whole_file
+from nnunet_nacl.files import Kind, check_file, whole_file
 
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""
@@ -36,6 +36,12 @@ _PARAMETERS: Any = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
 
+_PLOT = Kind(
+    "a plot",
+    re.compile(
+        rb"\A\x89PNG.*Software\0nnunet_nacl|<dc:title>nnunet_nacl</dc:title>|/Creator \(nnunet_nacl\)", re.DOTALL
+    ),
+)
 _ENDINGS = (".svg", ".pdf", ".png")
 _RESOLUTION = 110  # of images within plots on the page, in dots per inch
 _TAG = re.compile(r"<[^>]*>")
@@ -116,23 +122,33 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
     return figure
 
 
-def check_plot_file(file: str | Path) -> Path:
+def check_plot_file(file: str | Path, *, overwrite: bool = False) -> Path:
     """Return the path of a plot if it may be written.
 
     Raises:
-        OSError: the path is a folder, or its folder does not exist.
+        OSError: as for :func:`nnunet_nacl.files.check_file`.
         ValueError: its ending is none of ``.svg``, ``.pdf`` and ``.png``.
     """
-    file = check_file(file)
+    file = check_file(file, _PLOT, overwrite=overwrite)
     if file.suffix.lower() not in _ENDINGS:
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
     return file
 
 
-def save_plot(figure: Figure, file: Path, *, dpi: int = 200) -> None:
-    """Write a figure, completely or not at all, in the format that the file's ending says."""
-    with plot_style(), whole_file(file) as partial:
-        figure.savefig(partial, format=file.suffix[1:].lower(), dpi=dpi, bbox_inches="tight")
+def save_plot(figure: Figure, file: Path, *, dpi: int = 200, overwrite: bool = False) -> None:
+    """Write a figure, completely or not at all, in the format that the file's ending says.
+
+    Raises:
+        OSError: it cannot be written, or there is a file that is no plot of ours, which ``overwrite`` replaces.
+    """
+    form = file.suffix[1:].lower()
+    # Drawn in memory: where a disk is full, Matplotlib's writers leave errors of their own.
+    drawn = io.BytesIO()
+    with plot_style():
+        creator = {"Software" if form == "png" else "Creator": "nnunet_nacl"}
+        figure.savefig(drawn, format=form, dpi=dpi, bbox_inches="tight", metadata=creator)
+    with whole_file(file, _PLOT, overwrite=overwrite) as partial:
+        partial.write_bytes(drawn.getvalue())
 
 
 def to_svg(figure: Figure, *, description: str, prefix: str) -> str:

@@ -57,8 +57,12 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders) -> None:
 @pytest.mark.parametrize("name", ["classes", "regions"])
 def test_a_summary_of_an_earlier_version(name: str, tmp_path: Path) -> None:
     file = EARLIER / f"{name}_summary.json"
-    written, result = json.loads(file.read_text()), FolderResult.read(file)
-    found = json.loads(json.dumps(result.to_json()))
+    result = FolderResult.read(file)
+    # Other versions of NumPy add up in another order.
+    written, found = (
+        json.loads(text, parse_float=lambda digits: f"{float(digits):.12g}")
+        for text in (file.read_text(), json.dumps(result.to_json()))
+    )
     if name == "classes":
         assert written["settings"]["protocol"] == "reference"
         written["settings"]["protocol"] = "paper"

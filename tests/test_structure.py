@@ -11,6 +11,7 @@ PACKAGE = Path(nnunet_nacl.__file__).parent
 _EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
 MAY_IMPORT = {
     "files": set(),
+    "json_files": set(),
     "processes": set(),
     "losses": set(),
     "metrics": set(),
@@ -21,6 +22,7 @@ MAY_IMPORT = {
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
     "posthoc": _EVALUATED,
+    "review": {*_EVALUATED, "confidence", "json_files", "posthoc"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
     "export": {"nnunet", "trainers", "files"},

@@ -2,6 +2,7 @@
 
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, check_written, read_labels
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
+from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
@@ -34,6 +35,7 @@ __all__ = [
     "DatasetJson",
     "LabelMeaning",
     "LoadCase",
+    "Model",
     "ModelName",
     "NpzChannels",
     "Predictions",

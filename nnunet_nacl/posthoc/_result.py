@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import Kind, check_input, whole_file
-from nnunet_nacl.nnunet import DataSet, ModelName
+from nnunet_nacl.nnunet import Model
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
@@ -24,85 +24,6 @@ FIT = Kind(
     re.compile(rb'\A\{\s*"method":.*"versions":\s*\{\s*"nnunet_nacl":\s*"[^"]*"\s*\}\s*\}\s*\Z', re.DOTALL),
 )
 """A file that :meth:`Fit.write` has written."""
-
-_ORIGIN = ("dataset", "trainer", "plans", "configuration")
-
-
-@dataclass(frozen=True)
-class Model:
-    """The model that a fit is for, as far as its folder says.
-
-    Attributes:
-        labels: ``labels`` of ``dataset.json``.
-        regions_class_order: of ``dataset.json``, None for classes.
-        channels: how many the probabilities have.
-        dataset: ``DatasetXXX_NAME``; None where the folder does not say, as in what follows.
-        trainer: the trainer's name.
-        plans: the plans' name.
-        configuration: such as ``2d``.
-    """
-
-    labels: dict[str, Any]
-    regions_class_order: list[int] | None
-    channels: int
-    dataset: str | None = None
-    trainer: str | None = None
-    plans: str | None = None
-    configuration: str | None = None
-
-    @classmethod
-    def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
-        """Read it from the data set, ``plans.json`` and the names of the folders.
-
-        ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
-        which name themselves and the data set; the trainer is known if a folder has its name.
-        """
-        known: dict[str, str | None] = {}
-        if plans is not None:
-            stored = json.loads(plans.read_text())
-            known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
-        known |= _named_by(folder.resolve())
-        return cls(
-            data_set.labels,
-            None if data_set.meaning.regions is None else list(data_set.meaning.written),
-            data_set.meaning.num_channels,
-            **known,
-        )
-
-    @property
-    def link(self) -> Link:
-        """Of classes or regions."""
-        return Link.SOFTMAX if self.regions_class_order is None else Link.SIGMOID
-
-    def difference(self, other: "Model") -> str | None:
-        """How the model of a folder is certainly another one; None if it may be the same."""
-        same = self.labels == other.labels
-        if self.regions_class_order is not None:  # the order of regions is that of the channels
-            same = same and list(self.labels) == list(other.labels)
-        if not same:
-            return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
-        for name in ("regions_class_order", "channels"):
-            if getattr(self, name) != getattr(other, name):
-                return f"{name} {getattr(self, name)}, not {getattr(other, name)}"
-        for name in _ORIGIN:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine is not None and theirs is not None and mine != theirs:
-                return f"the {name} {mine}, not {theirs}"
-        return None
-
-    def unknown(self, other: "Model") -> list[str]:
-        """What could not be compared, because one of the two is not known."""
-        return [name for name in _ORIGIN if getattr(self, name) is None or getattr(other, name) is None]
-
-
-def _named_by(folder: Path) -> dict[str, str | None]:
-    model = ModelName.of(folder)
-    for part in (folder, *folder.parents):
-        if model is not None and part == model.folder and model.dataset is not None:
-            return {name: getattr(model, name) for name in _ORIGIN}
-        if part.name.startswith("nnUNetTrainer") and "__" not in part.name:
-            return {"trainer": part.name}
-    return {}
 
 
 @dataclass(frozen=True)
@@ -250,7 +171,7 @@ class Bias:
         if "error" in content:
             return cls(error=content["error"])
         nll = content["NLL"]
-        near = kind.of_parameters(content["parameters"], channels=model.channels, link=model.link)
+        near = kind.of_parameters(content["parameters"], channels=model.channels, link=link_of_model(model))
         return cls(near, nll["before"], nll["this"], nll["near"])
 
 
@@ -349,7 +270,7 @@ class Fit:
         kind = method_of(content.get("method", ""))
         bias = content.get("bias")
         return cls(
-            kind.of_parameters(content, channels=model.channels, link=model.link),
+            kind.of_parameters(content, channels=model.channels, link=link_of_model(model)),
             model,
             content["cases"]["names"],
             _read(FitSettings, content["settings"]),
@@ -399,6 +320,11 @@ class Fit:
                 f"{bias.nll_near:.4f} with one fitted to near."
             ),
         ]
+
+
+def link_of_model(model: Model) -> Link:
+    """Of classes or regions."""
+    return Link.SOFTMAX if model.regions_class_order is None else Link.SIGMOID
 
 
 def cases_hash(names: Sequence[str]) -> str:

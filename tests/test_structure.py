@@ -8,7 +8,7 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
+_EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
 MAY_IMPORT = {
     "files": set(),
     "json_files": set(),
@@ -18,12 +18,12 @@ MAY_IMPORT = {
     "metrics": set(),
     "confidence": set(),
     "linking": {"files"},
-    "nnunet": {"files", "linking"},
-    "evaluation": {"metrics", "nnunet", "files", "workers"},
+    "nnunet": {"files", "json_files", "linking"},
+    "evaluation": {"metrics", "nnunet", "files", "json_files", "workers"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
     "posthoc": _EVALUATED,
-    "review": {*_EVALUATED, "confidence", "json_files", "posthoc"},
+    "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
     "export": {"nnunet", "trainers", "files"},

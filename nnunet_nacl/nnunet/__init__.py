@@ -1,13 +1,32 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, check_written, read_labels
+from nnunet_nacl.nnunet._dataset import (
+    DataSet,
+    DatasetJson,
+    Label,
+    LabelMeaning,
+    NamedLabels,
+    PlansJson,
+    Region,
+    RegionLabels,
+    check_written,
+    read_labels,
+    reader_of,
+)
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._model import Model
-from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
-from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
+from nnunet_nacl.nnunet._names import (
+    ModelName,
+    dataset_in,
+    dataset_name,
+    dataset_number,
+    environment_number,
+    nnunet_folder,
+)
+from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
-from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, is_made_by_us, new_dataset, place
+from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
@@ -17,6 +36,7 @@ from nnunet_nacl.nnunet._trained import (
     fold_name,
     furthest_checkpoint,
     load_predictor,
+    missing_trainer,
     read_checkpoint,
     saved_checkpoints,
     validation_folder,
@@ -33,15 +53,19 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Label",
     "LabelMeaning",
     "LoadCase",
     "Model",
     "ModelName",
+    "NamedLabels",
     "NpzChannels",
+    "PlansJson",
     "Predictions",
     "PreprocessedDataSet",
     "RawDataSet",
     "Region",
+    "RegionLabels",
     "Split",
     "check_model",
     "check_no_cascade",
@@ -50,13 +74,17 @@ __all__ = [
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "environment_number",
+    "file_state",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "image_file",
     "is_made_by_us",
     "labelled_cases",
     "load_predictor",
+    "missing_trainer",
     "new_dataset",
     "nnunet_folder",
     "place",
@@ -64,6 +92,7 @@ __all__ = [
     "read_checkpoint",
     "read_labels",
     "read_splits",
+    "reader_of",
     "saved_checkpoints",
     "validation_cases",
     "validation_folder",

@@ -3,9 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from nnunet_nacl.nnunet._dataset import DataSet
+from annotated_types import Ge
+
+from nnunet_nacl.nnunet._dataset import DataSet, Label, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import ModelName
 
 _ORIGIN = ("dataset", "trainer", "plans", "configuration")
@@ -25,9 +27,9 @@ class Model:
         configuration: such as ``2d``.
     """
 
-    labels: dict[str, Any]
-    regions_class_order: list[int] | None
-    channels: int
+    labels: NamedLabels
+    regions_class_order: list[Label] | None
+    channels: Annotated[int, Ge(1)]
     dataset: str | None = None
     trainer: str | None = None
     plans: str | None = None
@@ -42,8 +44,8 @@ class Model:
         """
         known: dict[str, str | None] = {}
         if plans is not None:
-            stored = json.loads(plans.read_text())
-            known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
+            stored = PlansJson.read(plans)
+            known = {"dataset": stored.dataset, "plans": stored.name}
         known |= _named_by(folder.resolve())
         return cls(
             data_set.labels,

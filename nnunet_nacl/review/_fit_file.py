@@ -238,8 +238,8 @@ class ReviewFit:
         if seen and not force:
             shown = ", ".join(seen[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
             raise ValueError(
-                f"{self._name()} was fitted to {len(seen)} of the {len(cases)} cases in {pred_folder}: {shown}. It would "
-                "look better there than it is; --force uses it nevertheless."
+                f"{self._name()} was fitted to {len(seen)} of the {len(cases)} cases in {pred_folder}: {shown}. It "
+                "would look better there than it is; --force uses it nevertheless."
             )
         return seen
 
@@ -248,8 +248,8 @@ class ReviewFit:
         low, high = self.voxel_ml
         if not low / _OTHER_UNIT < voxel_ml < high * _OTHER_UNIT:
             raise ValueError(
-                f"a voxel has {voxel_ml:.3g} ml; those that {self._name()} was fitted to have {low:.3g} to {high:.3g} ml. "
-                "Is the spacing in another unit than mm?"
+                f"a voxel has {voxel_ml:.3g} ml; those that {self._name()} was fitted to have {low:.3g} to {high:.3g} "
+                "ml. Is the spacing in another unit than mm?"
             )
 
     def _name(self) -> str:

@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def doubtful_slices(
 
 def _chosen(doubt: Doubt, ends: NDArray[np.int64], number: int) -> list[int]:
     """The slices with the most doubt, none beside another one; at least one."""
-    sums = np.array([doubt.values[first:last].sum() for first, last in zip(ends[:-1], ends[1:], strict=True)])
+    sums = np.array([doubt.values[first:last].sum() for first, last in pairwise(ends)])
     apart = max(2, len(sums) // _APART)
     chosen: list[int] = []
     for z in np.argsort(-sums, kind="stable").tolist():
@@ -202,9 +203,8 @@ def outline(mask: NDArray[np.bool_]) -> str:
     padded = np.pad(mask, 1)
     across = [(y, *run) for y, row in enumerate(padded[1:] != padded[:-1]) for run in _runs(row[1:-1])]
     down = [(x, *run) for x, column in enumerate((padded[:, 1:] != padded[:, :-1]).T) for run in _runs(column[1:-1])]
-    return "".join(
-        [*(f"M{start},{y}h{length}" for y, start, length in across), *(f"M{x},{start}v{length}" for x, start, length in down)]
-    )
+    lines = [f"M{start},{y}h{length}" for y, start, length in across]
+    return "".join([*lines, *(f"M{x},{start}v{length}" for x, start, length in down)])
 
 
 def _runs(row: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
-from nnunet_nacl.files import is_readable
-from nnunet_nacl.nnunet import NpzChannels, read_labels, reader_of
+from nnunet_nacl.nnunet import NpzChannels, image_file, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 

@@ -77,6 +77,10 @@ class TruthCounts:
         size = self.voxels + self.sums.segmented
         return 2 * self.shared / size if size else 1.0
 
+    def rates(self) -> NDArray[np.float64]:
+        """(T,) share of the structure that masks of p ≥ threshold miss; it must be in the ground truth."""
+        return np.array(self.missed, np.float64) / self.voxels
+
 
 @dataclass(frozen=True)
 class StructureCounts:
@@ -156,7 +160,8 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
         name: StructureCounts(sums, doubts[number], agreement[number] if agreement else None, of_truth)
         for number, (name, sums, of_truth) in enumerate(zip(names, counting.sums(), counting.truths(), strict=True))
     }
-    pictures, problems = [], []
+    pictures: list[SlicePicture] = []
+    problems: list[str] = []
     if doubt is not None and settings.slices:
         pictures, problems = doubtful_slices(
             doubt,

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import Kind, whole_file
-from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.nnunet import CaseFiles, image_file
 from nnunet_nacl.review._cases import CountedCase
 from nnunet_nacl.review._counts import CaseCounts
 from nnunet_nacl.review._fit_file import SkippedCase
@@ -20,8 +21,8 @@ from nnunet_nacl.review._judgement import Judgement, judgement_table
 from nnunet_nacl.review._rows import StructureReview
 
 PAGE = Kind("a page of a review", re.compile(rb'<meta name="generator" content="review of nnunet_nacl '))
-_COLORS = ("#56B4E9", "#E69F00", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")
-"""Okabe and Ito's, which color-blind readers can tell apart."""
+_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
+"""Okabe and Ito's, which color-blind readers can tell apart; those last that are most like the red of doubt."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ def write_page(
     judgements: Sequence[Judgement],
     skipped: Sequence[SkippedCase],
     names: Sequence[str],
+    labels: Mapping[int, str],
+    images: Path | None,
     overwrite: bool = False,
 ) -> None:
     """Write the page, whole or not at all.
@@ -106,6 +109,8 @@ def write_page(
         judgements: by the ground truth, if there is any.
         skipped: cases that could not be reviewed.
         names: of the structures.
+        labels: label -> its name, for the outlines.
+        images: folder of the images, to link to.
         overwrite: replace a file that is no page of a review, too.
 
     Raises:
@@ -118,13 +123,7 @@ def write_page(
             name,
             [row for row in rows if row.case == name],
             counts[name],
-            {
-                title: _address(one, file)
-                for title, one in (
-                    ("segmentation", files[name].prediction),
-                    ("probabilities", files[name].probabilities),
-                )
-            },
+            {title: _address(one, file) for title, one in _linked(files[name], images).items()},
         )
         for name in order
     ]
@@ -133,7 +132,7 @@ def write_page(
         lstrip_blocks=True,
     )  # fmt: skip
     shown = [column for column in _COLUMNS if any(getattr(row, column.name) is not None for row in rows)]
-    labels = sorted({int(label) for case in cases for one in case.counts.pictures for label in one.outlines})
+    outlined = sorted({int(label) for case in cases for one in case.counts.pictures for label in one.outlines})
     html = environment.get_template("review.html.j2").render(
         folder=folder.resolve(),
         rows=rows,
@@ -143,12 +142,22 @@ def write_page(
         notes=notes,
         judgement=judgement_table(judgements) if judgements else "",
         skipped=skipped,
-        colors={label: _COLORS[(label - 1) % len(_COLORS)] for label in labels},
+        colors={label: _COLORS[(label - 1) % len(_COLORS)] for label in outlined},
+        labels={label: labels.get(label, str(label)) for label in outlined},
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
     with whole_file(file, PAGE, overwrite=overwrite) as partial:
         partial.write_text(html, encoding="utf-8")
+
+
+def _linked(files: CaseFiles, images: Path | None) -> dict[str, Path]:
+    """The files of a case by what they are."""
+    linked = {"segmentation": files.prediction, "probabilities": files.probabilities}
+    if images is not None:
+        with suppress(FileNotFoundError):
+            linked["image"] = image_file(images, files.name, files.prediction.name.removeprefix(files.name))
+    return linked
 
 
 def _address(target: Path, page: Path) -> str:

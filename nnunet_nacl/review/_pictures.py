@@ -19,7 +19,7 @@ _SMALLEST = 48  # voxels shown at least along each axis
 _LARGEST = 288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
-_COLOR = (255, 96, 0)  # of doubt
+_COLOR = (255, 40, 40)  # of doubt
 _STEPS = 16  # of its opacity
 _FULL = 0.5  # the doubt that is drawn opaque
 

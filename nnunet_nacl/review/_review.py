@@ -147,9 +147,21 @@ def review_folder(
         review = Review(rows, judgements, counted, skipped, seen, notes, file)
         _write(review, Basis.of(data_set, replace(settings, slices=0, images=None)), chosen, overwrite=overwrite)
         if page is not None:
-            files = {case.name: case for case in cases}
-            write_page(review.rows, counted, page, files=files, folder=folder, notes=notes, judgements=judgements,
-                       skipped=skipped, names=names, overwrite=overwrite)  # fmt: skip
+            meaning = data_set.meaning
+            write_page(
+                rows,
+                counted,
+                page,
+                files={case.name: case for case in cases},
+                folder=folder,
+                notes=notes,
+                judgements=judgements,
+                skipped=skipped,
+                names=names,
+                labels={label: meaning.name_of(label) for label in meaning.known},
+                images=None if images is None else Path(images),
+                overwrite=overwrite,
+            )
         journal.remove()
     return review
 
@@ -165,7 +177,7 @@ def _counted(
 ) -> tuple[list[CountedCase], list[SkippedCase], Journal]:
     basis = Basis.of(data_set, settings)
     journal = Journal(file, basis)
-    known: dict[str, CountedCase] = {}
+    known: Mapping[str, CountedCase] = {}
     if overwrite:
         journal.clear()
     else:

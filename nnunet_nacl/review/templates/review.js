@@ -4,6 +4,7 @@ const body = table.tBodies[0];
 const articles = new Map([...document.querySelectorAll("article")].map((one) => [one.dataset.case, one]));
 const [search, structure, reasons, open] = ["search", "structure", "reasons", "open"].map((id) => document.getElementById(id));
 const seen = new Set();
+const WHY = 3; // the column of the reasons
 let chosen = null;
 
 const shown = () => [...body.rows].filter((row) => !row.hidden);
@@ -32,7 +33,7 @@ function step(by) {
 function filter() {
   const text = search.value.trim().toLowerCase();
   for (const row of body.rows) {
-    const why = row.cells[row.cells.length - 1].textContent;
+    const why = row.cells[WHY].textContent.trim();
     row.hidden = !(
       (!text || row.dataset.case.toLowerCase().includes(text) || why.toLowerCase().includes(text)) &&
       (!structure.value || row.dataset.structure === structure.value) &&
@@ -60,7 +61,7 @@ heads.forEach((head, column) => {
     head.setAttribute("aria-sort", descending ? "descending" : "ascending");
     const sign = descending ? -1 : 1;
     const key = (row) => row.cells[column].textContent.trim();
-    const isText = column < 2 || column === heads.length - 1;
+    const isText = column < 2 || column === WHY;
     const rows = [...body.rows];
     rows.sort((one, other) => {
       if (isText) return sign * key(one).localeCompare(key(other), undefined, { numeric: true });

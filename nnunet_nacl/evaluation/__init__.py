@@ -14,6 +14,7 @@ from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._origin import Origin, Place
 from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, merge_results
+from nnunet_nacl.evaluation._saved_case import SavedCase
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_table
@@ -35,6 +36,7 @@ __all__ = [
     "Place",
     "Predictions",
     "Region",
+    "SavedCase",
     "Settings",
     "Skipped",
     "SumCheck",

@@ -1,6 +1,7 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, check_written, read_labels
+from nnunet_nacl.nnunet._decoded import DECODED_NAME, Thresholds
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
@@ -20,10 +21,12 @@ from nnunet_nacl.nnunet._trained import (
     saved_checkpoints,
     validation_folder,
 )
+from nnunet_nacl.nnunet._written import image_dtypes, segmentation_files, write_image, write_labels
 
 __all__ = [
     "BLOCK",
     "CHECKPOINTS",
+    "DECODED_NAME",
     "FINAL_CHECKPOINT",
     "MADE_BY",
     "SPLITS_NAME",
@@ -41,6 +44,7 @@ __all__ = [
     "RawDataSet",
     "Region",
     "Split",
+    "Thresholds",
     "check_model",
     "check_no_cascade",
     "check_written",
@@ -53,6 +57,7 @@ __all__ = [
     "fold_name",
     "furthest_checkpoint",
     "is_made_by_us",
+    "image_dtypes",
     "labelled_cases",
     "load_predictor",
     "new_dataset",
@@ -63,7 +68,10 @@ __all__ = [
     "read_labels",
     "read_splits",
     "saved_checkpoints",
+    "segmentation_files",
     "validation_cases",
     "validation_folder",
+    "write_image",
+    "write_labels",
     "write_splits",
 ]

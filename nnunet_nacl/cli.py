@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
     try:
+        _check_environment()
         with _orderly_end():
             status: int = options.run(options)
             sys.stdout.flush()
@@ -65,6 +66,15 @@ def _orderly_end() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _check_environment() -> None:
+    """Raise a ValueError that names the variable which nnU-Net cannot read; its own error does not."""
+    for variable, lowest in (("nnUNet_def_n_proc", 1), ("nnUNet_n_proc_DA", 0)):
+        if variable in os.environ:
+            from nnunet_nacl.nnunet import environment_number
+
+            environment_number(variable, lowest, lowest=lowest)
 
 
 def _parser() -> argparse.ArgumentParser:

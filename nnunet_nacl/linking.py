@@ -4,6 +4,7 @@ nnU-Net looks for trainers in the folders of the environment variable ``nnUNet_e
 start of this environment's Python with a one-line ``.pth`` file in site-packages; ``unlink`` removes that file.
 """
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -13,8 +14,18 @@ PTH_NAME = "nnunet_nacl_trainers.pth"
 
 
 def trainers_path() -> Path:
-    """The folder to put into ``nnUNet_extTrainer``."""
-    return Path(__file__).resolve().parent / "trainers" / "ext"
+    """The folder to put into ``nnUNet_extTrainer``.
+
+    Raises:
+        ValueError: its path cannot stand in a list of folders.
+    """
+    folder = Path(__file__).resolve().parent / "trainers" / "ext"
+    if os.pathsep in str(folder):
+        raise ValueError(
+            f"{folder}: expected a path without {os.pathsep!r}, which separates the folders of nnUNet_extTrainer. "
+            "Install nnunet_nacl elsewhere."
+        )
+    return folder
 
 
 def pth_file() -> Path:
@@ -33,6 +44,7 @@ def link() -> str:
 
     Raises:
         OSError: site-packages cannot be written to.
+        ValueError: our folder's path has the character that separates paths.
     """
     file = pth_file()
     folder = ascii(str(trainers_path()))

@@ -99,3 +99,16 @@ def test_choices_are_those_of_the_package() -> None:
     text = run("calibrate", "fit", "--help").stdout
     assert f"{{{','.join(METHODS)}}}" in text
     assert f"{{{','.join(VOXELS)}}}" in text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "lowest"),
+    [("nnUNet_def_n_proc", "abc", 1), ("nnUNet_def_n_proc", "0", 1), ("nnUNet_n_proc_DA", "", 0)],
+)
+def test_a_variable_that_is_no_number_is_named(
+    variable: str, value: str, lowest: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert cli.main(["evaluate", "gt", "pred"]) == 1
+    expected = f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
+    assert expected in capsys.readouterr().err

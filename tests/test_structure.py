@@ -8,19 +8,21 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_EVALUATED = {"evaluation", "metrics", "nnunet", "files"}
+_EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
 MAY_IMPORT = {
     "files": set(),
+    "json_files": set(),
     "processes": set(),
     "workers": set(),
     "losses": set(),
     "metrics": set(),
     "confidence": set(),
     "linking": {"files"},
-    "nnunet": {"files", "linking"},
-    "evaluation": {"metrics", "nnunet", "files", "workers"},
+    "nnunet": {"files", "json_files", "linking"},
+    "evaluation": {"metrics", "nnunet", "files", "json_files", "workers"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
+    "prediction_folders": {*_EVALUATED, "confidence", "workers"},
     "posthoc": _EVALUATED,
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},

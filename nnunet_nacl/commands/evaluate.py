@@ -59,12 +59,19 @@ def add(commands: Commands) -> None:
         default="standard",
         help="paper: as the code that the paper's numbers come from (default: %(default)s)",
     )
-    evaluate.add_argument("--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts")
+    evaluate.add_argument(
+        "--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts: SUMMARY_partIofN.json"
+    )
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
     evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
 
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
-    merge.add_argument("summaries", nargs="+", metavar="SUMMARY", help="what evaluate has written")
+    merge.add_argument(
+        "summaries",
+        nargs="+",
+        metavar="SUMMARY",
+        help="what evaluate has written; of parts, also the name without _partIofN",
+    )
     merge.add_argument("-o", required=True, metavar="SUMMARY.json", help="the merged one; other files go beside it")
     merge.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
     add_overwrite(merge)
@@ -98,16 +105,17 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from nnunet_nacl.evaluation import FolderResult, merge_results
+    from nnunet_nacl.evaluation import merge_results, read_summary_or_parts
 
-    result = merge_results([FolderResult.read(summary) for summary in options.summaries])
+    result = merge_results([one for summary in options.summaries for one in read_summary_or_parts(summary)])
     result.write(options.o, overwrite=options.overwrite)
     return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
 
 
 def _default_num_processes() -> int:
-    cores = os.cpu_count() or 1
-    return min(int(os.environ.get("nnUNet_def_n_proc", "8")), cores)  # noqa: SIM112 - nnU-Net's variable
+    from nnunet_nacl.nnunet import environment_number
+
+    return min(environment_number("nnUNet_def_n_proc", 8), os.cpu_count() or 1)
 
 
 def _print_result(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:

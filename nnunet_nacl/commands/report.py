@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import sys
 
 from nnunet_nacl.commands._shared import VOXELS, Commands, add_overwrite
 
@@ -100,6 +101,7 @@ def _table(options: argparse.Namespace) -> int:
         baseline=options.baseline,
         voxels=options.voxels,
         overwrite=options.overwrite,
+        show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
     return 0
@@ -120,6 +122,11 @@ def _plot(options: argparse.Namespace) -> int:
         case=options.case,
         images=options.images,
         overwrite=options.overwrite,
+        show=_note,
     )
     print(f"Wrote {file}")
     return 0
+
+
+def _note(text: str) -> None:
+    print(f"Note: {text}", file=sys.stderr)

@@ -14,7 +14,7 @@ from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.evaluation import FolderResult, evaluate, format_table
 from nnunet_nacl.experiments import Budget, Row, StudyTable, evaluated_test_cases, plan_experiment, run_experiments
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import Predictions, dataset_number
+from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.processes import run_command
 from nnunet_nacl.report import write_report
 
@@ -102,7 +102,7 @@ def _plan(folder: Path) -> None:
     """
     preprocessed = folder / "nnUNet_preprocessed" / DATASET
     plans_file = preprocessed / "nnUNetPlans.json"
-    if plans_file.is_file() and CONFIGURATION in json.loads(plans_file.read_text())["configurations"]:
+    if plans_file.is_file() and CONFIGURATION in PlansJson.read(plans_file).configurations:
         print("      done in an earlier run", flush=True)
         return
     # nnU-Net goes on with what an interrupted run has left, half-written files too.
@@ -117,7 +117,7 @@ def _plan(folder: Path) -> None:
         log=folder / "plan.log",
         show=lambda line: print(f"      {line}", flush=True),
     )
-    plans = json.loads(plans_file.read_text())
+    plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
     _shrink(architecture["arch_kwargs"])
     plans["configurations"][CONFIGURATION] = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}

@@ -13,7 +13,13 @@ from nnunet_nacl.evaluation._checks import (
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._origin import Origin, Place
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, merge_results
+from nnunet_nacl.evaluation._result import (
+    SUMMARY_NAME,
+    FolderResult,
+    bins_file,
+    merge_results,
+    read_summary_or_parts,
+)
 from nnunet_nacl.evaluation._saved_case import SavedCase
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
@@ -53,4 +59,5 @@ __all__ = [
     "format_table",
     "merge_results",
     "near_core",
+    "read_summary_or_parts",
 ]

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_files
 from nnunet_nacl.evaluation._origin import Origin, joined_versions
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output, part_file
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.files import hidden, only_writer, whole_file
@@ -58,9 +58,7 @@ def evaluate(
     cases = _part_of(predictions.cases, part_id, num_parts)
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
-        prefix = summary.stem.removesuffix("_summary")
-        name = f"{prefix}_part{part_id}of{num_parts}{summary.stem.removeprefix(prefix)}{summary.suffix}"
-        summary = summary.with_name(name)
+        summary = part_file(summary, part_id, num_parts)
     origin = Origin.of(predictions, data_set, settings, None if num_parts == 1 else (part_id, num_parts))
     check_output(summary, overwrite=overwrite)
     with only_writer(summary):

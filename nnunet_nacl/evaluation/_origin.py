@@ -4,11 +4,15 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
-from typing import Any
+from itertools import cycle, islice
+from typing import Annotated, Any
+
+from annotated_types import MinLen
 
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._tables import COUNTING
-from nnunet_nacl.nnunet import DataSet, LabelMeaning, Predictions
+from nnunet_nacl.json_files import typed
+from nnunet_nacl.nnunet import DataSet, LabelMeaning, NamedLabels, Predictions, RegionLabels
 
 PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
@@ -112,32 +116,32 @@ class Origin:
         }
 
     @classmethod
-    def of_json(cls, settings: dict[str, Any], versions: dict[str, str], counting: int | None = None) -> "Origin":
+    def of_json(cls, content: dict[str, Any], versions: dict[str, str], counting: int | None = None) -> "Origin":
         """Read :meth:`settings_json`.
 
         Args:
-            settings: of any version of this package.
+            content: of any version of this package.
             versions: as above.
             counting: None if the version did not know it yet.
 
         Raises:
-            ValueError: a setting is missing.
+            ValueError: a setting is missing, or is something else.
         """
         # The first version did not know the voxel set near, and so not margin_mm either.
         optional = {"margin_mm", "regions"}
         names = {*_PLACES, "part", "labels", "reader", *(field.name for field in fields(Settings))}
-        missing = sorted(names - optional - settings.keys())
+        missing = sorted(names - optional - content.keys())
         if missing:
             raise ValueError(f"it lacks the setting {missing[0]!r}: another version wrote it; evaluate again")
-        chosen = {field.name: settings[field.name] for field in fields(Settings) if field.name in settings}
+        stored = typed({**content, **{name: _flat(content[name]) for name in _PLACES}}, _Stored, "", "")
         return cls(
-            Settings(**{**chosen, "voxels": tuple(chosen["voxels"])}),
-            _places(settings),
-            LabelMeaning.of_names(settings["labels"], settings.get("regions")),
-            settings["reader"],
+            typed(content, Settings, "", ""),
+            stored.places(),
+            LabelMeaning.of_names(stored.labels, stored.regions),
+            stored.reader,
             versions,
-            None if settings["part"] is None else tuple(settings["part"]),
-            counting or (COUNTING if "margin_mm" in settings else 1),
+            stored.part,
+            counting or (COUNTING if "margin_mm" in content else 1),
         )
 
 
@@ -156,11 +160,24 @@ def _one_or_all(places: list[Any]) -> Any:
     return places[0] if all(place == places[0] for place in places) else places
 
 
-def _places(settings: dict[str, Any]) -> tuple[Place, ...]:
-    by_name = {name: _flat(settings[name]) for name in _PLACES}
-    number = max(map(len, by_name.values()))
-    # One file or folder may be that of all.
-    return tuple(Place(**{name: places[n % len(places)] for name, places in by_name.items()}) for n in range(number))
+@dataclass(frozen=True)
+class _Stored:
+    """What :meth:`Origin.settings_json` holds beside the settings."""
+
+    gt_folder: Annotated[list[str], MinLen(1)]
+    pred_folder: Annotated[list[str], MinLen(1)]
+    dataset_json: Annotated[list[str], MinLen(1)]
+    plans: Annotated[list[str | None], MinLen(1)]
+    part: tuple[int, int] | None
+    labels: NamedLabels
+    reader: str
+    regions: list[RegionLabels] | None = None
+
+    def places(self) -> tuple[Place, ...]:
+        """One file or folder may be that of all."""
+        number = max(len(self.gt_folder), len(self.pred_folder), len(self.dataset_json), len(self.plans))
+        rows = zip(cycle(self.gt_folder), cycle(self.pred_folder), cycle(self.dataset_json), cycle(self.plans))
+        return tuple(Place(*row) for row in islice(rows, number))
 
 
 def _flat(place: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """The result of a folder: means over cases, pooled metrics, and the files that hold them; results put together."""
 
+import glob
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -325,6 +326,30 @@ def bins_file(summary: Path) -> Path:
 def cases_file(summary: Path) -> Path:
     """The table of cases beside a summary: ``calibration_cases.csv`` for ``calibration_summary.json``."""
     return _beside(summary, "cases.csv")
+
+
+def part_file(summary: Path, part_id: int, num_parts: int) -> Path:
+    """The summary of a part: ``calibration_part0of4_summary.json`` for ``calibration_summary.json``."""
+    return _named(summary, f"part{part_id}of{num_parts}")
+
+
+def read_summary_or_parts(summary: str | Path) -> list[FolderResult]:
+    """The result of a summary; if there is none of that name, those of the parts that were asked for by that name.
+
+    Raises:
+        FileNotFoundError: there is neither.
+        ValueError: a file is damaged, or something else.
+    """
+    summary = Path(summary)
+    pattern = _named(Path(glob.escape(summary.name)), "part*of*").name
+    parts = [] if bins_file(summary).is_file() else sorted(summary.parent.glob(pattern))
+    return [FolderResult.read(file) for file in parts or [summary]]
+
+
+def _named(summary: Path, name: str) -> Path:
+    """``x_NAME_summary.json`` for ``x_summary.json``, ``x_NAME.json`` for ``x.json``."""
+    prefix = summary.stem.removesuffix("_summary")
+    return summary.with_name(f"{prefix}_{name}{summary.stem.removeprefix(prefix)}{summary.suffix}")
 
 
 def _beside(summary: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation._agreement import Labels, check_agreement, write_region, written_labels
 from nnunet_nacl.evaluation._checks import canonical_labels, check_channels, check_shape, checked_blocks
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, NpzChannels, Thresholds, read_labels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, NpzChannels, read_labels
 
 
 class SavedCase:
@@ -93,9 +93,7 @@ class _Given:
     structures are chosen.
     """
 
-    def __init__(
-        self, saved: Labels, meaning: LabelMeaning, files: CaseFiles, dtype: "np.dtype[np.floating]"
-    ) -> None:
+    def __init__(self, saved: Labels, meaning: LabelMeaning, files: CaseFiles, dtype: "np.dtype[np.floating]") -> None:
         self._shape, self._files = saved.shape, files
         self._saved = saved.reshape(-1)
         self._thresholds = files.thresholds

@@ -14,7 +14,8 @@ versions, ``counting``, skipped cases.
 import json
 import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +24,17 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
 from nnunet_nacl.evaluation._origin import Origin
+from nnunet_nacl.evaluation._settings import Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts
-from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.json_files import parse_json, typed
+from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts
+from nnunet_nacl.nnunet import CaseFiles, Region
 
 _TABLES = ("top", "classwise", "fine")
 _EXPECTED = ("expected_top", "expected_classwise")
-_PARTS = tuple(field.name for field in fields(BinCounts))
+_PARTS = tuple(part.name for part in fields(BinCounts))
+_ROUNDING = 1e-6
+"""Of sums of confidences."""
 
 
 def save_cases(file: Path, cases: Sequence[Case], origin: Origin, skipped: Sequence[Skipped] = ()) -> None:
@@ -66,16 +71,66 @@ def load_cases(file: Path) -> tuple[list[Case], Origin, list[Skipped]]:
     """
     try:
         arrays = _read_arrays(file)
-        header = json.loads(str(arrays["header"]))
-        records = [json.loads(str(text)) for text in arrays["cases"]]
-        origin = Origin.of_json(header["settings"], header["versions"], header.get("counting"))
-        skipped = [Skipped(**entry) for entry in header.get("skipped", ())]
-        cases = [_case(record, number, origin, arrays) for number, record in enumerate(records)]
+        header = typed(parse_json(_text(arrays, "header"), "its header"), _Header, "its header", "header")
+        origin = Origin.of_json(header.settings, header.versions, header.counting)
+        records = [
+            typed(parse_json(str(text), f"case {number}"), _Record, f"case {number}", "case")
+            for number, text in enumerate(arrays["cases"].reshape(-1))
+        ]
+        _check_records(records, origin)
+        tables = {voxels: _tables(voxels, len(records), origin, arrays) for voxels in origin.settings.voxels}
+        cases = [record.case_with({v: rows[n] for v, rows in tables.items()}) for n, record in enumerate(records)]
     except FileNotFoundError:
         raise FileNotFoundError(f"{file} does not exist.") from None
     except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
-        raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
-    return cases, origin, skipped
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ValueError(f"{file} cannot be read as bin tables: {reason}") from error
+    return cases, origin, header.skipped
+
+
+@dataclass(frozen=True)
+class _Header:
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    counting: int | None = None
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is kept of a case beside its tables."""
+
+    case: str
+    reference_file: str
+    prediction_file: str
+    probabilities_file: str
+    states: dict[str, list[str | int] | None]
+    segmentation: list[tuple[int | list[int], dict[str, float]]]
+
+    def structures(self) -> dict[int | Region, dict[str, float]]:
+        return {tuple(name) if isinstance(name, list) else name: values for name, values in self.segmentation}
+
+    def case_with(self, tables: dict[Voxels, CalibrationTables]) -> Case:
+        files = map(Path, (self.reference_file, self.prediction_file, self.probabilities_file))
+        return Case(CaseFiles(self.case, *files), CaseResult(tables, self.structures()), self.states)
+
+
+def _check_records(records: Sequence[_Record], origin: Origin) -> None:
+    """Raise a ValueError unless each case has the metrics of the data set's structures."""
+    expected = origin.labels.structures
+    needed = {"Dice", "HD95", "NSD"} if origin.settings.surface else {"Dice"}
+    for case, following in pairwise(sorted(record.case for record in records)):
+        if case == following:
+            raise ValueError(f"the case {case} is in it twice")
+    for record in records:
+        structures = record.structures()
+        if list(structures) != expected:
+            raise ValueError(f"{record.case}: expected metrics of the structures {expected}; got {list(structures)}")
+        for structure, values in structures.items():
+            if not needed <= values.keys() or values.keys() != records[0].segmentation[0][1].keys():
+                raise ValueError(f"{record.case}: the structure {structure} has other metrics: {', '.join(values)}")
+        if set(record.states) != {"reference", "prediction", "probabilities"}:
+            raise ValueError(f"{record.case}: expected the states of its three files; got {', '.join(record.states)}")
 
 
 def _read_arrays(file: Path) -> dict[str, NDArray[Any]]:
@@ -98,22 +153,60 @@ def _case_json(case: Case) -> dict[str, Any]:
     }
 
 
-def _case(record: dict[str, Any], number: int, origin: Origin, arrays: dict[str, NDArray[Any]]) -> Case:
-    def counts(prefix: str) -> BinCounts:
-        return BinCounts(*(arrays[f"{prefix}_{part}"][number] for part in _PARTS))
+def _tables(voxels: Voxels, cases: int, origin: Origin, arrays: dict[str, NDArray[Any]]) -> list[CalibrationTables]:
+    """The tables of each case over a voxel set, once shapes, types and ranges are checked."""
+    channels, bins = origin.labels.num_channels, origin.settings.num_bins
+    rows = {"top": 1 if origin.labels.has_background else channels, "classwise": channels}
+    rows |= {"fine": rows["top"], **{f"expected_{name}": number for name, number in rows.items()}}
+    if not cases:
+        return []
 
-    calibration = {
-        voxels: CalibrationTables(
-            **{name: counts(f"{voxels}_{name}") for name in _TABLES},
-            **{name: counts(f"{voxels}_{name}") for name in _EXPECTED if f"{voxels}_{name}_count" in arrays},
-            nll=arrays[f"{voxels}_nll"][number],
-            brier=arrays[f"{voxels}_brier"][number],
-            num_classes=int(arrays[f"{voxels}_num_classes"][number]),
-            has_background=origin.labels.has_background,
-            image_voxels=arrays[f"{voxels}_image_voxels"][number] if f"{voxels}_image_voxels" in arrays else None,
+    def numbers(name: str, *shape: int, kinds: str = "iu") -> NDArray[Any]:
+        array = arrays[f"{voxels}_{name}"]
+        if array.shape != (cases, *shape) or array.dtype.kind not in kinds:
+            expected = "integers" if kinds == "iu" else "numbers"
+            raise ValueError(
+                f"{voxels}_{name}: expected {expected} of shape {(cases, *shape)}; got {array.dtype} of {array.shape}"
+            )
+        if not np.isfinite(array).all() or (array < 0).any():
+            raise ValueError(f"{voxels}_{name}: expected finite numbers of at least 0")
+        return array
+
+    def counts(name: str) -> BinCounts:
+        shape = (rows[name], NUM_FINE_BINS if name == "fine" else bins)
+        kinds = "iuf" if name in _EXPECTED else "iu"
+        table = BinCounts(
+            numbers(f"{name}_count", *shape, kinds=kinds),
+            numbers(f"{name}_hits", *shape, kinds=kinds),
+            numbers(f"{name}_confidence", *shape, kinds="f"),
+            numbers(f"{name}_unbinned", rows[name], kinds=kinds),
         )
-        for voxels in origin.settings.voxels
-    }
-    segmentation = {tuple(name) if isinstance(name, list) else name: values for name, values in record["segmentation"]}
-    files = (Path(record[f"{role}_file"]) for role in ("reference", "prediction", "probabilities"))
-    return Case(CaseFiles(record["case"], *files), CaseResult(calibration, segmentation), record["states"])
+        for part, most in (("hits", table.hits), ("confidence", table.confidence)):
+            if (most > table.count * (1 + _ROUNDING) + _ROUNDING).any():
+                raise ValueError(f"{voxels}_{name}_{part}: expected no more than {voxels}_{name}_count")
+        return table
+
+    tables = {name: counts(name) for name in _TABLES}
+    tables |= {name: counts(name) for name in _EXPECTED if f"{voxels}_{name}_count" in arrays}
+    nll, brier = (numbers(name, rows["top"], kinds="f") for name in ("nll", "brier"))
+    num_classes = numbers("num_classes")
+    if (num_classes > channels).any():
+        raise ValueError(f"{voxels}_num_classes: expected at most {channels}")
+    image = numbers("image_voxels", rows["top"]) if f"{voxels}_image_voxels" in arrays else None
+    return [
+        CalibrationTables(
+            **{name: table[number] for name, table in tables.items()},
+            nll=nll[number],
+            brier=brier[number],
+            num_classes=int(num_classes[number]),
+            has_background=origin.labels.has_background,
+            image_voxels=None if image is None else image[number],
+        )
+        for number in range(cases)
+    ]
+
+
+def _text(arrays: dict[str, NDArray[Any]], name: str) -> str:
+    if arrays[name].shape != ():
+        raise ValueError(f"{name}: expected one text")
+    return str(arrays[name])

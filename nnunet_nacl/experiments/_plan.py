@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, validation_folder
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, missing_trainer, validation_folder
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -175,6 +175,8 @@ def plan_experiment(
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
     """
+    if not study.rows:
+        raise ValueError(f"Study {study.name} has no method to train.")
     data = PreprocessedDataSet.find(dataset, configuration, plans)
     study, notes = _suitable(study, data, skip=skip_unsuitable)
     study_plot(study)  # which checks it
@@ -212,7 +214,8 @@ def plan_runs(
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):
         if not 0 <= fold < len(splits):
-            raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
+            known = f"the folds 0 to {len(splits) - 1}" if splits else "none"
+            raise ValueError(f"There is no fold {fold}; the data set's splits have {known}.")
         if not splits[fold]["val"]:
             raise ValueError(f"Fold {fold} has no validation cases.")
         for case in splits[fold]["val"]:
@@ -246,9 +249,11 @@ def _suitable(study: StudyTable, data: PreprocessedDataSet, *, skip: bool) -> tu
 
 
 def _why_not(row: Row, data: PreprocessedDataSet) -> str | None:
-    """Why a method's loss cannot be used on the data set, if so."""
+    """Why nnU-Net cannot train a method on the data set, if so."""
     recipe = parse_name(row.trainer)
-    if recipe is None or not data.has_regions:
+    if recipe is None:
+        return missing_trainer(row.trainer)
+    if not data.has_regions:
         return None
     try:
         build_loss(recipe, regions=True)

@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
 from nnunet_nacl.experiments._plan import Job
 from nnunet_nacl.files import whole_file
+from nnunet_nacl.json_files import read_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import CHECKPOINTS, FINAL_CHECKPOINT, check_model
 from nnunet_nacl.processes import Ended, ending, run_command
@@ -100,12 +101,28 @@ def evaluated_cases(job: Job, folder: Path) -> set[str]:
     file = folder / SUMMARY_NAME
     if not file.is_file() or not _is_newer(job, file):
         return set()
-    summary = json.loads(file.read_text())
-    used, asked = summary["settings"], Settings(surface=job.surface)
-    same = all(used.get(name) == getattr(asked, name) for name in ("num_bins", "protocol", "margin_mm"))
-    if not same or not set(asked.voxels) <= set(used["voxels"]) or (asked.surface and not used["surface"]):
+    try:
+        summary = read_json(file, _Summary, "summary of nnunet_nacl evaluate")
+    except ValueError:  # what cannot be read is evaluated again
         return set()
-    return {case["case"] for case in summary["metric_per_case"]}
+    used, asked = summary.settings, Settings(surface=job.surface)
+    same = all(getattr(used, name) == getattr(asked, name) for name in ("num_bins", "protocol", "margin_mm"))
+    if not same or not set(asked.voxels) <= set(used.voxels) or (asked.surface and not used.surface):
+        return set()
+    return {case.case for case in summary.metric_per_case}
+
+
+@dataclass(frozen=True)
+class _EvaluatedCase:
+    case: str
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """What we use of a ``calibration_summary.json``."""
+
+    settings: Settings
+    metric_per_case: list[_EvaluatedCase]
 
 
 def _model(job: Job) -> list[str]:
@@ -182,8 +199,8 @@ class State:
 def read_state(job: Job) -> State:
     """The state of a run; an empty one before its start, or if it cannot be read."""
     try:
-        return State(**json.loads(_state_file(job).read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError):
+        return read_json(_state_file(job), State, "state of a run", finite=True)
+    except (OSError, ValueError):
         return State()
 
 
@@ -349,9 +366,12 @@ def note_slurm_job(job: Job, number: str) -> None:
 def slurm_job(job: Job) -> str | None:
     """Slurm's number for the run, if it was submitted."""
     try:
-        return _slurm_file(job).read_text()
+        number = _slurm_file(job).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    if not re.fullmatch(r"\w+", number):
+        raise ValueError(f"{_slurm_file(job)}: expected the number of a job of Slurm; got {number!r:.80}")
+    return number
 
 
 def _slurm_status(job: Job) -> Literal["queued", "running"] | None:

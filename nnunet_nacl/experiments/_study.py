@@ -1,5 +1,7 @@
 """Studies: which methods are trained and compared, as small tables in YAML that users can copy."""
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -13,6 +15,9 @@ from nnunet_nacl.trainers import parse_name
 
 _FOLDER = Path(__file__).parent / "studies"
 STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples")
+_MOST = 100_000
+_WORDS = (str, int, float)
+_SHARE = re.compile(r"[0-9.]{1,12}(/[0-9]{1,12})?%")
 FIGURES = ("radar", "differences", "curves", "arrows")
 
 
@@ -56,10 +61,14 @@ class StudyTable:
         """Only these methods, by name or group; without a choice, all but those on request.
 
         Raises:
-            ValueError: there is no such method in the study.
+            ValueError: there is no such method in the study, or all are on request.
         """
         if methods is None:
-            return replace(self, rows=tuple(row for row in self.rows if not row.on_request))
+            rows = tuple(row for row in self.rows if not row.on_request)
+            if not rows:
+                named = ", ".join(row.name for row in self.rows)
+                raise ValueError(f"All methods of study {self.name} are on request: name some of {named} (--methods).")
+            return replace(self, rows=rows)
         known = [row.name for row in self.rows]
         known += sorted({row.group for row in self.rows if row.group is not None} - set(known))
         for method in methods:
@@ -88,9 +97,13 @@ def read_study(file: str | Path) -> StudyTable:
     """
     file = Path(file)
     try:
-        read = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        read = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe one
+    except RecursionError:
+        raise ValueError(f"{file} is no YAML file: it is nested too deeply.") from None
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not, say
         raise ValueError(f"{file} is no YAML file: {error}") from error
+    if _is_large(read):
+        raise ValueError(f"{file} holds more than {_MOST:,} entries, its aliases included.")
     if not isinstance(read, Mapping):
         raise ValueError(f"{file} must hold title and runs; got {type(read).__name__}.")
     _check_keys(read, {"title", "runs"}, {"title", "runs", "figure", "setting"}, str(file))
@@ -98,6 +111,8 @@ def read_study(file: str | Path) -> StudyTable:
         raise ValueError(f"{file}: figure must be one of {', '.join(FIGURES)}; got {read['figure']!r}.")
     if not isinstance(read["runs"], list) or not read["runs"]:
         raise ValueError(f"{file}: runs must be a list of methods.")
+    if not isinstance(read["title"], _WORDS) or not isinstance(read.get("setting", ""), _WORDS):
+        raise ValueError(f"{file}: title and setting must be texts.")
     rows = tuple(_row(entry, f"{file}: run {number}") for number, entry in enumerate(read["runs"], start=1))
     names = [row.name for row in rows]
     for name in names:
@@ -108,10 +123,34 @@ def read_study(file: str | Path) -> StudyTable:
     return StudyTable(file.stem, str(read["title"]), rows, read.get("figure"), str(read.get("setting", "")))
 
 
+class _Loader(yaml.SafeLoader):
+    """As ``yaml.safe_load``, but a key that comes twice is an error."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} comes twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _is_large(content: Any) -> bool:
+    """Whether it has more entries than any study: aliases can make a few lines hold billions, or themselves."""
+    left, seen = [content], 0
+    while left and seen <= _MOST:
+        seen += 1
+        one = left.pop()
+        left += [*one.keys(), *one.values()] if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
+    return seen > _MOST
+
+
 def _row(entry: Any, where: str) -> Row:
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where} must hold name and trainer; got {entry!r}.")
     _check_keys(entry, {"name", "trainer"}, {field.name for field in fields(Row)}, where)
+    for key in ("name", "trainer"):
+        if not isinstance(entry[key], _WORDS):
+            raise ValueError(f"{where}: {key} must be a text; got {entry[key]!r:.80}.")
     row = Row(**{**entry, "name": str(entry["name"]), "trainer": str(entry["trainer"])})
     if "__" in row.trainer or not row.trainer.isidentifier():
         raise ValueError(f"{where}: {row.trainer!r} cannot be a trainer's name.")
@@ -119,12 +158,15 @@ def _row(entry: Any, where: str) -> Row:
         parse_name(row.trainer)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
-    if not isinstance(row.value, (int, float, str, type(None))) or not isinstance(row.group, (str, type(None))):
-        raise ValueError(f"{where}: group must be a word, value a number or a word.")
+    known = isinstance(row.value, (*_WORDS, type(None))) and not isinstance(row.value, bool)
+    if not known or (isinstance(row.value, float) and not math.isfinite(row.value)):
+        raise ValueError(f"{where}: value must be a finite number or a word; got {row.value!r:.80}.")
+    if not isinstance(row.group, (str, type(None))):
+        raise ValueError(f"{where}: group must be a word; got {row.group!r:.80}.")
     if not isinstance(row.on_request, bool):
         raise ValueError(f"{where}: on_request must be true or false; got {row.on_request!r}.")
     try:
-        valid = str(row.training_cases).endswith("%") and 0 < row.share <= 1
+        valid = _SHARE.fullmatch(str(row.training_cases)) is not None and 0 < row.share <= 1
     except (ValueError, ZeroDivisionError):
         valid = False
     if not valid:

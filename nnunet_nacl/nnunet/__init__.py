@@ -1,9 +1,28 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning, Region, check_written, read_labels
-from nnunet_nacl.nnunet._decoded import DECODED_NAME, Thresholds
+from nnunet_nacl.nnunet._dataset import (
+    DataSet,
+    DatasetJson,
+    Label,
+    LabelMeaning,
+    NamedLabels,
+    PlansJson,
+    Region,
+    RegionLabels,
+    check_written,
+    read_labels,
+    reader_of,
+)
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
-from nnunet_nacl.nnunet._names import ModelName, dataset_in, dataset_name, dataset_number, nnunet_folder
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
+from nnunet_nacl.nnunet._names import (
+    ModelName,
+    dataset_in,
+    dataset_name,
+    dataset_number,
+    environment_number,
+    nnunet_folder,
+)
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
@@ -17,6 +36,7 @@ from nnunet_nacl.nnunet._trained import (
     fold_name,
     furthest_checkpoint,
     load_predictor,
+    missing_trainer,
     read_checkpoint,
     saved_checkpoints,
     validation_folder,
@@ -25,6 +45,7 @@ from nnunet_nacl.nnunet._written import image_dtypes, segmentation_files, write_
 
 __all__ = [
     "BLOCK",
+    "CALIBRATED_NAME",
     "CHECKPOINTS",
     "DECODED_NAME",
     "FINAL_CHECKPOINT",
@@ -35,14 +56,18 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Label",
     "LabelMeaning",
     "LoadCase",
     "ModelName",
+    "NamedLabels",
     "NpzChannels",
+    "PlansJson",
     "Predictions",
     "PreprocessedDataSet",
     "RawDataSet",
     "Region",
+    "RegionLabels",
     "Split",
     "Thresholds",
     "check_model",
@@ -52,14 +77,16 @@ __all__ = [
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "environment_number",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
-    "is_made_by_us",
     "image_dtypes",
+    "is_made_by_us",
     "labelled_cases",
     "load_predictor",
+    "missing_trainer",
     "new_dataset",
     "nnunet_folder",
     "place",
@@ -67,6 +94,7 @@ __all__ = [
     "read_checkpoint",
     "read_labels",
     "read_splits",
+    "reader_of",
     "saved_checkpoints",
     "segmentation_files",
     "validation_cases",

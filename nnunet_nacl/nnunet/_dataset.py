@@ -2,22 +2,43 @@
 
 import errno
 import io
-import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import SimpleITK as sitk
+from annotated_types import Ge, Le, MinLen
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
+from nnunet_nacl.json_files import load_json, typed
 
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
+
+Label: TypeAlias = Annotated[int, Ge(0), Le(65_535)]
+"""As it stands in JSON; nnU-Net writes segmentations of 8 or 16 bits."""
+
+RegionLabels: TypeAlias = Annotated[list[Label], MinLen(1)]
+NamedLabels: TypeAlias = dict[str, Label | RegionLabels]
+"""``labels`` of ``dataset.json``: name -> label, or labels of a region."""
+
+
+@dataclass(frozen=True)
+class _DatasetContent:
+    """What we use of a ``dataset.json``."""
+
+    labels: NamedLabels
+    file_ending: str
+    channel_names: dict[str, str] | list[str] | None = None
+    modality: dict[str, str] | list[str] | None = None  # its name in nnU-Net's first version
+    regions_class_order: list[Label] | None = None
+    overwrite_image_reader_writer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -34,7 +55,7 @@ class DatasetJson:
     """
 
     file: Path
-    labels: dict[str, Any]
+    labels: NamedLabels
     file_ending: str
     channel_names: tuple[str, ...]
     regions_class_order: tuple[int, ...] | None
@@ -48,25 +69,84 @@ class DatasetJson:
             FileNotFoundError: there is no such file.
             ValueError: it is something else.
         """
-        content = read_json_object(file)
-        for key in ("labels", "file_ending"):
-            if key not in content:
-                raise ValueError(f"{file} is no dataset.json of nnU-Net: it has no {key!r}.")
-        labels, ending = content["labels"], content["file_ending"]
-        if not isinstance(labels, dict):
-            raise ValueError(f"{file}: expected labels to be a JSON object; got {labels!r}.")
-        if not isinstance(ending, str):
-            raise ValueError(f"{file}: expected file_ending to be a text; got {ending!r}.")
-        channels = content.get("channel_names", content.get("modality")) or {}
-        order = content.get("regions_class_order")
+        content = load_json(file)
+        read = typed(content, _DatasetContent, str(file), "dataset.json of nnU-Net")
+        if not re.fullmatch(r"\.[^/\\\0]+", read.file_ending):
+            raise ValueError(f"{file}: file_ending: expected one such as .nii.gz; got {read.file_ending!r}")
+        channels = (read.modality if "channel_names" not in content else read.channel_names) or {}
+        order = read.regions_class_order
         return cls(
             file,
-            labels,
-            ending,
-            tuple(map(str, channels.values() if isinstance(channels, dict) else channels)),
+            read.labels,
+            read.file_ending,
+            tuple(channels.values() if isinstance(channels, dict) else channels),
             None if order is None else tuple(order),
             content,
         )
+
+
+@dataclass(frozen=True)
+class _PlansContent:
+    """What we use of a ``plans.json``."""
+
+    image_reader_writer: str
+    dataset_name: str | None = None
+    plans_name: str | None = None
+    configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlansJson:
+    """nnU-Net's ``plans.json``.
+
+    Attributes:
+        file: it was read from.
+        reader: the name of the reader class.
+        dataset: ``DatasetXXX_NAME`` and
+        name: the plans' own name, None where the file does not say.
+        configurations: as they stand there.
+        content: all of the file.
+    """
+
+    file: Path
+    reader: str
+    dataset: str | None
+    name: str | None
+    configurations: dict[str, dict[str, Any]]
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, file: Path) -> "PlansJson":
+        """Read the file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is something else.
+        """
+        content = load_json(file)
+        read = typed(content, _PlansContent, str(file), "plans.json of nnU-Net")
+        return cls(file, read.image_reader_writer, read.dataset_name, read.plans_name, read.configurations, content)
+
+    def lineage(self, configuration: str) -> list[dict[str, Any]]:
+        """A configuration, the one that it inherits from, and so on.
+
+        Raises:
+            ValueError: there is no such configuration, or one inherits from itself.
+        """
+        names = [configuration]
+        while True:
+            if names[-1] not in self.configurations:
+                known = ", ".join(self.configurations) or "none"
+                raise ValueError(f"{self.file} has no configuration {names[-1]!r}; it has {known}.")
+            parent = self.configurations[names[-1]].get("inherits_from")
+            if parent is None:
+                return [self.configurations[name] for name in names]
+            if not isinstance(parent, str) or parent in names:
+                raise ValueError(
+                    f"{self.file}: configurations.{names[-1]}.inherits_from: expected another configuration; got "
+                    f"{parent!r}"
+                )
+            names.append(parent)
 
 
 @dataclass(frozen=True)
@@ -118,21 +198,21 @@ class LabelMeaning:
         return cls(len(regions), tuple(known), tuple(regions), tuple(written))
 
     @classmethod
-    def of_names(cls, labels: Mapping[str, Any], regions: Sequence[Sequence[int]] | None) -> "LabelMeaning":
+    def of_names(
+        cls, labels: Mapping[str, int | Sequence[int]], regions: Sequence[Sequence[int]] | None
+    ) -> "LabelMeaning":
         """From ``labels`` of ``dataset.json`` and the labels of each region; ``regions_class_order`` stays unknown."""
-        named = {
-            name: _region(value) if isinstance(value, (list, tuple)) else int(value) for name, value in labels.items()
-        }
+        named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
         known = {label for name, value in named.items() if name != "ignore" for label in _region(value)} | {0}
         if regions is None:
             meaning = cls.of_classes(len(known))
         else:
-            meaning = cls.of_regions([_region(region) for region in regions], sorted(known))
+            meaning = cls.of_regions(list(map(tuple, regions)), sorted(known))
         return replace(meaning, labels=named)
 
 
-def _region(value: Any) -> Region:
-    return tuple(map(int, value)) if isinstance(value, (list, tuple)) else (int(value),)
+def _region(value: int | Sequence[int]) -> Region:
+    return (value,) if isinstance(value, int) else tuple(value)
 
 
 @dataclass(frozen=True)
@@ -147,7 +227,7 @@ class DataSet:
         reader: an object of one of nnU-Net's reader classes.
     """
 
-    labels: dict[str, Any]
+    labels: NamedLabels
     file_ending: str
     meaning: LabelMeaning
     ignore_label: int | None
@@ -170,64 +250,87 @@ class DataSet:
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = DatasetJson.read(dataset_json)
-        with _naming(dataset_json):
+        with naming(dataset_json):
             labels = LabelManager(described.labels, regions_class_order=described.regions_class_order)
             known = sorted({int(label) for label in labels.all_labels} | {0})
             regions = None
             if labels.has_regions:
                 regions = [_region(region) for region in labels.foreground_regions]
+                _check_regions(regions, described.regions_class_order or ())
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
             meaning = LabelMeaning.of_names(described.labels, regions)
-        meaning = replace(meaning, written=described.regions_class_order or ())
-        reader = _find_reader(described.content, examples) if plans is None else _named_reader(plans)
+        if regions is not None:
+            meaning = replace(meaning, written=described.regions_class_order or ())
+        reader = _find_reader(described, examples) if plans is None else _named_reader(plans)
         return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
 
 
+def _check_regions(regions: Sequence[Region], written: Sequence[int]) -> None:
+    """Raise a ValueError unless each region can be told from the segmentations that nnU-Net writes."""
+    for region, label in zip(regions, written, strict=True):
+        if len(set(region)) < len(region):
+            raise ValueError(f"the region {_listed(region)} has a label twice")
+        if label not in region:
+            raise ValueError(
+                f"regions_class_order: expected one of the labels of the region {_listed(region)}, in the order of the "
+                f"regions; got {label}"
+            )
+
+
+def _listed(labels: Sequence[int]) -> str:
+    return ", ".join(map(str, labels))
+
+
 def _named_reader(plans: Path) -> Any:
+    name = PlansJson.read(plans).reader
+    with naming(plans):
+        return reader_of(name)
+
+
+def reader_of(name: str) -> Any:
+    """An object of nnU-Net's reader class of that name.
+
+    Raises:
+        RuntimeError: nnU-Net has nothing of that name.
+        ValueError: it is no reader.
+    """
     from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
 
-    name = read_json_object(plans).get("image_reader_writer")
-    if name is None:
-        raise ValueError(f"{plans} is no plans.json of nnU-Net: it has no 'image_reader_writer'.")
-    with _naming(plans):
-        return recursive_find_reader_writer_by_name(name)()
+    return _reader_of(recursive_find_reader_writer_by_name(name))
 
 
-def _find_reader(content: dict[str, Any], examples: Sequence[Path]) -> Any:
+def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    for example in examples:
-        # nnU-Net prints a traceback for each reader that cannot read the example.
-        with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return determine_reader_writer_from_dataset_json(content, str(example), verbose=False)()
-    return determine_reader_writer_from_dataset_json(content, None, verbose=False)()
+    with naming(described.file):
+        for example in examples:
+            # nnU-Net prints a traceback for each reader that cannot read the example.
+            with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                return _reader_of(
+                    determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)
+                )
+        return _reader_of(determine_reader_writer_from_dataset_json(described.content, None, verbose=False))
+
+
+def _reader_of(found: Any) -> Any:
+    """An object of the class that nnU-Net has found by its name among all names of its modules."""
+    from nnunetv2.imageio.base_reader_writer import BaseReaderWriter
+
+    if not isinstance(found, type) or not issubclass(found, BaseReaderWriter):
+        raise ValueError(f"expected the name of one of nnU-Net's readers; got that of {found!r}")
+    return found()
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def naming(file: Path) -> Iterator[None]:
     """Whatever nnU-Net raises over a file's content says which file it was."""
     try:
         yield
-    except Exception as error:
+    except (ValueError, RuntimeError, AssertionError) as error:
         raise ValueError(f"{file}: {error}") from error
-
-
-def read_json_object(file: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it holds something else.
-    """
-    check_input(file)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{file}: expected a JSON object; got {type(content).__name__}.")
-    return content
+    except Exception as error:  # such as a KeyError, whose text is the key alone
+        raise ValueError(f"{file}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
 
 
 def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[float]]:

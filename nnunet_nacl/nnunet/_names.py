@@ -25,6 +25,22 @@ def nnunet_folder(variable: str) -> Path:
     return Path(value)
 
 
+def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
+    """The whole number that an environment variable holds, or ``default`` if it is not set.
+
+    Raises:
+        ValueError: it holds something else, or less than ``lowest``.
+    """
+    value = os.environ.get(variable)
+    if value is None:
+        return default
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", value) or int(value) < lowest:
+        raise ValueError(
+            f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
+        )
+    return int(value)
+
+
 def dataset_name(dataset: str | int) -> str:
     """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders.
 

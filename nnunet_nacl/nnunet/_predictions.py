@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nnunet_nacl.files import check_input, is_readable, is_there
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson
-from nnunet_nacl.nnunet._decoded import Thresholds, read_thresholds
+from nnunet_nacl.nnunet._marks import Thresholds, read_thresholds
 from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_folder
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._trained import validation_folder

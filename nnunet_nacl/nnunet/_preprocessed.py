@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet._dataset import DatasetJson, read_json_object
+from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, naming
 from nnunet_nacl.nnunet._names import dataset_name, dataset_number, model_folder_name, nnunet_folder
-from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits
+from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_split, read_splits
 from nnunet_nacl.nnunet._trained import fold_name
 
 
@@ -75,29 +75,30 @@ class PreprocessedDataSet:
             raise ValueError(
                 f"{plans_file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}"
             )
-        plans_content = read_json_object(plans_file)
-        if configuration not in plans_content["configurations"]:
-            known = ", ".join(plans_content["configurations"])
-            raise ValueError(f"{plans_file} has no configuration {configuration!r}; it has {known}.")
+        plans_json = PlansJson.read(plans_file)
+        plans_json.lineage(configuration)
 
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        manager = PlansManager(plans_content)
-        settings = manager.get_configuration(configuration)
-        if settings.previous_stage_name is not None:
+        with naming(plans_file):
+            manager = PlansManager(plans_json.content)
+            settings = manager.get_configuration(configuration)
+            previous, identifier = settings.previous_stage_name, str(settings.data_identifier)
+        if previous is not None:
             raise ValueError(
                 f"{configuration} is the second stage of a cascade: each method would need the predictions of its own "
                 "first stage. Experiments take configurations of one stage."
             )
         described = DatasetJson.read(folder / "dataset.json")
-        labels = manager.get_label_manager(described.content)
+        with naming(described.file):
+            labels = manager.get_label_manager(described.content)
         ending = described.file_ending
-        cases = _preprocessed_cases(folder / settings.data_identifier)
+        cases = _preprocessed_cases(folder / identifier)
         expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
             command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
             raise ValueError(
-                f"{folder / settings.data_identifier} holds {len(cases)} of {len(expected)} preprocessed cases. "
+                f"{folder / identifier} holds {len(cases)} of {len(expected)} preprocessed cases. "
                 f"Preprocess them with: {shlex.join(command)}"
             )
         return cls(
@@ -133,7 +134,7 @@ def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: S
         model.mkdir(parents=True, exist_ok=True)
         with whole_file(noted) as partial:
             partial.write_text(json.dumps(split))
-    elif read_json_object(noted) != split:
+    elif read_split(noted) != split:
         raise ValueError(
             f"{model / fold_name(fold)} was trained with other cases than splits_final.json now has for fold {fold}. "
             "Move it away to train anew, or restore the splits."
@@ -142,14 +143,10 @@ def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: S
 
 def _meaning(file: Path, data_set: PreprocessedDataSet) -> Any:
     """What of the file a training depends on."""
-    read = read_json_object(file)
     if file.name == "dataset.json":
-        return {key: read.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")}
-    configurations = read["configurations"]
-    chain = [configurations.get(data_set.configuration) or {}]
-    while chain[-1].get("inherits_from") in configurations:
-        chain.append(configurations[chain[-1]["inherits_from"]])
-    return chain
+        content = DatasetJson.read(file).content
+        return {key: content.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")}
+    return PlansJson.read(file).lineage(data_set.configuration)
 
 
 def _preprocessed_cases(folder: Path) -> list[str]:

@@ -1,12 +1,14 @@
 """``splits_final.json``: the training and validation cases of each fold."""
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from filelock import FileLock
 
 from nnunet_nacl.files import check_input, whole_file
+from nnunet_nacl.json_files import read_json
 
 SPLITS_NAME = "splits_final.json"
 
@@ -18,6 +20,17 @@ class Split(TypedDict):
     val: list[str]
 
 
+@dataclass(frozen=True)
+class _Fold:
+    """A :class:`Split` as pydantic reads it in every version of Python."""
+
+    train: list[str]
+    val: list[str]
+
+    def split(self) -> Split:
+        return cast("Split", asdict(self))
+
+
 def read_splits(file: Path) -> list[Split]:
     """Read the folds of ``splits_final.json``.
 
@@ -26,13 +39,12 @@ def read_splits(file: Path) -> list[Split]:
         ValueError: it is not a list of folds, each with ``train`` and ``val``.
     """
     check_input(file, ": which cases a fold is validated on is unknown.")
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return [Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"]))) for fold in content]
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{file} must be a list of folds, each with train and val: {error!r}.") from error
+    return [fold.split() for fold in read_json(file, list[_Fold], "list of folds, each with train and val")]
+
+
+def read_split(file: Path) -> Split:
+    """Read a single fold that :func:`nnunet_nacl.nnunet.check_model` has noted; errors as for :func:`read_splits`."""
+    return read_json(file, _Fold, "note of a fold's cases").split()
 
 
 def validation_cases(file: Path, fold: int) -> list[str]:

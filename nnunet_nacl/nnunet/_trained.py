@@ -12,6 +12,7 @@ from typing import Any
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet._dataset import DataSet, PlansJson, naming
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
 CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
@@ -147,8 +148,10 @@ def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
     arguments = read_checkpoint(file)["init_args"]
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    configuration = arguments["configuration"]
-    previous = PlansManager(str(file.parent.parent / "plans.json")).get_configuration(configuration).previous_stage_name
+    plans = PlansJson.read(file.parent.parent / "plans.json")
+    with naming(plans.file):
+        configuration = arguments["configuration"]
+        previous = PlansManager(plans.content).get_configuration(configuration).previous_stage_name
     if previous is not None:
         raise ValueError(
             f"{model_folder}: {configuration} is the second stage of a cascade and needs the segmentations of "
@@ -170,6 +173,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
     check_no_cascade(model_folder, fold)
+    DataSet.read(Path(model_folder) / "dataset.json", Path(model_folder) / "plans.json", [])
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
@@ -177,8 +181,25 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
         predictor = nnUNetPredictor(
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
-        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        try:
+            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+        except (OSError, RuntimeError, ValueError):
+            raise
+        except Exception as error:  # such as an ImportError for a network that plans.json names
+            raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
     return predictor
+
+
+def missing_trainer(name: str) -> str | None:
+    """Why nnU-Net has no trainer of this name, if so. It looks among its own, ours, and those of nnUNet_extTrainer."""
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    with redirect_stdout(io.StringIO()), _our_trainers_found():
+        try:
+            recursive_find_trainer_class_by_name(name)
+        except (AssertionError, RuntimeError) as error:
+            return f"nnU-Net finds no trainer {name}: {error}"
+    return None
 
 
 @contextmanager

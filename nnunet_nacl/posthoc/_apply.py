@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import check_shape
+from nnunet_nacl.evaluation import canonical_labels, check_shape
 from nnunet_nacl.files import check_input, is_full, is_readable, whole_folder
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import (
+    ArrayChannels,
     CaseFiles,
     DataSet,
     DatasetJson,
@@ -210,13 +211,15 @@ def _apply_case(case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | N
     flat = probabilities.reshape(channels.shape[0], -1)
     for channel, part, block in checked_blocks(channels, calibrator.link):
         flat[channel, part] = block
-    if calibrator.sees_surroundings:
-        image = None if images is None else images.read(case.name, probabilities.shape)
-        saved, spacing = read_labels(case.prediction, data_set.reader)
-        check_shape(probabilities.shape, saved.shape, str(case.probabilities))
-        calibrator.apply_to_case(probabilities, image=image, spacing_mm=spacing)
-    else:
-        calibrator.apply_to_case(probabilities)
+    saved, spacing = read_labels(case.prediction, data_set.reader)
+    check_shape(probabilities.shape, saved.shape, str(case.probabilities))
+    canonical_labels(saved, meaning, None, str(case.prediction))
+    del saved
+    image = None if images is None else images.read(case.name, probabilities.shape)
+    calibrator.apply_to_case(probabilities, image=image, spacing_mm=spacing)
+    calibrated = ArrayChannels(probabilities, f"{case.probabilities}, once calibrated")
+    for _ in checked_blocks(calibrated, calibrator.link):
+        pass
 
     # Either all files of a case or none: those of a case that fails are removed.
     written = [folder / file.name for file in (case.probabilities, case.prediction)]

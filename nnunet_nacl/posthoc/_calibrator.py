@@ -1,13 +1,15 @@
 """What every calibration method is: fitted to voxels, applied to voxels or to a case, kept as JSON."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.json_files import typed
 from nnunet_nacl.nnunet import BLOCK
 from nnunet_nacl.posthoc._link import Link, Probabilities
 from nnunet_nacl.posthoc._surroundings import NUM_PLACES
@@ -129,21 +131,21 @@ class Calibrator(ABC):
         Raises:
             ValueError: parameters are missing, or cannot be used.
         """
-        known = [one for one in fields(cls) if one.name != "link"]
-        names = [one.name for one in known if one.default is MISSING or one.name in content]
-        missing = [name for name in names if name not in content]
-        if missing:
-            raise ValueError(f"the method {cls.method} needs {', '.join(names)}; missing: {', '.join(missing)}")
-        calibrator = cls(**{name: content[name] for name in names}, link=link)
+        names = {one.name for one in fields(cls)} - {"link"}
+        stored = {name: value for name, value in content.items() if name in names}
+        calibrator = typed({**stored, "link": link.value}, cls, "", f"fit of {cls.method}")
         calibrator._check(channels)
-        try:  # once here, rather than in the middle of a folder
-            shape = (channels + calibrator.num_image_channels, 1, NUM_PLACES)
-            even = np.full((channels, 1), 0.5 if link is Link.SIGMOID else 1 / channels)
-            result = calibrator.apply(even, np.zeros(shape, np.float16) if cls.sees_surroundings else None)
+        # Once here, rather than in the middle of a folder: voxels of which nothing, and all, is known.
+        even = np.full((channels, 1), 0.5 if link is Link.SIGMOID else 1 / channels)
+        p = np.concatenate([even, np.eye(channels)], axis=1).astype(np.float32)
+        shape = (channels + calibrator.num_image_channels, 1 + channels, NUM_PLACES)
+        try:
+            with np.errstate(all="ignore"):
+                result = calibrator.apply(p, np.zeros(shape, np.float16) if cls.sees_surroundings else None)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
             raise ValueError(f"parameters that cannot be used: {error}") from error
-        if not np.isfinite(result).all():
-            raise ValueError("parameters that are no numbers")
+        if not ((result >= 0) & (result <= 1)).all():
+            raise ValueError("parameters that do not give probabilities")
         return calibrator
 
     @abstractmethod
@@ -171,7 +173,16 @@ class Calibrator(ABC):
         return self.describe()
 
 
-def check_list(name: str, value: Any, length: int) -> None:
-    """Raise a ValueError unless a parameter is a list of so many values."""
-    if not isinstance(value, list) or len(value) != length:
-        raise ValueError(f"expected {name} to be a list of {length}; got {value!r:.80}")
+def check_numbers(name: str, values: list[float], length: int | None = None) -> None:
+    """Raise a ValueError unless a parameter has so many values, all of them finite."""
+    if length is not None and len(values) != length:
+        raise ValueError(f"expected {name} to be a list of {length}; got {len(values)}")
+    for value in values:
+        if not math.isfinite(value):
+            raise ValueError(f"expected {name} to be finite; got {value}")
+
+
+def check_channels(name: str, numbers: list[int], channels: int) -> None:
+    """Raise a ValueError unless a parameter lists channels, each once."""
+    if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(channels)):
+        raise ValueError(f"expected {name} to be of the channels 0 to {channels - 1}, each once; got {numbers!r:.80}")

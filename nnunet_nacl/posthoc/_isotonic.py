@@ -1,18 +1,22 @@
 """Isotonic regression after temperature scaling, one function for all classes."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_list
+from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_numbers
 from nnunet_nacl.posthoc._link import Link, Probabilities
 from nnunet_nacl.posthoc._temperature import best_temperature, check_temperature, scale
 from nnunet_nacl.posthoc._voxels import Sample
 
 STRICT = 1e-6
 """The share of p that is added, so that equal steps of g keep their order; it changes a probability by no more."""
+
+_ROUNDING = 1e-9
+"""By how much a softmax in float64 may be above 1."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,17 @@ class IsotonicRegression(Calibrator):
     def _check(self, channels: int) -> None:
         check_temperature("temperature", self.temperature)
         curves = channels if self.link is Link.SIGMOID else 1
-        check_list("thresholds", self.thresholds, curves)
-        check_list("values", self.values, curves)
+        for name, lists in (("thresholds", self.thresholds), ("values", self.values)):
+            if len(lists) != curves:
+                raise ValueError(f"expected {name} to be a list of {curves}; got {len(lists)}")
+            for numbers, thresholds in zip(lists, self.thresholds, strict=True):
+                check_numbers(name, numbers, len(thresholds))
+                if not numbers:
+                    raise ValueError(f"expected {name} to be lists of at least one number; got an empty one")
+                if any(later < number for number, later in pairwise(numbers)):
+                    raise ValueError(f"expected {name} to be lists of numbers that do not fall")
+                if numbers[0] < -_ROUNDING or numbers[-1] > 1 + _ROUNDING:
+                    raise ValueError(f"expected {name} from 0 to 1; got {numbers[0]} to {numbers[-1]}")
 
     def describe_briefly(self) -> str:
         return f"T = {self.temperature:.2f}"

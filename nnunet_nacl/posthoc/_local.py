@@ -4,11 +4,12 @@ import base64
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -62,7 +63,7 @@ class LocalTemperature(Calibrator):
     """
 
     temperature: float
-    image_channels: int
+    image_channels: Annotated[int, Ge(0)]
     weights: str
     margin_mm: float | None = None
 
@@ -154,8 +155,10 @@ class LocalTemperature(Calibrator):
         temperatures: NDArray[np.float32] = _around_start(self.temperature, exponents).numpy()
         return temperatures
 
-    def _check(self, _: int) -> None:
+    def _check(self, channels: int) -> None:
         check_temperature("temperature", self.temperature)
+        if not all(parameter.isfinite().all() for parameter in self._network(channels).parameters()):
+            raise ValueError("expected weights to be finite")
 
 
 def _nll(sample: Sample) -> Callable[[Tensor, Tensor], Tensor]:
@@ -236,8 +239,12 @@ class _Network:
     @classmethod
     def decode(cls, text: str, channels: int, image_channels: int) -> "_Network":
         shapes = _shapes(channels, image_channels)
-        sizes = [int(np.prod(shape)) for shape in shapes]
-        values = torch.from_numpy(np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32))
+        sizes = list(map(math.prod, shapes))
+        try:
+            stored = np.frombuffer(base64.b64decode(text, validate=True), "<f4")
+        except ValueError as error:
+            raise ValueError(f"expected weights to be float32 in Base64: {error}") from error
+        values = torch.from_numpy(stored.astype(np.float32))
         if len(values) != sum(sizes):
             raise ValueError(f"expected weights to hold {sum(sizes)} numbers; got {len(values)}")
         return cls(*(part.reshape(shape) for part, shape in zip(torch.split(values, sizes), shapes, strict=True)))

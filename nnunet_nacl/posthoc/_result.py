@@ -4,14 +4,17 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from nnunet_nacl import __version__
-from nnunet_nacl.files import Kind, check_input, whole_file
-from nnunet_nacl.nnunet import DataSet, ModelName
+from nnunet_nacl.files import Kind, whole_file
+from nnunet_nacl.json_files import load_json, typed
+from nnunet_nacl.nnunet import DataSet, Label, LabelMeaning, ModelName, NamedLabels, PlansJson
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
@@ -25,6 +28,7 @@ FIT = Kind(
 )
 """A file that :meth:`Fit.write` has written."""
 
+_WHAT = "fit of nnunet_nacl"
 _ORIGIN = ("dataset", "trainer", "plans", "configuration")
 
 
@@ -42,9 +46,9 @@ class Model:
         configuration: such as ``2d``.
     """
 
-    labels: dict[str, Any]
-    regions_class_order: list[int] | None
-    channels: int
+    labels: NamedLabels
+    regions_class_order: list[Label] | None
+    channels: Annotated[int, Ge(1)]
     dataset: str | None = None
     trainer: str | None = None
     plans: str | None = None
@@ -59,8 +63,8 @@ class Model:
         """
         known: dict[str, str | None] = {}
         if plans is not None:
-            stored = json.loads(plans.read_text())
-            known = {"dataset": stored.get("dataset_name"), "plans": stored.get("plans_name")}
+            stored = PlansJson.read(plans)
+            known = {"dataset": stored.dataset, "plans": stored.name}
         known |= _named_by(folder.resolve())
         return cls(
             data_set.labels,
@@ -136,9 +140,9 @@ class SampleSize:
         zeros: how many of those drawn have a p of exactly 0.
     """
 
-    voxels: int
-    available: int
-    zeros: int
+    voxels: Annotated[int, Ge(0)]
+    available: Annotated[int, Ge(0)]
+    zeros: Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True)
@@ -155,10 +159,6 @@ class Change:
 
     before: Metrics
     after: Metrics
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> "Change":
-        return cls(_read(Metrics, content["before"]), _read(Metrics, content["after"]))
 
     def __str__(self) -> str:
         before, after = self.before, self.after
@@ -187,12 +187,6 @@ class HeldOutPart:
         shown = {"error": self.error} if self.change is None else asdict(self.change)
         return {"part": self.part, "cases": self.cases, "voxels": self.voxels, **shown}
 
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> "HeldOutPart":
-        error = content.get("error")
-        change = Change.of_json(content) if error is None else None
-        return cls(content["part"], content["cases"], content["voxels"], change, error)
-
     def __str__(self) -> str:
         if self.change is None:
             return f"{self.part}: {self.error}"
@@ -214,11 +208,6 @@ class HeldOut:
     def to_json(self) -> dict[str, Any]:
         pooled = {} if self.change is None else asdict(self.change)
         return {"parts": [part.to_json() for part in self.parts], **pooled}
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> "HeldOut":
-        parts = [HeldOutPart.of_json(part) for part in content["parts"]]
-        return cls(parts, Change.of_json(content) if "after" in content else None)
 
 
 @dataclass(frozen=True)
@@ -244,14 +233,6 @@ class Bias:
             return {"error": self.error}
         nll = {"before": self.nll_before, "this": self.nll_this, "near": self.nll_near}
         return {"parameters": self.near.parameters(), "NLL": nll}
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any], model: Model, kind: type[Calibrator]) -> "Bias":
-        if "error" in content:
-            return cls(error=content["error"])
-        nll = content["NLL"]
-        near = kind.of_parameters(content["parameters"], channels=model.channels, link=model.link)
-        return cls(near, nll["before"], nll["this"], nll["near"])
 
 
 @dataclass(frozen=True)
@@ -324,41 +305,37 @@ class Fit:
             ValueError: it is damaged, or something else.
         """
         file = Path(file)
-        check_input(file)
-        try:
-            content = json.loads(file.read_text())
-            fit = cls.of_json(content)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise ValueError(f"{file} is no fit of nnunet_nacl: {error}") from error
-        except KeyError as error:
-            raise ValueError(f"{file} is no fit of nnunet_nacl: it has no {error}.") from error
-        if cases_hash(fit.cases) != content["cases"]["sha256"]:
+        content = load_json(file, finite=True)
+        stored = typed(content, _Stored, str(file), _WHAT)
+        model = stored.model
+        expected = len(
+            LabelMeaning.of_names(model.labels, None).known
+            if model.regions_class_order is None
+            else model.regions_class_order
+        )
+        if model.channels != expected:
+            raise ValueError(f"{file}: model.channels: expected {expected}, as its labels say; got {model.channels}")
+
+        def calibrator(parameters: dict[str, Any], place: str) -> Calibrator:
+            try:
+                kind = method_of(stored.method)
+                return kind.of_parameters(parameters, channels=model.channels, link=model.link)
+            except ValueError as error:
+                raise ValueError(f"{file} is no {_WHAT}: {place}{error}") from error
+
+        if cases_hash(stored.cases.names) != stored.cases.sha256:
             raise ValueError(f"{file}: the list of cases is not the one that it was written with.")
-        return fit
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> "Fit":
-        """The fit that :meth:`to_json` made this of, or that an earlier version did.
-
-        Raises:
-            KeyError: something is missing.
-            TypeError: something has another type.
-            ValueError: something has a value that it cannot have.
-        """
-        model = _read(Model, content["model"])
-        kind = method_of(content.get("method", ""))
-        bias = content.get("bias")
         return cls(
-            kind.of_parameters(content, channels=model.channels, link=model.link),
+            calibrator(content, ""),
             model,
-            content["cases"]["names"],
-            _read(FitSettings, content["settings"]),
-            _read(SampleSize, content["sample"]),
-            Change.of_json(content["fitted"]),
-            HeldOut.of_json(content["held_out"]),
-            [_read(Skipped, entry) for entry in content["skipped"]],
-            content["versions"]["nnunet_nacl"],
-            None if bias is None else Bias.of_json(bias, model, kind),
+            stored.cases.names,
+            stored.settings,
+            stored.sample,
+            stored.fitted,
+            HeldOut([part.part_held_out() for part in stored.held_out.parts], stored.held_out.change()),
+            stored.skipped,
+            stored.versions.nnunet_nacl,
+            None if stored.bias is None else stored.bias.bias(calibrator),
         )
 
     def summary(self) -> str:
@@ -406,10 +383,83 @@ def cases_hash(names: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
 
 
-Typed = TypeVar("Typed")
+@dataclass(frozen=True)
+class _StoredChange:
+    """A change among other entries, which may lack it."""
+
+    before: Metrics | None = None
+    after: Metrics | None = None
+
+    def change(self) -> Change | None:
+        return None if self.before is None or self.after is None else Change(self.before, self.after)
 
 
-def _read(kind: type[Typed], content: dict[str, Any]) -> Typed:
-    """A dataclass of a JSON object; what has a default may be missing."""
-    known: Any = fields(kind)  # type: ignore[arg-type]
-    return kind(**{one.name: content[one.name] for one in known if one.default is MISSING or one.name in content})
+@dataclass(frozen=True, kw_only=True)
+class _StoredPart(_StoredChange):
+    part: str
+    cases: list[str]
+    voxels: Annotated[int, Ge(0)]
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.change() is None and self.error is None:
+            raise ValueError("expected before and after, or error")
+
+    def part_held_out(self) -> HeldOutPart:
+        return HeldOutPart(self.part, self.cases, self.voxels, self.change(), self.error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredHeldOut(_StoredChange):
+    parts: list[_StoredPart]
+
+
+@dataclass(frozen=True)
+class _NLL:
+    before: float
+    this: float
+    near: float
+
+
+@dataclass(frozen=True)
+class _StoredBias:
+    parameters: dict[str, Any] | None = None
+    NLL: _NLL | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.parameters is None or self.NLL is None) and self.error is None:
+            raise ValueError("expected parameters and NLL, or error")
+
+    def bias(self, calibrator: Callable[[dict[str, Any], str], Calibrator]) -> Bias:
+        if self.parameters is None or self.NLL is None:
+            return Bias(error=self.error)
+        near = calibrator(self.parameters, "bias.parameters: ")
+        return Bias(near, self.NLL.before, self.NLL.this, self.NLL.near)
+
+
+@dataclass(frozen=True)
+class _StoredCases:
+    sha256: str
+    names: list[str]
+
+
+@dataclass(frozen=True)
+class _StoredVersions:
+    nnunet_nacl: str
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The file of a fit, but for the method's parameters."""
+
+    method: str
+    model: Model
+    cases: _StoredCases
+    settings: FitSettings
+    sample: SampleSize
+    fitted: Change
+    held_out: _StoredHeldOut
+    skipped: list[Skipped]
+    versions: _StoredVersions
+    bias: _StoredBias | None = None

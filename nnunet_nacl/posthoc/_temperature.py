@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_list
+from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_channels, check_numbers
 from nnunet_nacl.posthoc._link import Link, Probabilities
 from nnunet_nacl.posthoc._voxels import Sample
 
@@ -99,9 +99,11 @@ class ClasswiseTemperature(Calibrator):
         return scale(probabilities, by_voxel, self.link)
 
     def _check(self, channels: int) -> None:
-        check_list("temperatures", self.temperatures, channels)
-        for temperature in (*self.temperatures, self.shared_temperature):
+        check_numbers("temperatures", self.temperatures, channels)
+        for temperature in self.temperatures:
             check_temperature("temperatures", temperature)
+        check_temperature("shared_temperature", self.shared_temperature)
+        check_channels("shared_by", self.shared_by, channels)
 
     def describe_briefly(self) -> str:
         return f"T = {', '.join(f'{temperature:.2f}' for temperature in self.temperatures)}"
@@ -136,7 +138,7 @@ def best_temperature(probabilities: Probabilities, truth: NDArray[Any], link: Li
     return temperature
 
 
-def check_temperature(name: str, value: Any) -> None:
+def check_temperature(name: str, value: float) -> None:
     """Raise a ValueError unless a parameter is a temperature that can be fitted."""
-    if not isinstance(value, int | float) or not LOWEST <= value <= HIGHEST:
-        raise ValueError(f"expected {name} to be from {LOWEST} to {HIGHEST}; got {value!r:.80}")
+    if not LOWEST <= value <= HIGHEST:
+        raise ValueError(f"expected {name} to be from {LOWEST} to {HIGHEST}; got {value}")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_list
+from nnunet_nacl.posthoc._calibrator import Calibrator, Surroundings, check_channels, check_numbers
 from nnunet_nacl.posthoc._link import Link, Probabilities
 from nnunet_nacl.posthoc._temperature import best_temperature
 from nnunet_nacl.posthoc._voxels import Sample, VoxelSet
@@ -54,8 +54,9 @@ class VectorScaling(Calibrator):
         return self.link.probabilities(np.array(self.weights)[:, None] * logits + np.array(self.biases)[:, None])
 
     def _check(self, channels: int) -> None:
-        check_list("weights", self.weights, channels)
-        check_list("biases", self.biases, channels)
+        check_numbers("weights", self.weights, channels)
+        check_numbers("biases", self.biases, channels)
+        check_channels("shared_by", self.shared_by, channels)
 
 
 def _fit_classes(

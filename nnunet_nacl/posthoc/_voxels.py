@@ -235,7 +235,7 @@ def open_channels(file: Path, meaning: LabelMeaning) -> NpzChannels:
     return channels
 
 
-def checked_blocks(channels: NpzChannels, link: Link) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
+def checked_blocks(channels: Channels, link: Link) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
     """Yield channel, voxels and values of each block, with the checks that the evaluation makes.
 
     Raises:

@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 from nnunet_nacl.confidence import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place, write_labels
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place, write_labels
 from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
 
 Labels = NDArray[np.unsignedinteger]
-
-CALIBRATED_NAME = "posthoc_applied.json"
-"""In a folder that ``calibrate apply`` has written."""
 
 
 @dataclass(frozen=True)
@@ -70,77 +67,10 @@ class Decoded:
             )
         if self.metric == "dice" and not self.is_calibrated:
             lines.append(
-                "These probabilities are not calibrated, as far as the folder says, and the best outline for Dice "
-                "follows from calibrated ones: nnunet_nacl calibrate fit, then calibrate apply, and decode the copy."
+                "These probabilities were not calibrated after training, and the best outline for Dice follows from "
+                "calibrated ones. nnunet_nacl calibrate fit and calibrate apply make a calibrated copy to decode."
             )
         return "\n".join(lines)
-
-
-def decode_folder(
-    pred_folder: str | Path,
-    output: str | Path,
-    *,
-    recall: "RecallThresholds | None" = None,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
-    num_processes: int = 1,
-    overwrite: bool = False,
-) -> Decoded:
-    """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
-
-    Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
-    hold. ``decoded.json`` marks the folder, with the thresholds of each case. It appears whole or not at all. A case
-    that cannot be decoded is not in it, but in ``skipped``.
-
-    Dice: of classes :func:`nnunet_nacl.confidence.dice_optimal_labels`; of regions each one's
-    :func:`nnunet_nacl.confidence.dice_optimal_mask`, written over those before it in the order of
-    ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most probable one has it.
-
-    Args:
-        pred_folder: ``CASE.npz`` and segmentations.
-        output: the folder to make.
-        recall: the thresholds λ, for a guaranteed recall; by default the folder is decoded for Dice.
-        dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
-        plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
-        num_processes: how many cases are decoded at a time.
-        overwrite: replace a decoded folder that is there, once the new one is whole.
-
-    Raises:
-        FileExistsError: ``output`` exists, or is to be replaced and is no decoded folder.
-        FileNotFoundError: a file or folder is missing.
-        OSError: the output cannot be written, or another process is writing it.
-        ValueError: the thresholds are not of these structures, or no case can be decoded.
-    """
-    predictions = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
-    meaning = predictions.data_set.meaning
-    names = tuple(meaning.name_of(structure) for structure in meaning.structures)
-    decode: Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, DecodedCase]] = _for_dice
-    if recall is not None:
-        if set(recall.of) != set(names):
-            raise ValueError(f"{recall.source} is of the structures {', '.join(recall.of)}; {pred_folder} has "
-                             f"{', '.join(names)}.")
-        decode = partial(_for_recall, thresholds=tuple(recall.of[name] for name in names))
-    write = partial(_write_case, decode=decode, data_set=predictions.data_set)
-    with whole_folder(Path(output), _is_ours, overwrite=overwrite) as folder:
-        cases = write_cases(predictions.cases, write, folder, doing="decoding", num_processes=num_processes)
-        calibrated = predictions.folder / CALIBRATED_NAME
-        decoded = Decoded(
-            Path(output), "dice" if recall is None else "recall", names, cases, is_calibrated=calibrated.is_file()
-        )
-        content: dict[str, Any] = {
-            "metric": decoded.metric,
-            "alpha": None if recall is None else recall.alpha,
-            "fit": None if recall is None else recall.source,
-            "inclusive": recall is not None,
-            "pred_folder": str(pred_folder),
-            "structures": names,
-            "cases": {name: vars(case) for name, case in cases.results.items()},
-        }
-        write_mark(folder / DECODED_NAME, content, cases.skipped)
-        if decoded.is_calibrated:  # what is known of the probabilities stays known
-            place(calibrated, folder / CALIBRATED_NAME)
-        predictions.copy_descriptions(folder)
-    return decoded
 
 
 @dataclass(frozen=True)
@@ -156,6 +86,67 @@ class RecallThresholds:
     of: dict[str, float]
     alpha: float
     source: str
+
+
+def decode_folder(
+    predictions: PredictionFolder,
+    output: str | Path,
+    *,
+    recall: RecallThresholds | None = None,
+    num_processes: int = 1,
+    overwrite: bool = False,
+) -> Decoded:
+    """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
+
+    Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
+    hold. ``decoded.json`` marks the folder, with the thresholds of each case. It appears whole or not at all. A case
+    that cannot be decoded is not in it, but in ``skipped``.
+
+    Dice: of classes :func:`nnunet_nacl.confidence.dice_optimal_labels`; of regions each one's
+    :func:`nnunet_nacl.confidence.dice_optimal_mask`, written over those before it in the order of
+    ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most probable one has it.
+
+    Args:
+        predictions: the folder to decode.
+        output: the folder to make.
+        recall: the thresholds λ, for a guaranteed recall; by default the folder is decoded for Dice.
+        num_processes: how many cases are decoded at a time.
+        overwrite: replace a decoded folder that is there, once the new one is whole.
+
+    Raises:
+        FileExistsError: ``output`` exists, or is to be replaced and is no decoded folder.
+        OSError: the output cannot be written, or another process is writing it.
+        ValueError: the thresholds are not of these structures, or no case can be decoded.
+    """
+    meaning = predictions.data_set.meaning
+    names = tuple(meaning.name_of(structure) for structure in meaning.structures)
+    decode: Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, DecodedCase]] = _for_dice
+    if recall is not None:
+        if set(recall.of) != set(names):
+            raise ValueError(
+                f"{recall.source} is of the structures {', '.join(recall.of)}; {predictions.folder} has "
+                f"{', '.join(names)}."
+            )
+        decode = partial(_for_recall, thresholds=tuple(recall.of[name] for name in names))
+    write = partial(_write_case, decode=decode, data_set=predictions.data_set)
+    with whole_folder(Path(output), _is_ours, overwrite=overwrite) as folder:
+        cases = write_cases(predictions.cases, write, folder, doing="decoding", num_processes=num_processes)
+        metric = "dice" if recall is None else "recall"
+        decoded = Decoded(Path(output), metric, names, cases, is_calibrated=predictions.is_calibrated)
+        content: dict[str, Any] = {
+            "metric": decoded.metric,
+            "alpha": None if recall is None else recall.alpha,
+            "fit": None if recall is None else recall.source,
+            "inclusive": recall is not None,
+            "pred_folder": str(predictions.folder),
+            "structures": names,
+            "cases": {name: vars(case) for name, case in cases.results.items()},
+        }
+        write_mark(folder / DECODED_NAME, content, cases.skipped)
+        predictions.copy_descriptions(folder)
+        if predictions.is_calibrated:  # the probabilities still are
+            place(predictions.folder / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+    return decoded
 
 
 def _is_ours(folder: Path) -> bool:
@@ -200,14 +191,14 @@ def _for_recall(
             labels[p.astype(np.float64) >= threshold] = label
         return labels, DecodedCase(tuple(thresholds), None)
     largest = np.full(labels.shape, -1, probabilities.dtype)
-    shared = 0
+    several = np.zeros(labels.shape, bool)
     for k, (p, threshold) in enumerate(zip(probabilities[1:], thresholds, strict=True), start=1):
         reached = p.astype(np.float64) >= threshold
-        shared += np.count_nonzero(reached & (labels > 0))
+        several |= reached & (labels > 0)
         reached &= p > largest
         labels[reached] = k
         np.copyto(largest, p, where=reached)
-    return labels, DecodedCase(tuple(thresholds), None, shared)
+    return labels, DecodedCase(tuple(thresholds), None, int(np.count_nonzero(several)))
 
 
 def _background(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:

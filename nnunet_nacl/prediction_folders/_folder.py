@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import is_full, is_readable
-from nnunet_nacl.nnunet import CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
 from nnunet_nacl.workers import results_of
 
 Result = TypeVar("Result")
@@ -61,6 +61,11 @@ class PredictionFolder:
         examples = [case.prediction for case in cases if is_readable(case.prediction)]
         data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
         return cls(folder, dataset_file, plans_file, data_set, cases)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether ``nnunet_nacl calibrate apply`` has written its probabilities."""
+        return (self.folder / CALIBRATED_NAME).is_file()
 
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
@@ -122,9 +127,7 @@ def write_cases(
     results: dict[str, Result] = {}
     skipped: list[Skipped] = []
     attempt = partial(_attempt, write=write, folder=folder)
-    outcomes = results_of(
-        attempt, cases, num_processes=num_processes, died=partial(_died, folder=folder, doing=doing)
-    )
+    outcomes = results_of(attempt, cases, num_processes=num_processes, died=partial(_died, folder=folder, doing=doing))
     for case, outcome in tqdm(outcomes, total=len(cases), desc=doing, unit="case"):
         if isinstance(outcome, Skipped):
             skipped.append(outcome)
@@ -138,8 +141,9 @@ def write_cases(
         results[case.name] = outcome
     skipped.sort(key=lambda entry: entry.case)
     if not results:
-        raise ValueError(f"{doing}: none of {len(cases)} cases can be used; the first: "
-                         f"{skipped[0].case}: {skipped[0].reason}")
+        raise ValueError(
+            f"{doing}: none of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
+        )
     return Written(dict(sorted(results.items())), skipped)
 
 

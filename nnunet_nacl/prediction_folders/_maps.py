@@ -182,9 +182,7 @@ def _write_case(
 ) -> None:
     case = SavedCase(files, data_set)
     regions = data_set.meaning.regions is not None
-    values: dict[str, NDArray[np.float32]] = {
-        one.name: np.zeros(math.prod(case.shape[1:]), np.float32) for one in maps
-    }
+    values: dict[str, NDArray[np.float32]] = {one.name: np.zeros(math.prod(case.shape[1:]), np.float32) for one in maps}
     if regions and "confidence" in values:
         values["confidence"][:] = 1
     for channel, part, p in case.blocks():

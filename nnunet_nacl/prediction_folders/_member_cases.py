@@ -15,12 +15,12 @@ def check_same_labels(one: PredictionFolder, other: PredictionFolder) -> None:
     if one.folder.resolve() == other.folder.resolve():
         return
     first, second = one.data_set, other.data_set
-    if first.meaning != second.meaning or first.labels != second.labels or (
-        list(first.meaning.written) != list(second.meaning.written)
+    if (
+        first.meaning != second.meaning
+        or first.labels != second.labels
+        or (list(first.meaning.written) != list(second.meaning.written))
     ):
-        raise ValueError(
-            f"{other.folder}: its labels {second.labels} are not those of {one.folder}, {first.labels}."
-        )
+        raise ValueError(f"{other.folder}: its labels {second.labels} are not those of {one.folder}, {first.labels}.")
     if first.file_ending != second.file_ending:
         raise ValueError(
             f"{other.folder}: its segmentations are {second.file_ending} files, those of {one.folder} "

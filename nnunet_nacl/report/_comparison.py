@@ -173,6 +173,16 @@ def compare_all(results: Mapping[str, Results], *, baseline: str | None = None) 
     return [_compare_one(methods, baseline, dataset) for dataset, methods in results.items()]
 
 
+def notes_on(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the reader must know of each, with the data set's name if there are several."""
+    several = len(comparisons) > 1
+    return [
+        f"{comparison.dataset}: {note}" if several and comparison.dataset else note
+        for comparison in comparisons
+        for note in comparison.notes
+    ]
+
+
 def _compare_one(results: Results, baseline: str | None, dataset: str) -> Comparison:
     try:
         return compare(results, baseline=baseline, dataset=dataset)

@@ -1,7 +1,6 @@
 """The page: one self-contained HTML file."""
 
 import base64
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS
 from nnunet_nacl.files import Kind, check_file, check_input, whole_file
+from nnunet_nacl.json_files import read_json
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
 from nnunet_nacl.report._formats import Table
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
@@ -31,7 +31,7 @@ from nnunet_nacl.report._panels import (
     tradeoff_panels,
 )
 from nnunet_nacl.report._results import evaluate_command
-from nnunet_nacl.report._slices import chosen_cases
+from nnunet_nacl.report._slices import check_images, chosen_cases
 from nnunet_nacl.report._statistics import SCHEMES, ranked_voxels
 from nnunet_nacl.report._study import Study, study_caption
 from nnunet_nacl.report._tables import (
@@ -101,11 +101,12 @@ def write_report(
         overwrite: replace a file that is no page of ours, too.
 
     Raises:
-        FileNotFoundError: ``logits`` is no such folder.
+        FileNotFoundError: ``logits`` or ``images`` is no such folder.
         OSError: the page cannot be written, or there is a file that is none.
         ValueError: nothing to compare, with the reason.
     """
     file = check_file(file, _PAGE, overwrite=overwrite)
+    check_images(images)
     logit_plots = [] if logits is None else read_logit_plots(logits)
     comparisons = compare_all(results, baseline=baseline)
     methods = [method for comparison in comparisons for method in comparison.methods]
@@ -270,6 +271,20 @@ class LogitPlot:
     description: str
 
 
+@dataclass(frozen=True)
+class _LogitNumbersOfMethod:
+    mean_logits: Any
+    max_logits: Any
+
+
+@dataclass(frozen=True)
+class _LogitNumbers:
+    """What we use of ``logits.json``."""
+
+    fold: str | int
+    methods: dict[str, _LogitNumbersOfMethod]
+
+
 def read_logit_plots(folder: str | Path) -> list[LogitPlot]:
     """The plots in a folder that ``nnunet_nacl logits`` has written.
 
@@ -281,21 +296,17 @@ def read_logit_plots(folder: str | Path) -> list[LogitPlot]:
     numbers, first = folder / "logits.json", folder / "logits_by_class.svg"
     for file in (numbers, first):
         check_input(file, ": expected a folder that nnunet_nacl logits has written.")
-    try:
-        content = json.loads(numbers.read_text(encoding="utf-8"))
-        shown = {
-            stem: ", ".join(name for name, of_method in content["methods"].items() if of_method[key] is not None)
-            for stem, (key, _) in _LOGIT_PLOTS.items()
-        }
-        fold = content["fold"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{numbers} is not what nnunet_nacl logits has written: {error!r}") from error
+    content = read_json(numbers, _LogitNumbers, "file that nnunet_nacl logits has written")
+    shown = {
+        stem: ", ".join(name for name, method in content.methods.items() if getattr(method, key) is not None)
+        for stem, (key, _) in _LOGIT_PLOTS.items()
+    }
     files = {stem: folder / f"{stem}.svg" for stem in _LOGIT_PLOTS}
     return [
         LogitPlot(
             f"data:image/svg+xml;base64,{base64.b64encode(files[stem].read_bytes()).decode()}",
             caption,
-            f"{caption.partition(':')[0]}: {shown[stem]}, fold {fold}",
+            f"{caption.partition(':')[0]}: {shown[stem]}, fold {content.fold}",
         )
         for stem, (_, caption) in _LOGIT_PLOTS.items()
         if files[stem].is_file()

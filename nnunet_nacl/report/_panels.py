@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report._comparison import Comparison, Results, compare_all
+from nnunet_nacl.report._comparison import Comparison, Results, compare_all, notes_on
 from nnunet_nacl.report._metrics import (
     DICE,
     POOLED,
@@ -21,7 +21,7 @@ from nnunet_nacl.report._metrics import (
     tradeoff,
 )
 from nnunet_nacl.report._reliability import Reliability, class_curve, class_errors, top_label_curves
-from nnunet_nacl.report._slices import chosen_cases, read_slice
+from nnunet_nacl.report._slices import check_images, chosen_cases, read_slice
 from nnunet_nacl.report._statistics import SCHEMES, Ranking, rank_by_scores, rank_methods, ranked_voxels
 from nnunet_nacl.report._study import (
     Study,
@@ -69,6 +69,7 @@ def write_plot(
     case: str | None = None,
     images: str | Path | None = None,
     overwrite: bool = False,
+    show: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Write a plot of the report.
 
@@ -84,13 +85,21 @@ def write_plot(
         case: its name, for ``case``; by default the one of median ECE.
         images: folder of the images, for ``case``.
         overwrite: replace a file that is no plot of ours, too.
+        show: called with what the reader must know of the comparison, such as that the bins of methods were joined.
 
     Raises:
+        FileNotFoundError: ``images`` is no folder.
         OSError: the file cannot be written, there is one that is no plot of ours, or a case's files cannot be read.
-        ValueError: no such kind, voxel set, class or case, or nothing to compare.
+        ValueError: no such kind, voxel set, class or case, one that this kind does not look at, or nothing to compare.
     """
     file = check_plot_file(file, overwrite=overwrite)
+    for argument, value, looks in (("classes", classes, "classes"), ("case", case, "case"), ("images", images, "case")):
+        if value is not None and kind != looks:
+            raise ValueError(f"{argument}: only the plot {looks} looks at it; got {value} for {kind}.")
+    check_images(images)
     comparisons = compare_all(results, baseline=baseline)
+    for note in notes_on(comparisons):
+        show(note)
     pairs = [(comparison, voxels or comparison.main) for comparison in comparisons]
     for comparison, shown in pairs:
         comparison.check_voxels(shown)

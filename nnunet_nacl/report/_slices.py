@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
 from nnunet_nacl.files import is_readable
-from nnunet_nacl.nnunet import NpzChannels, read_labels
+from nnunet_nacl.nnunet import NpzChannels, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 
@@ -69,6 +69,12 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     return {role: comparison.cases[place] for role, place in roles.items()}
 
 
+def check_images(folder: str | Path | None) -> None:
+    """Raise a FileNotFoundError unless this is a folder, or none is named."""
+    if folder is not None and not Path(folder).is_dir():
+        raise FileNotFoundError(f"images: {folder} is not a folder.")
+
+
 def read_slice(comparison: Comparison, case: str, *, images: str | Path | None = None) -> CaseSlice:
     """Read the slice in which the structures of the ground truth are largest.
 
@@ -85,7 +91,7 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
         method.name: next(one for one in method.result.cases if one.name == case) for method in comparison.methods
     }
     origin = comparison.methods[0].result.origin
-    reader = _reader(origin.reader)
+    reader = reader_of(origin.reader)
     truth_file = _file(next(iter(of_method.values())), "reference")
     truth, spacing = read_labels(truth_file, reader)
     foreground = (truth > 0) & (truth <= max(origin.labels.known))  # the ignore label is above all others
@@ -133,15 +139,12 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
         missing.append(f"{what}: {error}")
 
 
-def _reader(name: str) -> Any:
-    from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
-
-    return recursive_find_reader_writer_by_name(name)()
-
-
 def _file(case: Case, role: str) -> Path:
     """The absolute path of a file when it was evaluated."""
-    return Path(case.states[role][0])
+    state = case.states[role]
+    if state is None:
+        raise FileNotFoundError(f"{case.name}: its summary knows no {role} file.")
+    return Path(state[0])
 
 
 def _slice_of(array: NDArray[Any], number: int, shape: tuple[int, ...], file: Path) -> NDArray[Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from nnunet_nacl.evaluation import METRICS
 from nnunet_nacl.files import Kind, check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
-from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
+from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed, notes_on
 from nnunet_nacl.report._formats import FORMATS, NO_INTERVAL, Cell, Mark, Table
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -277,8 +278,11 @@ def write_table(
     baseline: str | None = None,
     voxels: str | None = None,
     overwrite: bool = False,
+    show: Callable[[str], object] = lambda _: None,
 ) -> str:
     """Return a table of the report as text, and write it to a file if one is given.
+
+    What the reader must know of the comparison, such as that the bins of methods were joined, is in the table's note.
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
@@ -290,6 +294,7 @@ def write_table(
         voxels: voxel set of ECE and CECE where the table has a single one; by default near, or the first shared one
             if near was not evaluated, and for the paper's rankings the first that labels choose.
         overwrite: replace a file that is no table of ours, too.
+        show: called with each of these notes, which CSV has no room for.
 
     Raises:
         OSError: the file cannot be written, or there is one that is no such table.
@@ -307,7 +312,10 @@ def write_table(
     tables = TABLES[name](comparisons, voxels)
     if form == "csv" and len(tables) > 1:
         raise ValueError(f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one.")
-    text = "\n".join(map(FORMATS[form], tables))
+    notes = notes_on(comparisons)
+    for note in notes:
+        show(note)
+    text = "\n".join(FORMATS[form](replace(table, note=" ".join([table.note, *notes]))) for table in tables)
     if output is not None:
         with whole_file(output, _KINDS[form], overwrite=overwrite) as partial:
             partial.write_text(text + _MARKS[form], encoding="utf-8")

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from nnunet_nacl import losses
-from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.nnunet import environment_number, hooks
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, THREADS, Recipe
 from nnunet_nacl.trainers._progress import (
     EARLIER_VALUES,
@@ -203,7 +203,7 @@ def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     """The trainer class of that name: the mix-in with the recipe, in front of nnU-Net's default trainer."""
     if os.environ.get(THREADS):
         # On a CPU, nnU-Net's commands have asked for a thread for each core by now, whatever OMP_NUM_THREADS says.
-        torch.set_num_threads(int(os.environ[THREADS]))
+        torch.set_num_threads(environment_number(THREADS, 1))
     build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
     attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
     return type(name, (CalibratedLossMixin, nnUNetTrainer), attributes)

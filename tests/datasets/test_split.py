@@ -214,8 +214,8 @@ def test_incomplete_cases(file: str, acdc: Path) -> None:
     ("text", "message"),
     [
         ("{", r"dataset\.json is not valid JSON: "),
-        ("3", r"dataset\.json: expected a JSON object; got int\."),
-        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'\."),
+        ("3", r"dataset\.json of nnU-Net: expected a JSON object; got 3"),
+        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'"),
         ('{"labels": {}, "file_ending": ".png"}', r"dataset\.json lacks channel_names\."),
         (
             '{"channel_names": {"0": "CT"}, "labels": {}, "file_ending": ".png", "dataset": {}}',

@@ -1,6 +1,7 @@
 """The runs of a study: a pure function of study, folds and splits."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,16 @@ def test_others_trainers_have_no_budget() -> None:
         Budget(epochs=3).trainer("nnUNetTrainerDA5")
     with pytest.raises(ValueError, match="sets num_epochs twice"):
         Budget(epochs=3).trainer("nnUNetTrainerNACL_4epochs")
+
+
+def test_a_trainer_that_nnunet_does_not_find_is_refused(
+    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+    rows = (Row("stock", "nnUNetTrainer"), Row("typo", "nnUNetTrainerNACLL"))
+    study = StudyTable("mine", "Mine", rows)
+    with pytest.raises(ValueError, match=r"^typo cannot be trained on .*: nnU-Net finds no trainer nnUNetTrainerNACLL"):
+        plan_experiment(study, 901, "2d_small", output=tmp_path)
+    assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path).jobs
+    with pytest.raises(ValueError, match="Study mine has no method to train"):
+        plan_experiment(replace(study, rows=()), 901, "2d_small", output=tmp_path)

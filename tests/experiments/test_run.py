@@ -11,14 +11,18 @@ import pytest
 import torch
 
 from nnunet_nacl import processes
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.experiments import Job, _run
 from nnunet_nacl.experiments._run import (
+    State,
     carry_out,
     clear_the_way,
     delete_probabilities,
     is_running,
     missing_probabilities,
+    note_slurm_job,
     read_state,
+    slurm_job,
     status_of,
     steps_left,
 )
@@ -197,8 +201,8 @@ def test_a_summary_is_read_once_for_all_its_cases(job: Job, monkeypatch: pytest.
     summary(job.validation, job.validation_cases[:1])
     summary(job.predictions, [])
     read = []
-    loads = json.loads
-    monkeypatch.setattr(_run.json, "loads", lambda text: read.append(text) or loads(text))
+    read_json = _run.read_json
+    monkeypatch.setattr(_run, "read_json", lambda file, *what: read.append(file) or read_json(file, *what))
     assert missing_probabilities(job) == (len(job.validation_cases) - 1, 1)
     assert len(job.validation_cases) == len(job.data.test_cases) == 2
     assert len(read) == 2
@@ -299,3 +303,32 @@ def test_threads_of_runs_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch)
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", '{"seconds": 3}', '{"seconds": {"a": "x"}}', '{"seconds": {"a": NaN}}', '{"started": []}']
+)  # fmt: skip
+def test_a_state_that_is_junk_is_none(text: str, job: Job) -> None:
+    file = job.output / "states" / f"{job.run.key}.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    assert read_state(job) == State()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": [], "metric_per_case": 3}'])
+def test_a_summary_that_is_junk_is_evaluated_again(text: str, job: Job) -> None:
+    finish_training(job)
+    predicted(job.validation, *job.validation_cases)
+    summary(job.validation, job.validation_cases)
+    before = steps(job)
+    (job.validation / SUMMARY_NAME).write_text(text)
+    assert "evaluate_validation" in steps(job)
+    assert "evaluate_validation" not in before
+
+
+def test_a_slurm_job_that_is_junk(job: Job) -> None:
+    note_slurm_job(job, "17")
+    assert slurm_job(job) == "17"
+    note_slurm_job(job, "--all; rm")
+    with pytest.raises(ValueError, match=r"\.slurm: expected the number of a job of Slurm; got '--all; rm'"):
+        slurm_job(job)

@@ -1,5 +1,6 @@
 """Studies: the built-in tables, and what is said of tables that are wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "must be a share such as 25%; got '0%'"),
         (f"title: T\nruns: [{ROW}, training_cases: 1/0%}}]", "must be a share such as 25%; got '1/0%'"),
         (f"title: T\nruns: [{ROW}, training_cases: 30}}]", "must be a share such as 25%; got 30"),
-        (f"title: T\nruns: [{ROW}, value: [1]}}]", "group must be a word, value a number or a word"),
+        (f"title: T\nruns: [{ROW}, value: [1]}}]", "value must be a finite number or a word"),
         (f"title: T\nruns: [{ROW}, group: 1}}]", "group must be a word"),
         (f"title: T\nruns: [{ROW}, on_request: 1}}]", "on_request must be true or false; got 1"),
         (f"title: T\nfigure: pie\nruns: [{ROW}}}]", "figure must be one of radar, .*; got 'pie'"),
@@ -110,3 +111,40 @@ def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> 
 def test_unknown_study() -> None:
     with pytest.raises(ValueError, match="There is no study 'mian'; there are main, hyperparameters"):
         study_file("mian")
+
+
+def test_all_methods_on_request(tmp_path: Path) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(f"title: T\nruns: [{ROW}, on_request: true}}]")
+    with pytest.raises(ValueError, match=r"All methods of study my are on request: name some of A \(--methods\)\."):
+        read_study(file).chosen(None)
+    assert [row.name for row in read_study(file).chosen(["A"]).rows] == ["A"]
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title: 2024-13-45", "is no YAML file: month must be in 1..12"),
+        ("[" * 5000, "is no YAML file: it is nested too deeply"),
+        ("title: T\ntitle: U\nruns: []", "the key 'title' comes twice"),
+        (BOMB, "holds more than 100,000 entries"),
+        ("&a [*a]", "holds more than 100,000 entries"),
+        (f"title: [T]\nruns: [{ROW}}}]", "title and setting must be texts"),
+        ("title: T\nruns: [{name: [A], trainer: nnUNetTrainerNACL}]", "run 1: name must be a text"),
+        (f"title: T\nruns: [{ROW}, value: .nan}}]", "value must be a finite number or a word; got nan"),
+        (f"title: T\nruns: [{ROW}, value: true}}]", "value must be a finite number or a word; got True"),
+        (f"title: T\nruns: [{ROW}, training_cases: 1e999999999%}}]", "must be a share such as 25%"),
+    ],
+)
+def test_tables_that_would_do_harm(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "my.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        read_study(file)
+    assert str(file) in str(raised.value)
+    assert len(str(raised.value)) < 1000

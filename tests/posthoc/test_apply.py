@@ -295,6 +295,7 @@ def test_the_order_of_labels_matters_for_regions_only(tmp_path: Path) -> None:
         fit_folder(train)
         content = json.loads(description(regions))
         content["labels"] = dict(reversed(content["labels"].items()))
+        content["regions_class_order"] = [2, 1]
         (test[1] / "dataset.json").write_text(json.dumps(content))
         if regions:
             with pytest.raises(ValueError, match="it was fitted to the labels"):
@@ -333,3 +334,38 @@ def test_the_commands(
     for wrong in (["-d", "4"], ["a"], ["a", "b", "-tr", "nnUNetTrainer"], ["a", "b", "-d", "4", "-c", "2d"]):
         with pytest.raises(SystemExit):
             main(["calibrate", "fit", *wrong])
+
+
+def test_segmentations_are_looked_at_whatever_the_method(
+    train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path
+) -> None:
+    fit_folder(train)
+    (test[1] / f"x{ENDING}").write_bytes(b"no image")
+    image = sitk.GetArrayFromImage(labels(test[1], "y"))
+    write_labels(image[1:], test[1] / f"y{ENDING}")
+    applied = apply_folder(train[1] / "posthoc_temperature.json", test[1], tmp_path / "out")
+    assert applied.cases == ["z"]
+    reasons = {entry.case: entry.reason for entry in applied.skipped}
+    assert f"x{ENDING} cannot be read" in reasons["x"]
+    assert "does not match" in reasons["y"]
+    write_labels(np.full_like(image, 9), test[1] / f"y{ENDING}")
+    applied = apply_folder(train[1] / "posthoc_temperature.json", test[1], tmp_path / "again")
+    reasons = {entry.case: entry.reason for entry in applied.skipped}
+    assert "holds labels that are not in the data set: 9" in reasons["y"]
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -0.1, 0.7])
+def test_what_are_no_probabilities_is_not_written(
+    wrong: float, train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit_folder(train)
+    right = Temperature.apply_to_case
+
+    def spoil(self: Temperature, p: np.ndarray, **options: Any) -> None:
+        right(self, p, **options)
+        p[1, 2, 3, 4] = wrong
+
+    monkeypatch.setattr(Temperature, "apply_to_case", spoil)
+    with pytest.raises(ValueError, match=r"None of 3 cases can be calibrated; the first: x: .*x\.npz, once calibrated"):
+        apply_folder(train[1] / "posthoc_temperature.json", test[1], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -306,12 +306,20 @@ def test_parameters_can_be_read_again(method: str, regions: bool) -> None:
 @pytest.mark.parametrize(
     ("method", "content", "message"),
     [
-        ("temperature", {}, "the method temperature needs temperature; missing: temperature"),
-        ("temperature", {"temperature": "2"}, "expected temperature to be from 0.01 to 100.0; got '2'"),
+        ("temperature", {}, "it has no 'temperature'"),
+        ("temperature", {"temperature": "2"}, 'temperature: expected a number; got "2"'),
         ("temperature", {"temperature": float("nan")}, "expected temperature to be from 0.01 to 100.0; got nan"),
-        ("vector", {"weights": [1], "biases": [1], "shared_by": []}, "to be a list of 3; got [1]"),
-        ("vector", {"weights": ["1"] * 3, "biases": [1] * 3, "shared_by": []}, "parameters that cannot be used"),
-        ("vector", {"weights": [float("nan")] * 3, "biases": [1] * 3, "shared_by": []}, "that are no numbers"),
+        ("vector", {"weights": [1], "biases": [1], "shared_by": []}, "expected weights to be a list of 3; got 1"),
+        (
+            "vector",
+            {"weights": ["1"] * 3, "biases": [1] * 3, "shared_by": []},
+            'weights[0]: expected a number; got "1"',
+        ),
+        (
+            "vector",
+            {"weights": [float("nan")] * 3, "biases": [1] * 3, "shared_by": []},
+            "expected weights to be finite; got nan",
+        ),
         ("irm", {"temperature": 1.0, "thresholds": [[0, 1]] * 3, "values": [[0, 1]]}, "to be a list of 1"),
         (
             "classwise",

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl import cli
-from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.evaluation import Settings, evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results
 from nnunet_nacl.report._formats import FORMATS
 from nnunet_nacl.report._results import default_name
 from nnunet_nacl.report._tables import TABLES
+from tests.report.generated import make_result
 
 KINDS = ("reliability", "classes", "tradeoff", "radar", "ranks", "case")
 SIGNATURES = {"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}
@@ -193,3 +194,48 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
     assert {dataset: list(methods) for dataset, methods in results.items()} == {"Dataset004_Demo": ["soft", "sharp"]}
     assert len(results["Dataset004_Demo"]["soft"].cases) == 8
     assert list(read_results([runs["soft"], runs["sharp"]], datasets=["A", "B"])) == ["A", "B"]
+
+
+def test_bins_that_differ_are_said_plainly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """15 and 20 bins share 5; figures of 5 bins must not pass for either."""
+    files = []
+    for name, bins in (("one", 15), ("other", 20)):
+        result = make_result(1.0, settings=Settings(num_bins=bins), cases=["case_00", "case_01"])
+        files.append(tmp_path / f"{name}.json")
+        result.write(files[-1])
+    text = "The methods were evaluated with different numbers of bins (one: 15, other: 20); compared with 5."
+    for form in ("markdown", "latex", "csv"):
+        assert cli.main(["table", *map(str, files), "--format", form]) == 0
+        printed = capsys.readouterr()
+        assert f"Note: {text}" in printed.err
+        assert (text in printed.out) == (form != "csv")
+    assert cli.main(["plot", "tradeoff", *map(str, files), "-o", str(tmp_path / "plot.svg")]) == 0
+    assert f"Note: {text}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["classes", "--classes", "zzz"], "expected a class, one of background, "),
+        (["reliability", "--classes", "zzz"], "classes: only the plot classes looks at it; got ['zzz']"),
+        (["radar", "--case", "case_00"], "case: only the plot case looks at it; got case_00 for radar."),
+        (["ranks", "--images", "."], "images: only the plot case looks at it; got . for ranks."),
+        (["case", "--images", "nope"], "images: nope is not a folder."),
+        (["case", "--case", "zzz"], "case: expected one that all methods share; got zzz."),
+    ],
+)  # fmt: skip
+def test_options_of_plots_that_mean_nothing(
+    options: list[str], message: str, runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, *more = options
+    assert cli.main(["plot", kind, str(runs["soft"]), *more, "-o", str(tmp_path / "plot.svg")]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "plot.svg").exists()
+
+
+def test_a_report_of_images_that_are_not_there(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["report", str(runs["soft"]), "--images", "nope", "-o", str(tmp_path / "page.html")]) == 1
+    assert "images: nope is not a folder." in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()

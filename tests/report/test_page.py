@@ -341,7 +341,7 @@ def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -
     assert write(tmp_path, results).tags["img"] == 0
 
     (folder / "logits.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"logits\.json is not what nnunet_nacl logits has written"):
+    with pytest.raises(ValueError, match=r"logits\.json is no file that nnunet_nacl logits has written: expected"):
         write(tmp_path, results, logits=folder)
     (folder / "logits_by_class.svg").unlink()
     with pytest.raises(FileNotFoundError, match=r"logits_by_class\.svg does not exist: expected a folder that"):

@@ -1,16 +1,18 @@
-"""The mark of a folder whose segmentations are not the argmax of its probabilities: ``decoded.json``."""
+"""Marks of folders of predictions that we have made of those of nnU-Net."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import is_there
-from nnunet_nacl.nnunet._dataset import read_json_object
+from nnunet_nacl.json_files import read_json
 
+CALIBRATED_NAME = "posthoc_applied.json"
+"""In a calibrated folder: the fit that it was calibrated with."""
 DECODED_NAME = "decoded.json"
+"""In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,18 @@ def read_thresholds(folder: Path) -> dict[str, Thresholds]:
     file = folder / DECODED_NAME
     if not is_there(file):
         return {}
-    content: dict[str, Any] = read_json_object(file)
-    try:
-        inclusive = content["inclusive"]
-        if not isinstance(inclusive, bool):
-            raise TypeError(f"expected inclusive to be true or false; got {inclusive!r}")
-        return {
-            name: Thresholds(tuple(map(float, case["thresholds"])), inclusive)
-            for name, case in content["cases"].items()
-        }
-    except KeyError as error:
-        raise ValueError(f"{file} is no mark of nnunet_nacl decode: it has no {error}.") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is no mark of nnunet_nacl decode: {error}") from error
+    mark = read_json(file, _Mark, "mark of nnunet_nacl decode")
+    return {name: Thresholds(tuple(case.thresholds), mark.inclusive) for name, case in mark.cases.items()}
+
+
+@dataclass(frozen=True)
+class _MarkedCase:
+    thresholds: list[float]
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What is needed of what ``nnunet_nacl decode`` has written."""
+
+    inclusive: bool
+    cases: dict[str, _MarkedCase]

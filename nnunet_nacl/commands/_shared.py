@@ -1,6 +1,7 @@
 """What several commands share."""
 
 import argparse
+import os
 import signal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,26 @@ def add_predictions(command: argparse.ArgumentParser) -> None:
     command.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")
     command.add_argument("-p", metavar="PLANS", help="default: nnUNetPlans")
     command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """Where to find what a folder of predictions itself does not have."""
+    command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+
+
+def add_processes(command: argparse.ArgumentParser) -> None:
+    """The option ``-np``."""
+    command.add_argument("-np", type=int, metavar="N", help="cases at a time (default: as nnU-Net, or cores)")
+
+
+def num_processes(options: argparse.Namespace) -> int:
+    """How many processes ``-np`` asks for."""
+    from nnunet_nacl.nnunet import environment_number
+
+    if options.np is not None:
+        return int(options.np)
+    return min(environment_number("nnUNet_def_n_proc", 8), os.cpu_count() or 1)
 
 
 def chosen_predictions(options: argparse.Namespace) -> "Predictions":

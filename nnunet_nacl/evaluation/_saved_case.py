@@ -88,9 +88,9 @@ class _Given:
     """The labels that probabilities give, from blocks of them as they pass, compared with the saved ones at the end.
 
     nnU-Net's labels are the argmax, or each region's where p > 1/2. Where the probabilities leave several labels open,
-    any of them is right. Of a decoded segmentation that is so where several structures exceed their thresholds. There is
-    no label only where the most probable structure does not exceed its threshold, which holds for each rule by which
-    structures are chosen.
+    any of them is right. Of a decoded segmentation that is so where several structures exceed their thresholds. It is
+    background only where the most probable structure does not exceed its threshold: so it is with each rule by which
+    one of several structures is chosen.
     """
 
     def __init__(self, saved: Labels, meaning: LabelMeaning, files: CaseFiles, dtype: "np.dtype[np.floating]") -> None:
@@ -101,8 +101,8 @@ class _Given:
         self._written: tuple[int, ...] | None = None
         if self._thresholds is not None and len(self._thresholds.values) != len(meaning.structures):
             raise ValueError(
-                f"{files.prediction}: expected a threshold for each of {len(meaning.structures)} structures in the mark "
-                f"of its folder; got {len(self._thresholds.values)}."
+                f"{files.prediction}: the mark of its folder should have a threshold for each of "
+                f"{len(meaning.structures)} structures; it has {len(self._thresholds.values)}."
             )
         if meaning.regions is not None:
             self._written = tuple(written_labels(meaning))
@@ -134,9 +134,8 @@ class _Given:
 
     def _settle(self, part: slice) -> None:
         """Take the saved label where it is as right as the one found; of decoded ones, none below its threshold."""
-        label, saved, largest, of_saved = (
-            array[part] for array in (self._label, self._saved, self._largest, self._of_saved)
-        )
+        label, saved = self._label[part], self._saved[part]
+        largest, of_saved = self._largest[part], self._of_saved[part]
         if self._thresholds is None:
             label[of_saved == largest] = saved[of_saved == largest]
             return

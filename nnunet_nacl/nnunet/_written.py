@@ -96,18 +96,19 @@ def _write_with_simpleitk(values: NDArray[Any], place: dict[str, Any], file: Pat
     image.SetOrigin(place["origin"])
     image.SetDirection(place["direction"])
     if "original_orientation" in place:
-        image = sitk.DICOMOrient(image, place["original_orientation"])
+        toolkit: Any = sitk  # whose types lack this one
+        image = toolkit.DICOMOrient(image, place["original_orientation"])
     sitk.WriteImage(image, str(file), True)
 
 
 def _write_with_nibabel(values: NDArray[Any], place: dict[str, Any], file: Path) -> None:
     import nibabel
-    from nibabel.orientations import axcodes2ornt, io_orientation, ornt_transform
 
-    image: Any = nibabel.Nifti1Image(
-        values.transpose((2, 1, 0)), affine=place.get("reoriented_affine", place["original_affine"])
-    )
+    library: Any = nibabel  # without types
+    directions = library.orientations
+    affine = place.get("reoriented_affine", place["original_affine"])
+    image = library.Nifti1Image(values.transpose((2, 1, 0)), affine=affine)
     if "reoriented_affine" in place:
-        original = io_orientation(place["original_affine"])
-        image = image.as_reoriented(ornt_transform(axcodes2ornt("RAS"), original))
-    nibabel.save(image, file)
+        original = directions.io_orientation(place["original_affine"])
+        image = image.as_reoriented(directions.ornt_transform(directions.axcodes2ornt("RAS"), original))
+    library.save(image, file)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.confidence import class_entropy, mutual_information, region_entropy, region_mutual_information
+from nnunet_nacl.confidence import class_entropy, region_entropy
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMeaning, image_dtypes, write_image
 from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
-from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_together, same_case
+from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean, same_case
 
 MAPS_NAME = "maps.json"
 """In a folder of maps: what they show, and their scale."""
@@ -202,31 +202,21 @@ def _write_case(
                 else:
                     np.add(entropy, class_entropy(p[None]), out=entropy, casting="same_kind")
     if "mutual_information" in values:
-        _add_disagreement(values["mutual_information"], files.name, members, case.shape, regions=regions)
+        values["mutual_information"][:] = _disagreement(files, members, case.shape)
     for one in maps:
         image = _scaled(values.pop(one.name), one.largest, dtype).reshape(case.shape[1:])
         write_image(image, files.prediction, data_set.reader, folder / f"{files.name}_{one.name}{data_set.file_ending}")
 
 
-def _add_disagreement(
-    values: NDArray[np.float32],
-    name: str,
-    members: Sequence[PredictionFolder],
-    shape: tuple[int, ...],
-    *,
-    regions: bool,
-) -> None:
-    """Add up the mutual information of the members as their channels pass."""
-    cases = [SavedCase(same_case(name, member), member.data_set) for member in members]
-    for case in cases:
-        if case.shape != shape:
-            raise ValueError(f"{case.files.probabilities}: expected the shape {shape}; got {case.shape}.")
-    for _, part, blocks in read_together(cases):
-        disagreement = values[part]
-        if regions:
-            np.maximum(disagreement, region_mutual_information(blocks), out=disagreement, casting="same_kind")
-        else:
-            np.add(disagreement, mutual_information(blocks[:, None]), out=disagreement, casting="same_kind")
+def _disagreement(files: CaseFiles, members: Sequence[PredictionFolder], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    information = read_mean(files.name, members, disagreement=True).disagreement
+    assert information is not None
+    if information.shape != shape[1:]:
+        raise ValueError(
+            f"{same_case(files.name, members[0]).probabilities}: the shape {information.shape} without channels is not "
+            f"that of {files.probabilities}, {shape[1:]}."
+        )
+    return information.reshape(-1)
 
 
 def _scaled(values: NDArray[np.float32], largest: float, dtype: str) -> NDArray[Any]:

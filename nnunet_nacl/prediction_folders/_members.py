@@ -1,6 +1,5 @@
 """The mean of several members' probabilities, folds or seeds, and how much the members agree."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,13 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.confidence import MemberOverlap, mutual_information, region_mutual_information
-from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.confidence import MemberOverlap
 from nnunet_nacl.files import whole_folder, write_csv
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import BLOCK, CaseFiles, LabelMeaning, place, write_image, write_labels
 from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
-from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_together, same_case
+from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean, same_case
 
 MEMBERS_NAME = "members.json"
 """In a folder of combined members: which they are."""
@@ -65,10 +63,10 @@ def combine_members(
 ) -> Combined:
     """Write a folder of predictions with the mean of several members' probabilities, and its segmentations.
 
-    The mean is that of ``nnUNetv2_ensemble``. No more than one case is in memory, whatever the number of members:
-    their channels are read side by side. ``members_agreement.csv`` says how much the members' segmentations agree. The
-    folder appears whole or not at all. A case that a member lacks, or that cannot be combined for another reason, is not
-    in it, but in ``skipped``.
+    The mean is that of ``nnUNetv2_ensemble``. One case is in memory, whatever the number of members, and a byte a voxel
+    of each segmentation. ``members_agreement.csv`` says how much the members' segmentations agree. The folder appears
+    whole or not at all. A case that a member lacks, or that cannot be combined for another reason, is not in it, but in
+    ``skipped``.
 
     Args:
         members: folders of predictions of the same cases, at least 2.
@@ -123,35 +121,21 @@ def _is_ours(folder: Path) -> bool:
 def _write_case(
     files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder], disagreement: bool
 ) -> tuple[float, ...]:
-    cases = [SavedCase(same_case(files.name, member), member.data_set) for member in members]
-    first, data_set = cases[0], members[0].data_set
-    meaning, shape = data_set.meaning, first.shape
-    mean = np.empty(shape, np.float32)
-    information = np.zeros(math.prod(shape[1:]) if disagreement else 0, np.float32)
-    flat = mean.reshape(shape[0], -1)
-    for channel, part, blocks in read_together(cases):
-        total = flat[channel, part]
-        total[:] = blocks[0]
-        for block in blocks[1:]:  # in this order, as nnU-Net adds them
-            total += block
-        total /= len(members)
-        if disagreement and meaning.regions is None:
-            information[part] += mutual_information(blocks[:, None]).astype(np.float32)
-        elif disagreement:
-            np.maximum(information[part], region_mutual_information(blocks), out=information[part], casting="same_kind")
-
-    name, ending = files.name, data_set.file_ending
-    write_labels(_segmentation(mean, meaning), first.files.prediction, data_set.reader, folder / f"{name}{ending}")
+    data_set, name = members[0].data_set, files.name
+    case = read_mean(name, members, disagreement=disagreement)
+    first = same_case(name, members[0])
+    segmentation = _segmentation(case.probabilities, data_set.meaning)
+    write_labels(segmentation, first.prediction, data_set.reader, folder / first.prediction.name)
     with (folder / f"{name}.npz").open("wb") as stream:
-        np.savez_compressed(stream, probabilities=mean)
-    pickle = first.files.probabilities.with_suffix(".pkl")
+        np.savez_compressed(stream, probabilities=case.probabilities)
+    pickle = first.probabilities.with_suffix(".pkl")
     if pickle.is_file():
         place(pickle, folder / pickle.name)
-    if disagreement:
+    if case.disagreement is not None:
         (folder / DISAGREEMENT_FOLDER).mkdir()
-        image = information.reshape(shape[1:])
-        write_image(image, first.files.prediction, data_set.reader, folder / DISAGREEMENT_FOLDER / f"{name}{ending}")
-    return _agreement([case.labels for case in cases], meaning)
+        image = folder / DISAGREEMENT_FOLDER / first.prediction.name
+        write_image(case.disagreement, first.prediction, data_set.reader, image)
+    return _agreement(case.labels, data_set.meaning)
 
 
 def _segmentation(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> Labels:

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nnunet_nacl.files import check_input
+
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
     from pydantic_core import ErrorDetails
@@ -73,12 +75,7 @@ def load_json(file: Path, *, finite: bool = False) -> Any:
         OSError: it cannot be read, or is no file.
         ValueError: it is not valid JSON, or has a key twice in one object.
     """
-    if file.is_dir():
-        raise IsADirectoryError(f"{file} is a folder; expected a JSON file.")
-    if not file.is_file():
-        if file.exists():
-            raise OSError(f"{file} is no regular file; expected a JSON file.")
-        raise FileNotFoundError(f"{file} does not exist.")
+    check_input(file)
     try:
         content = file.read_bytes()
     except OSError as error:

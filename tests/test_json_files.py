@@ -90,7 +90,7 @@ def test_numbers_too_large_to_be_finite() -> None:
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tree\.json does not exist\.$"):
         load_json(tmp_path / "tree.json")
-    with pytest.raises(IsADirectoryError, match="is a folder; expected a JSON file"):
+    with pytest.raises(OSError, match="is a folder, not a file"):
         load_json(tmp_path)
-    with pytest.raises(OSError, match="/dev/null is no regular file"):
+    with pytest.raises(OSError, match="/dev/null is a device, a pipe or a socket, not a file"):
         load_json(Path("/dev/null"))

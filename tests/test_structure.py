@@ -11,7 +11,7 @@ PACKAGE = Path(nnunet_nacl.__file__).parent
 _EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
 MAY_IMPORT = {
     "files": set(),
-    "json_files": set(),
+    "json_files": {"files"},
     "processes": set(),
     "workers": set(),
     "losses": set(),

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "report": _EVALUATED,
     "prediction_folders": {*_EVALUATED, "confidence", "workers"},
     "posthoc": _EVALUATED,
+    "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
     "export": {"nnunet", "trainers", "files"},

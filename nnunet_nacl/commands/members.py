@@ -12,8 +12,8 @@ def add(commands: Commands) -> None:
     combine = actions.add_parser(
         "combine",
         help="the mean of their probabilities",
-        description="Write a folder of predictions with the mean of several members' probabilities, as nnUNetv2_ensemble "
-        "does, and how much the members agree.",
+        description="Write a folder of predictions with the mean of several members' probabilities, as "
+        "nnUNetv2_ensemble does, and how much the members agree.",
     )
     combine.add_argument("members", nargs="+", metavar="PRED_FOLDER", help="of each member: the same cases")
     combine.add_argument("-o", required=True, metavar="FOLDER", help="the combined predictions")

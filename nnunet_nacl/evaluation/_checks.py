@@ -17,7 +17,9 @@ _ONE = 32_500
 _SMALL_LABELS = 1 << 16
 
 
-def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str) -> None:
+def check_shape(
+    shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str, *, whose: str = "the ground truth's"
+) -> None:
     """Raise a ValueError that names the axes unless ``shape`` is (C, *labels_shape)."""
     if shape[1:] == labels_shape:
         return
@@ -31,7 +33,7 @@ def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str
         hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {labels_shape[axis]}" for axis in differ)
         if sorted(shape[1:]) == sorted(labels_shape):
             hint += "; the same sizes in another order, so is it transposed?"
-    raise ValueError(f"{name}: the shape {shape} does not match the ground truth's, {labels_shape}{hint}.")
+    raise ValueError(f"{name}: the shape {shape} does not match {whose}, {labels_shape}{hint}.")
 
 
 def check_channels(channels: Channels, meaning: LabelMeaning) -> None:

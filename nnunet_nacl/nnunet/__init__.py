@@ -15,6 +15,7 @@ from nnunet_nacl.nnunet._dataset import (
 )
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
+from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import (
     ModelName,
     dataset_in,
@@ -23,10 +24,10 @@ from nnunet_nacl.nnunet._names import (
     environment_number,
     nnunet_folder,
 )
-from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
+from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
-from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, is_made_by_us, new_dataset, place
+from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
@@ -59,6 +60,7 @@ __all__ = [
     "Label",
     "LabelMeaning",
     "LoadCase",
+    "Model",
     "ModelName",
     "NamedLabels",
     "NpzChannels",
@@ -78,11 +80,13 @@ __all__ = [
     "dataset_name",
     "dataset_number",
     "environment_number",
+    "file_state",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
     "image_dtypes",
+    "image_file",
     "is_made_by_us",
     "labelled_cases",
     "load_predictor",

@@ -35,10 +35,14 @@ class CaseFiles:
     def is_predicted(self) -> bool:
         return is_there(self.prediction) or is_there(self.probabilities)
 
-    def missing(self) -> str | None:
-        """Which file is missing or cannot be read, if one is."""
+    def missing(self, *, truth: bool = True) -> str | None:
+        """Which file is missing or cannot be read, if one is.
+
+        Args:
+            truth: whether ground truth is needed.
+        """
         for file, content in (
-            (self.ground_truth, "ground truth"),
+            *([(self.ground_truth, "ground truth")] if truth else []),
             (self.prediction, "predicted segmentation"),
             (self.probabilities, "probabilities (predict with --save_probabilities)"),
         ):
@@ -51,10 +55,11 @@ class CaseFiles:
     def states(self) -> dict[str, list[str | int] | None]:
         """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
         files = {"reference": self.ground_truth, "prediction": self.prediction, "probabilities": self.probabilities}
-        return {role: _state(file) for role, file in files.items()}
+        return {role: file_state(file) for role, file in files.items()}
 
 
-def _state(file: Path) -> list[str | int] | None:
+def file_state(file: Path) -> list[str | int] | None:
+    """Path, size and time of change, by which a changed file is known; None if it is missing."""
     try:
         status = file.stat()
     except OSError:

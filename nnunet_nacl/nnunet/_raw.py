@@ -89,6 +89,18 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrit
     return folder
 
 
+def image_file(folder: Path, case: str, ending: str) -> Path:
+    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    for name in (f"{case}_0000{ending}", f"{case}{ending}"):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(f"no {case}_0000{ending} in {folder}.")
+
+
 def place(source: Path, target: Path) -> None:
     """Put a file there as a hard link, which takes no room, or as a copy where the file system has none."""
     try:

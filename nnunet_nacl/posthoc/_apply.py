@@ -1,5 +1,6 @@
 """Writes a calibrated copy of a folder of predictions."""
 
+import hashlib
 import json
 import shutil
 from collections.abc import Sequence
@@ -21,12 +22,13 @@ from nnunet_nacl.nnunet import (
     DataSet,
     DatasetJson,
     LabelMeaning,
+    Model,
     check_written,
     dataset_files,
     find_cases,
     read_labels,
 )
-from nnunet_nacl.posthoc._result import APPLIED_NAME, Fit, Model, Skipped
+from nnunet_nacl.posthoc._result import APPLIED_NAME, Fit, Skipped
 from nnunet_nacl.posthoc._surroundings import Images
 from nnunet_nacl.posthoc._voxels import checked_blocks, open_channels
 
@@ -133,6 +135,19 @@ def apply_folder(
         if plans_file is not None:
             shutil.copyfile(plans_file, partial / "plans.json")
     return result
+
+
+def calibration_of(folder: Path) -> str | None:
+    """How a folder of predictions was calibrated by :func:`apply_folder`: method and parameters; None if it was not.
+
+    Raises:
+        ValueError: ``posthoc_applied.json`` is damaged.
+    """
+    if not _is_calibrated(folder):
+        return None
+    calibrator = Fit.read(folder / APPLIED_NAME).calibrator
+    parameters = json.dumps(calibrator.parameters(), sort_keys=True)
+    return f"{calibrator.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
 
 
 def _is_calibrated(folder: Path) -> bool:

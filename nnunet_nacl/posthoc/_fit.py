@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.files import check_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
-from nnunet_nacl.nnunet import CaseFiles, Predictions
+from nnunet_nacl.nnunet import CaseFiles, Model, Predictions
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._result import (
@@ -26,7 +26,6 @@ from nnunet_nacl.posthoc._result import (
     HeldOut,
     HeldOutPart,
     Metrics,
-    Model,
     SampleSize,
     Skipped,
 )

@@ -45,9 +45,7 @@ class Combined:
         lines = self.cases.summary("combined", self.output)
         means = np.mean(list(self.cases.results.values()), axis=0)
         shown = ", ".join(f"{name} {value:.3f}" for name, value in zip(self.structures, means, strict=True))
-        lines.insert(
-            1, f"Agreement of the members, mean over cases: {shown}. That of each case is in {AGREEMENT_NAME}."
-        )
+        lines.insert(1, f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
         return "\n".join(lines)
 
 

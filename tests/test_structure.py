@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "evaluation": {"metrics", "nnunet", "files", "json_files", "workers"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
+    "prediction_folders": {*_EVALUATED, "confidence", "workers"},
     "posthoc": _EVALUATED,
     "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},

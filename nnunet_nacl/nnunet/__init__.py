@@ -14,6 +14,7 @@ from nnunet_nacl.nnunet._dataset import (
     reader_of,
 )
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
 from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import (
     ModelName,
@@ -41,10 +42,13 @@ from nnunet_nacl.nnunet._trained import (
     saved_checkpoints,
     validation_folder,
 )
+from nnunet_nacl.nnunet._written import image_dtypes, segmentation_files, write_image, write_labels
 
 __all__ = [
     "BLOCK",
+    "CALIBRATED_NAME",
     "CHECKPOINTS",
+    "DECODED_NAME",
     "FINAL_CHECKPOINT",
     "MADE_BY",
     "SPLITS_NAME",
@@ -67,6 +71,7 @@ __all__ = [
     "Region",
     "RegionLabels",
     "Split",
+    "Thresholds",
     "check_model",
     "check_no_cascade",
     "check_written",
@@ -80,6 +85,7 @@ __all__ = [
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "image_dtypes",
     "image_file",
     "is_made_by_us",
     "labelled_cases",
@@ -94,7 +100,10 @@ __all__ = [
     "read_splits",
     "reader_of",
     "saved_checkpoints",
+    "segmentation_files",
     "validation_cases",
     "validation_folder",
+    "write_image",
+    "write_labels",
     "write_splits",
 ]

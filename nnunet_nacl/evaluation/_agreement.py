@@ -1,0 +1,126 @@
+"""Whether a saved segmentation is the one that the saved probabilities give.
+
+nnU-Net's segmentation is the argmax of its probabilities; with regions, each writes its label where p > 1/2, in the
+order of ``regions_class_order``. Postprocessing then sets components to background: all but the largest of a label, of
+a region, or of the foreground, so that nothing is removed that touches a voxel of the same label which is kept, and
+never all. Anything else is of another case or model, or was read in another orientation.
+
+The probabilities leave open which label wins where the highest are equal as stored, and whether a region is there where
+its p is exactly 1/2, to which half precision may have rounded: then any of them is right.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
+
+Labels = NDArray[np.unsignedinteger]
+
+
+def given_labels(probabilities: NDArray[np.floating], saved: Labels, meaning: LabelMeaning) -> Labels:
+    """The labels that probabilities give, which are the saved ones where these are as probable.
+
+    Args:
+        probabilities: (C, ...).
+        saved: (...) labels of the saved segmentation.
+        meaning: of the labels.
+
+    Returns:
+        (...) of the dtype of ``saved``.
+    """
+    if meaning.regions is None:
+        of_saved = np.take_along_axis(probabilities, saved[None].astype(np.intp), 0)[0]
+        return np.where(of_saved == probabilities.max(0), saved, probabilities.argmax(0)).astype(saved.dtype)
+    given = np.zeros_like(saved)
+    for p, label in zip(probabilities, written_labels(meaning), strict=True):
+        write_region(given, p, label, saved)
+    return given
+
+
+def written_labels(meaning: LabelMeaning) -> Sequence[int]:
+    """The label that each region writes; raises a ValueError if ``dataset.json`` does not say."""
+    if meaning.regions is not None and len(meaning.written) != len(meaning.regions):
+        raise ValueError(
+            f"expected a label in regions_class_order of dataset.json for each of the {len(meaning.regions)} regions; "
+            f"got {len(meaning.written)}."
+        )
+    return meaning.written
+
+
+def write_region(given: Labels, p: NDArray[np.floating], label: int, saved: Labels) -> None:
+    """Write a region's label over those of the regions before it."""
+    given[(p > 0.5) | ((p == 0.5) & (saved == label))] = label
+
+
+def check_agreement(given: Labels, saved: Labels, files: CaseFiles) -> None:
+    """Raise a ValueError unless the saved segmentation is what the probabilities give, postprocessed or not.
+
+    Args:
+        given: (Z, Y, X) labels as of :func:`given_labels`.
+        saved: (Z, Y, X) labels of the saved segmentation.
+        files: for the message.
+    """
+    is_kept = saved > 0
+    check_kept(is_kept & (given != saved), files)
+    if ((given > 0) > is_kept).any():
+        check_removed(np.where(is_kept, saved, given), is_kept, files)
+
+
+def check_drawn(given: Labels, saved: Labels, files: CaseFiles, *, is_empty: bool) -> None:
+    """As :func:`check_agreement`, of some voxels (n,) only: whether removed components are whole cannot be seen.
+
+    Args:
+        given: labels as of :func:`given_labels`.
+        saved: labels of the saved segmentation.
+        files: for the message.
+        is_empty: whether all of the segmentation is background.
+    """
+    wrong = int(np.count_nonzero((saved > 0) & (given != saved)))
+    if wrong:
+        _refuse(files, f"has another label than these probabilities give in {wrong} of {saved.size} voxels")
+    if is_empty and given.any():
+        _refuse(files, "is empty, and these probabilities give structures")
+
+
+def check_kept(wrong: NDArray[np.bool_], files: CaseFiles) -> None:
+    """Raise a ValueError if there are voxels whose saved label is not what the probabilities give."""
+    count = int(np.count_nonzero(wrong))
+    if count:
+        first = _place(np.unravel_index(int(wrong.argmax()), wrong.shape))
+        _refuse(files, f"has another label than these probabilities give in {count} voxel(s), the first at {first}")
+
+
+def check_removed(labels: Labels, is_kept: NDArray[np.bool_], files: CaseFiles) -> None:
+    """Raise a ValueError unless what postprocessing has removed are whole components, and not all.
+
+    Args:
+        labels: (Z, Y, X) that the probabilities give.
+        is_kept: bool (Z, Y, X), where the saved segmentation has a structure.
+        files: for the message.
+    """
+    if not is_kept.any():
+        _refuse(files, "is empty, and these probabilities give structures")
+    for z in range(len(labels)):  # two slices at a time, which needs little memory
+        two, kept = labels[z : z + 2], is_kept[z : z + 2]
+        for axis in range(labels.ndim):
+            first, second = ((slice(None),) * axis + (part,) for part in (slice(None, -1), slice(1, None)))
+            torn = (two[first] == two[second]) & (two[first] > 0) & (kept[first] != kept[second])
+            if torn.any():
+                place = np.argwhere(torn)[0]
+                place[0] += z
+                _refuse(files, f"lacks a part of a structure that these probabilities give, at {_place(place)}")
+
+
+def _refuse(files: CaseFiles, what: str) -> NoReturn:
+    raise ValueError(
+        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; nnU-Net's is their argmax, of which "
+        "postprocessing removes whole components. Are they of another case or another model, or is the orientation "
+        "read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
+    )
+
+
+def _place(index: Any) -> str:
+    return f"({', '.join(str(int(number)) for number in index)})"

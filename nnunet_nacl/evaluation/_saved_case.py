@@ -41,7 +41,7 @@ class SavedCase:
         check_channels(self._channels, self._meaning)
         self.shape, self.dtype = self._channels.shape, self._channels.dtype
         labels, self.spacing = read_labels(files.prediction, data_set.reader)
-        check_shape(self.shape, labels.shape, self._channels.name)
+        check_shape(self.shape, labels.shape, self._channels.name, whose=f"that of {files.prediction.name}")
         self.labels = canonical_labels(labels, self._meaning, None, str(files.prediction))
 
     def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:

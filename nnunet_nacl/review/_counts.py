@@ -19,14 +19,12 @@ from nnunet_nacl.confidence import (
 )
 from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
+    SavedCase,
     canonical_labels,
-    check_channels,
-    check_shape,
-    checked_blocks,
     near_core,
 )
 from nnunet_nacl.metrics import confusion_matrix
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, NpzChannels, Region, read_labels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, Region, read_labels
 from nnunet_nacl.review._pictures import Doubt, SlicePicture, doubtful_slices
 
 Labels = NDArray[np.unsignedinteger]
@@ -140,17 +138,13 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
         ValueError: a file is damaged, or does not fit the others or the data set.
     """
     meaning = data_set.meaning
-    channels = NpzChannels(files.probabilities)
-    check_channels(channels, meaning)
-    saved, spacing = read_labels(files.prediction, data_set.reader)
-    check_shape(channels.shape, saved.shape, channels.name, whose=f"that of {files.prediction.name}")
-    segmentation = canonical_labels(saved, meaning, None, str(files.prediction))
-    del saved
+    case = SavedCase(files, data_set)
+    segmentation, spacing = case.labels, case.spacing
     truth = None
     if settings.truth:
         truth, _ = _read_like(files.ground_truth, segmentation.shape, data_set, data_set.ignore_label)
     agreement = _agreement(files, segmentation.shape, data_set, settings.members)
-    counting = _Counting(channels, segmentation, truth, meaning, curves=settings.curves)
+    counting = _Counting(case, truth, meaning, curves=settings.curves)
     if meaning.regions is None:
         doubts, doubt = _count_classes(counting, spacing, settings)
     else:
@@ -215,21 +209,20 @@ class _Counting:
     """Adds up blocks of the channels; one that is the background's is none of a structure.
 
     Attributes:
-        channels: of the case.
+        case: with its probabilities.
         shape: (Z, Y, X).
     """
 
     def __init__(
         self,
-        channels: NpzChannels,
-        segmentation: Labels,
+        case: SavedCase,
         truth: Labels | None,
         meaning: LabelMeaning,
         *,
         curves: bool,
     ) -> None:
-        self.channels, self.shape = channels, segmentation.shape
-        self._segmentation = segmentation.reshape(-1)
+        self.case, self.shape = case, case.labels.shape
+        self._segmentation = case.labels.reshape(-1)
         self._truth = None if truth is None else truth.reshape(-1)
         self._meaning, self._curves = meaning, curves
         self._ignores = truth is not None and bool((truth == meaning.ignored).any())
@@ -242,7 +235,7 @@ class _Counting:
     def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
         """All blocks, checked and counted."""
         background = int(self._meaning.has_background)
-        for channel, part, block in checked_blocks(self.channels, regions=not background):
+        for channel, part, block in self.case.blocks():
             if channel >= background:
                 self._add(channel - background, part, block)
             yield channel, part, block
@@ -288,7 +281,7 @@ def _count_classes(
     counting: _Counting, spacing: Sequence[float], settings: CountSettings
 ) -> tuple[list[DoubtSums], Doubt | None]:
     """Doubt over near, which the background's channel tells: of the others, only the voxels in it are kept."""
-    size, dtype = math.prod(counting.shape), np.result_type(counting.channels.dtype, np.float32)
+    size, dtype = math.prod(counting.shape), np.result_type(counting.case.dtype, np.float32)
     blocks = counting.blocks()
     background = np.empty(size, dtype)
     core = np.empty(size, bool)
@@ -307,7 +300,7 @@ def _count_classes(
         np.maximum(top[within], p, out=top[within])
         entropy[within] += class_entropy(p[None])
     doubt = DoubtSums.of(entropy, top)
-    number_of_structures = counting.channels.shape[0] - 1
+    number_of_structures = counting.case.shape[0] - 1
     return [doubt] * number_of_structures, Doubt(near.reshape(counting.shape), 1 - top) if settings.slices else None
 
 
@@ -321,7 +314,7 @@ def _count_regions(
     shown = np.zeros(size if settings.slices else 0, np.float32)
     anywhere = np.zeros(shown.size, bool)
     for _ in regions:
-        p = np.empty(size, np.result_type(counting.channels.dtype, np.float32))
+        p = np.empty(size, np.result_type(counting.case.dtype, np.float32))
         for _, part, block in islice(blocks, math.ceil(size / BLOCK)):
             p[part] = block
         core = (p.astype(np.float64) > CORE_PROBABILITY).reshape(counting.shape)

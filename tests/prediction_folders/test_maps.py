@@ -96,8 +96,8 @@ def test_scaled(tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]) 
 
 READERS = [
     ("SimpleITKIO", ".nii.gz"), ("SimpleITKIO", ".mha"), ("SimpleITKIO", ".nrrd"),
-    ("SimpleITKIOWithReorient", ".nii.gz"), ("NibabelIO", ".nii.gz"), ("NibabelIOWithReorient", ".nii.gz"), ("Tiff3DIO", ".tif"),
-    ("NaturalImage2DIO", ".png"), ("NaturalImage2DIO", ".bmp"), ("SimpleITKIO 2D", ".nii.gz"),
+    ("SimpleITKIOWithReorient", ".nii.gz"), ("NibabelIO", ".nii.gz"), ("NibabelIOWithReorient", ".nii.gz"),
+    ("Tiff3DIO", ".tif"), ("NaturalImage2DIO", ".png"), ("NaturalImage2DIO", ".bmp"), ("SimpleITKIO 2D", ".nii.gz"),
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from nnunet_nacl.confidence import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place, write_labels
-from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
+from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, by_structure, write_cases, write_mark
 
 Labels = NDArray[np.unsignedinteger]
 
@@ -56,7 +56,7 @@ class Decoded:
         lines = self.cases.summary("decoded", self.output)
         results = self.cases.results.values()
         means = np.mean([case.thresholds for case in results], axis=0)
-        shown = ", ".join(f"{name} {value:.3g}" for name, value in zip(self.structures, means, strict=True))
+        shown = by_structure(self.structures, means.tolist())
         lines.insert(1, f"Thresholds, mean over cases: {shown}.")
         shared = sum(case.shared_voxels or 0 for case in results)
         if self.metric == "recall" and shared:

@@ -17,6 +17,7 @@ from nnunet_nacl.workers import results_of
 
 Result = TypeVar("Result")
 
+_MOST_SHOWN = 6
 _ARGUMENTS = "predict_from_raw_data_args.json"
 
 
@@ -145,6 +146,15 @@ def write_cases(
             f"{doing}: none of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
         )
     return Written(dict(sorted(results.items())), skipped)
+
+
+def by_structure(names: Sequence[str], values: Sequence[float]) -> str:
+    """A value of each structure in words; of many structures, the lowest and the highest."""
+    shown = [f"{name} {value:.3f}" for name, value in zip(names, values, strict=True)]
+    if len(shown) <= _MOST_SHOWN:
+        return ", ".join(shown)
+    order = sorted(range(len(values)), key=lambda number: values[number])
+    return f"{shown[order[0]]} (lowest) to {shown[order[-1]]} (highest of {len(shown)})"
 
 
 def write_mark(file: Path, content: dict[str, Any], skipped: Sequence[Skipped]) -> None:

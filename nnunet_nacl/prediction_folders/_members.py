@@ -12,7 +12,7 @@ from nnunet_nacl.confidence import MemberOverlap
 from nnunet_nacl.files import whole_folder, write_csv
 from nnunet_nacl.metrics import top_label
 from nnunet_nacl.nnunet import BLOCK, CaseFiles, LabelMeaning, place, write_image, write_labels
-from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
+from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, by_structure, write_cases, write_mark
 from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean, same_case
 
 MEMBERS_NAME = "members.json"
@@ -44,7 +44,7 @@ class Combined:
         """A few lines for people."""
         lines = self.cases.summary("combined", self.output)
         means = np.mean(list(self.cases.results.values()), axis=0)
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in zip(self.structures, means, strict=True))
+        shown = by_structure(self.structures, means.tolist())
         lines.insert(1, f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
         return "\n".join(lines)
 

@@ -175,3 +175,18 @@ def test_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads((tmp_path / "out" / "members.json").read_text())["members"]) == 2
     assert combine(members, members[0], "--overwrite") == 1
     assert "was not made by this command" in capsys.readouterr().err
+
+
+def test_many_structures_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"background": 0, **{f"organ {number}": number for number in range(1, 8)}}
+    members = [
+        write_folder(tmp_path / f"m{seed}", {"a": random_probabilities(seed, classes=8)}, labels=labels)
+        for seed in range(2)
+    ]
+    assert combine(members, tmp_path / "out") == 0
+    with (tmp_path / "out" / "members_agreement.csv").open(newline="") as stream:
+        values = {row["structure"]: float(row["mean_pairwise_dice"]) for row in csv.DictReader(stream)}
+    lowest, highest = min(values, key=lambda name: values[name]), max(values.values())
+    printed = capsys.readouterr().out
+    assert f"Mean agreement of the members: {lowest} {values[lowest]:.3f} (lowest) to organ " in printed
+    assert f" {highest:.3f} (highest of 7). That of each case" in printed

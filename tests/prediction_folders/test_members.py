@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from nnunetv2.ensembling.ensemble import ensemble_folders
 
 from nnunet_nacl.cli import main
@@ -190,3 +191,16 @@ def test_many_structures_are_not_all_printed(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert f"Mean agreement of the members: {lowest} {values[lowest]:.3f} (lowest) to organ " in printed
     assert f" {highest:.3f} (highest of 7). That of each case" in printed
+
+
+def test_members_that_lie_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = write_members(tmp_path)
+    image = sitk.ReadImage(str(members[1] / "a.nii.gz"))
+    image.SetOrigin((0.0, 0.0, 0.0))
+    sitk.WriteImage(image, str(members[1] / "a.nii.gz"))
+    assert combine(members, tmp_path / "out") == 1
+    assert f"Not combined: a: {members[1] / 'a.nii.gz'} has the origin (0, 0, 0) mm, not (" in capsys.readouterr().out
+    assert combine(members, tmp_path / "out", "--overwrite", "--ignore_geometry") == 0
+    arguments = ["-o", tmp_path / "maps", "-np", 1, "--what", "mutual_information", "--members", *members]
+    assert main(["maps", *map(str, [members[0], *arguments])]) == 1
+    assert "Not mapped: a: " in capsys.readouterr().out

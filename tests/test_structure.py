@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "report": _EVALUATED,
     "prediction_folders": {*_EVALUATED, "confidence", "workers"},
-    "posthoc": _EVALUATED,
+    "posthoc": {*_EVALUATED, "prediction_folders"},
     "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},

@@ -27,6 +27,15 @@ def add_predictions(command: argparse.ArgumentParser) -> None:
     command.add_argument("-f", nargs="+", metavar="FOLD", help="default: 0 1 2 3 4")
 
 
+def add_ignore_geometry(command: argparse.ArgumentParser) -> None:
+    """For those who know better than the files."""
+    command.add_argument(
+        "--ignore_geometry",
+        action="store_true",
+        help="take a case's files as they are, though their spacing, origin or direction differ",
+    )
+
+
 def add_reading(command: argparse.ArgumentParser) -> None:
     """Where to find what a folder of predictions itself does not have."""
     command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")

@@ -4,6 +4,7 @@ import argparse
 
 from nnunet_nacl.commands._shared import (
     Commands,
+    add_ignore_geometry,
     add_overwrite,
     add_predictions,
     add_reading,
@@ -57,6 +58,7 @@ def add(commands: Commands) -> None:
     fit.add_argument(
         "--seed", type=int, default=0, metavar="S", help="of the draw and of the split (default: %(default)s)"
     )
+    add_ignore_geometry(fit)
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
     add_overwrite(fit)
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
@@ -66,6 +68,7 @@ def add(commands: Commands) -> None:
     apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy")
     apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
     add_reading(apply)
+    add_ignore_geometry(apply)
     apply.add_argument(
         "--force", action="store_true", help="apply it even to cases that it was fitted to, and mark the copy"
     )
@@ -86,6 +89,7 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
         num_voxels=options.samples,
         seed=options.seed,
         overwrite=options.overwrite,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"{result.summary()}\nWrote {result.file}")
     return 1 if result.skipped else 0
@@ -103,6 +107,7 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         plans=options.pfile,
         force=options.force,
         overwrite=options.overwrite,
+        ignore_geometry=options.ignore_geometry,
     )
     print(applied.summary())
     return 1 if applied.skipped else 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nnunet_nacl.commands._shared import (
     VOXELS,
     Commands,
+    add_ignore_geometry,
     add_overwrite,
     add_predictions,
     add_processes,
@@ -64,6 +65,7 @@ def add(commands: Commands) -> None:
         default="standard",
         help="paper: as the code that the paper's numbers come from (default: %(default)s)",
     )
+    add_ignore_geometry(evaluate)
     evaluate.add_argument(
         "--num_parts", type=int, default=1, metavar="N", help="divide the cases into N parts: SUMMARY_partIofN.json"
     )
@@ -95,6 +97,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         surface=options.surface,
         tolerance_mm=options.tolerance_mm,
         protocol=options.protocol,
+        ignore_geometry=options.ignore_geometry,
     )
     result = evaluate(
         predictions,

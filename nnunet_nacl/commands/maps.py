@@ -2,7 +2,14 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite, add_processes, add_reading, num_processes
+from nnunet_nacl.commands._shared import (
+    Commands,
+    add_ignore_geometry,
+    add_overwrite,
+    add_processes,
+    add_reading,
+    num_processes,
+)
 
 
 def add(commands: Commands) -> None:
@@ -38,6 +45,7 @@ def add(commands: Commands) -> None:
         "largest entropy",
     )
     add_reading(maps)
+    add_ignore_geometry(maps)
     add_processes(maps)
     add_overwrite(maps, "replace an earlier folder of maps, once the new one is whole")
     maps.set_defaults(run=_maps)
@@ -56,6 +64,7 @@ def _maps(options: argparse.Namespace) -> int:
         plans=options.pfile,
         num_processes=num_processes(options),
         overwrite=options.overwrite,
+        ignore_geometry=options.ignore_geometry,
     )
     print(written.summary())
     return 1 if written.cases.skipped else 0

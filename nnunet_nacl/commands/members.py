@@ -2,7 +2,14 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite, add_processes, add_reading, num_processes
+from nnunet_nacl.commands._shared import (
+    Commands,
+    add_ignore_geometry,
+    add_overwrite,
+    add_processes,
+    add_reading,
+    num_processes,
+)
 
 
 def add(commands: Commands) -> None:
@@ -23,6 +30,7 @@ def add(commands: Commands) -> None:
         help="maps of what the members disagree on, too, into FOLDER/mutual_information",
     )
     add_reading(combine)
+    add_ignore_geometry(combine)
     add_processes(combine)
     add_overwrite(combine, "replace earlier combined predictions, once the new ones are whole")
     combine.set_defaults(run=_combine)
@@ -39,6 +47,7 @@ def _combine(options: argparse.Namespace) -> int:
         plans=options.pfile,
         num_processes=num_processes(options),
         overwrite=options.overwrite,
+        ignore_geometry=options.ignore_geometry,
     )
     print(combined.summary())
     return 1 if combined.cases.skipped else 0

@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_overwrite
+from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry, add_overwrite
 
 _TABLES = (
     "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
@@ -21,6 +21,7 @@ def add(commands: Commands) -> None:
     _add_summaries(report)
     report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
+    add_ignore_geometry(report)
     report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
     add_overwrite(report)
     report.set_defaults(run=_report)
@@ -55,6 +56,7 @@ def add(commands: Commands) -> None:
     plot.add_argument("--case", metavar="NAME", help="for case: its name (default: the one of median ECE)")
     plot.add_argument("--images", metavar="FOLDER", help="for case: the images (default: as for report)")
     add_overwrite(plot)
+    add_ignore_geometry(plot)
     plot.set_defaults(run=_plot)
 
 
@@ -84,6 +86,7 @@ def _report(options: argparse.Namespace) -> int:
         logits=options.logits,
         command=command,
         overwrite=options.overwrite,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {options.o}")
     return 0
@@ -123,6 +126,7 @@ def _plot(options: argparse.Namespace) -> int:
         images=options.images,
         overwrite=options.overwrite,
         show=_note,
+        ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {file}")
     return 0

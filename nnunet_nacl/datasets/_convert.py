@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.datasets._layouts import CONVERTERS, ENDING, LAYOUTS, Layout, SourceCase
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import MADE_BY, check_written, is_made_by_us, new_dataset, place
+from nnunet_nacl.nnunet import MADE_BY, check_image_file, check_written, is_made_by_us, new_dataset, place
 
 SHOWN = 10
 ORIGIN_VOXELS = 0.1  # how far origins may be apart, as a share of the smallest voxel side
@@ -93,10 +93,13 @@ def _find_problems(case: SourceCase, values: frozenset[int]) -> list[str]:
     in_mask = []
     for file in files:
         try:
+            check_image_file(file, finite=file == case.mask)
             grids[file] = _read_grid(file)
             if file == case.mask:
                 in_mask = _read_values(file)
-        except RuntimeError as error:  # noqa: PERF203 - a broken file must not hide the next
+        except ValueError as error:  # noqa: PERF203 - a broken file must not hide the next
+            problems.append(f"{error}.")
+        except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             problems.append(f"{file} cannot be read as an image ({reason}).")
     if problems:

@@ -1,14 +1,17 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
+from nnunet_nacl.evaluation._agreement import check_agreement, check_drawn, given_labels
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_case
 from nnunet_nacl.evaluation._checks import (
+    CaseLabels,
     SumCheck,
     canonical_labels,
     check_block,
     check_channels,
-    check_same_grid,
+    check_declared_shape,
     check_shape,
     checked_blocks,
+    read_case_labels,
 )
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
@@ -36,6 +39,7 @@ __all__ = [
     "VOXEL_SETS",
     "CalibrationTables",
     "Case",
+    "CaseLabels",
     "CaseResult",
     "FolderResult",
     "Origin",
@@ -49,15 +53,19 @@ __all__ = [
     "Voxels",
     "bins_file",
     "canonical_labels",
+    "check_agreement",
     "check_block",
     "check_channels",
-    "check_same_grid",
+    "check_declared_shape",
+    "check_drawn",
     "check_shape",
     "checked_blocks",
     "evaluate",
     "evaluate_case",
     "format_table",
+    "given_labels",
     "merge_results",
     "near_core",
+    "read_case_labels",
     "read_summary_or_parts",
 ]

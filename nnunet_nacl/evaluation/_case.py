@@ -9,13 +9,12 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._checks import (
     canonical_labels,
-    check_channels,
     check_shape,
-    compare_hits,
-    right_in_foreground,
+    read_case_labels,
 )
 from nnunet_nacl.evaluation._classes import class_tables
 from nnunet_nacl.evaluation._regions import region_tables
+from nnunet_nacl.evaluation._saved_case import check_decoded
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
@@ -27,7 +26,6 @@ from nnunet_nacl.nnunet import (
     LabelMeaning,
     NpzChannels,
     Region,
-    read_labels,
 )
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
@@ -138,7 +136,7 @@ def evaluate_case(
     labels = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
     return CaseResult(
-        _calibration_tables(channels, labels, meaning, spacing, settings, predicted=_is_structure(predicted)),
+        _calibration_tables(channels, labels, meaning, spacing, settings, saved=predicted.copy(), files=None),
         _segmentation_metrics(labels, predicted, meaning, spacing, settings),
     )
 
@@ -152,29 +150,15 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     """
     meaning = data_set.meaning
     channels = NpzChannels(files.probabilities)
-    ground_truth, spacing = read_labels(files.ground_truth, data_set.reader)
-    check_shape(channels.shape, ground_truth.shape, channels.name)
-    check_channels(channels, meaning)
-    labels = canonical_labels(ground_truth, meaning, data_set.ignore_label, str(files.ground_truth))
-    del ground_truth
-    saved, _ = read_labels(files.prediction, data_set.reader)
-    if saved.shape != labels.shape:
-        raise ValueError(
-            f"{files.prediction}: the shape {saved.shape} does not match the ground truth's, {labels.shape}."
-        )
-    prediction = canonical_labels(saved, meaning, None, str(files.prediction))
-    del saved
-    segmentation = _segmentation_metrics(labels, prediction, meaning, spacing, settings)
-    right, is_structure = right_in_foreground(labels, prediction, meaning), _is_structure(prediction)
-    del prediction  # nothing more of the image's size than needed is in memory while the probabilities pass
-    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, predicted=is_structure)
-    if "foreground" in calibration:
-        compare_hits(calibration["foreground"].top.hits.sum(-1), right, files)
+    read = read_case_labels(files, channels, data_set, ignore_geometry=settings.ignore_geometry)
+    labels, saved, spacing = read.ground_truth, read.prediction, read.geometry.spacing
+    segmentation = _segmentation_metrics(labels, saved, meaning, spacing, settings)
+    checked_as: CaseFiles | None = files
+    if files.thresholds is not None:  # a pass of its own, which only decoded folders pay for
+        check_decoded(channels, saved, meaning, files)
+        checked_as = None
+    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, saved=saved, files=checked_as)
     return CaseResult(calibration, segmentation)
-
-
-def _is_structure(prediction: Labels) -> NDArray[np.uint8]:
-    return (prediction > 0).view(np.uint8)
 
 
 def _calibration_tables(
@@ -184,12 +168,13 @@ def _calibration_tables(
     spacing: Sequence[float],
     settings: Settings,
     *,
-    predicted: NDArray[np.uint8],
+    saved: Labels,
+    files: CaseFiles | None,
 ) -> dict[Voxels, CalibrationTables]:
-    """The tables of each voxel set; ``predicted``, 1 where a structure is predicted, may be overwritten."""
+    """The tables of each voxel set; ``saved`` may be overwritten. Without files it may be any segmentation."""
     if meaning.regions is None:
-        return class_tables(channels, labels, spacing, settings, predicted=predicted)
-    return region_tables(channels, labels, meaning, spacing, settings)
+        return class_tables(channels, labels, spacing, settings, saved=saved, files=files)
+    return region_tables(channels, labels, meaning, spacing, settings, saved=saved, files=files)
 
 
 def _segmentation_metrics(

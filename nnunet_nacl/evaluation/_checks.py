@@ -2,13 +2,25 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._counting import mark_labels
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning
+from nnunet_nacl.nnunet import (
+    BLOCK,
+    CaseFiles,
+    Channels,
+    DataSet,
+    Geometry,
+    LabelMeaning,
+    check_geometry,
+    declared_shape,
+    read_labels,
+)
 
 SUM_TOLERANCE = 1e-3
 _FEW_CLASSES = 48
@@ -34,6 +46,68 @@ def check_shape(
         if sorted(shape[1:]) == sorted(labels_shape):
             hint += "; the same sizes in another order, so is it transposed?"
     raise ValueError(f"{name}: the shape {shape} does not match {whose}, {labels_shape}{hint}.")
+
+
+def check_declared_shape(file: Path, channels: Channels) -> None:
+    """Raise a ValueError if the header of a label map declares another number of voxels than the probabilities have.
+
+    So no more memory is taken for either than the other one has voxels for.
+    """
+    shape = declared_shape(file)
+    if shape is not None and math.prod(shape) != math.prod(channels.shape[1:]):
+        check_shape(channels.shape, shape, channels.name)
+
+
+@dataclass(frozen=True)
+class CaseLabels:
+    """A case's label maps, with canonical labels.
+
+    Attributes:
+        ground_truth: (Z, Y, X).
+        prediction: (Z, Y, X), the saved segmentation.
+        geometry: of the ground truth; of the segmentation, if only that says something.
+    """
+
+    ground_truth: NDArray[np.unsignedinteger]
+    prediction: NDArray[np.unsignedinteger]
+    geometry: Geometry
+
+
+def read_case_labels(
+    files: CaseFiles, channels: Channels, data_set: DataSet, *, ignore_geometry: bool = False
+) -> CaseLabels:
+    """Read ground truth and saved segmentation of a case, and compare them with each other and the probabilities.
+
+    Args:
+        files: of the case.
+        channels: its probabilities.
+        data_set: how to read them.
+        ignore_geometry: take them as they are, though their spacing, origin or direction differ.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: a file is damaged, or does not fit the others or the data set.
+    """
+    meaning = data_set.meaning
+    check_declared_shape(files.ground_truth, channels)
+    truth = read_labels(files.ground_truth, data_set.reader)
+    check_shape(channels.shape, truth.labels.shape, channels.name)
+    check_channels(channels, meaning)
+    labels = canonical_labels(truth.labels, meaning, data_set.ignore_label, str(files.ground_truth))
+    geometry = truth.geometry
+    del truth
+    declared = declared_shape(files.prediction)
+    if declared is None or math.prod(declared) == labels.size:
+        saved = read_labels(files.prediction, data_set.reader)
+        declared = saved.labels.shape
+    if declared != labels.shape:
+        raise ValueError(f"{files.prediction}: the shape {declared} does not match the ground truth's, {labels.shape}.")
+    prediction = canonical_labels(saved.labels, meaning, None, str(files.prediction))
+    if not ignore_geometry:
+        check_geometry(files.prediction, saved.geometry, files.ground_truth, geometry)
+    if not geometry.known:
+        geometry = saved.geometry
+    return CaseLabels(labels, prediction, geometry)
 
 
 def check_channels(channels: Channels, meaning: LabelMeaning) -> None:
@@ -180,53 +254,3 @@ def _zeros(channels: Channels, dtype: type[np.generic]) -> list[NDArray[Any]]:
 
 def _deviation(sums: list[NDArray[Any]], one: int) -> float:
     return max((max(float(block.max()) - one, one - float(block.min())) / one for block in sums), default=0.0)
-
-
-def check_same_grid(
-    hits: NDArray[np.int64],
-    labels: NDArray[np.unsignedinteger],
-    prediction: NDArray[np.unsignedinteger],
-    meaning: LabelMeaning,
-    files: CaseFiles,
-) -> None:
-    """Raise a ValueError if the probabilities are right in far fewer foreground voxels than the saved segmentation.
-
-    Args:
-        hits: in how many foreground voxels the probabilities are right: of classes (1,), of regions (R,).
-        labels: canonical ground truth labels.
-        prediction: canonical labels of the saved segmentation.
-        meaning: of the labels.
-        files: for the message.
-    """
-    compare_hits(hits, right_in_foreground(labels, prediction, meaning), files)
-
-
-def right_in_foreground(
-    labels: NDArray[np.unsignedinteger], prediction: NDArray[np.unsignedinteger], meaning: LabelMeaning
-) -> NDArray[np.int64]:
-    """In how many foreground voxels the saved segmentation is right: of classes (1,), of regions (R,)."""
-    # Where classes agree with the ground truth; where a region has written its label and the ground truth is in it. A
-    # region's mask can be larger than what it has written, since later regions write over it, but not smaller.
-    right = np.zeros(1 if meaning.regions is None else len(meaning.regions), np.int64)
-    for start in range(0, labels.size, BLOCK):
-        truth, saved = (array.reshape(-1)[start : start + BLOCK] for array in (labels, prediction))
-        if meaning.regions is None:
-            right[0] += np.count_nonzero((saved == truth) & (truth > 0))
-        for number, (label, region) in enumerate(zip(meaning.written, meaning.regions or (), strict=True)):
-            right[number] += np.count_nonzero((saved == label) & np.isin(truth, region))
-    return right
-
-
-def compare_hits(hits: NDArray[np.int64], right: NDArray[np.int64], files: CaseFiles) -> None:
-    """Raise a ValueError if there are far fewer hits than foreground voxels that the segmentation is right in.
-
-    Postprocessing makes a segmentation lose voxels, and hardly ever gain any. Only probabilities of another model, or a
-    segmentation that was read with its axes flipped, are so much worse.
-    """
-    for count, saved_count in zip(hits, right, strict=True):
-        if count < 0.8 * saved_count - 10:
-            raise ValueError(
-                f"{files.probabilities}: the probabilities are right in {count} voxels of the foreground, the "
-                f"segmentation {files.prediction.name} in {saved_count}. Are they of another model, or is the "
-                "orientation read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
-            )

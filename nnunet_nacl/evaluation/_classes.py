@@ -1,7 +1,7 @@
 """The bin tables of a case with classes (softmax), in one pass over the channels.
 
-Kept in the size of the image are, beside the labels: the background's probability, the largest probability so far, two
-bytes for the check that probabilities sum to 1, and one byte of flags.
+Kept in the size of the image are, beside the labels and the saved segmentation: the background's probability, the
+largest probability so far, two bytes for the check that probabilities sum to 1, and one byte of flags.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,14 +10,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.evaluation._agreement import check_kept, check_removed
 from nnunet_nacl.evaluation._checks import checked_blocks
-from nnunet_nacl.evaluation._counting import PIECE, expect, raise_top
+from nnunet_nacl.evaluation._counting import PIECE, compare_saved, expect, follow_saved, raise_top
 from nnunet_nacl.evaluation._near import near_boundary, near_core
 from nnunet_nacl.evaluation._set_counter import RIGHT, SetCounter
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts, bin_edges
-from nnunet_nacl.nnunet import BLOCK, Channels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels
 
 _FEW = 1 / 16  # of the voxels
 
@@ -34,7 +35,8 @@ def class_tables(
     spacing: Sequence[float],
     settings: Settings,
     *,
-    predicted: NDArray[np.uint8],
+    saved: NDArray[np.unsignedinteger],
+    files: CaseFiles | None,
 ) -> dict[Voxels, CalibrationTables]:
     """Tables of each voxel set.
 
@@ -46,19 +48,23 @@ def class_tables(
         labels: (*spatial) canonical ground truth labels; that of ignored voxels is ``K``.
         spacing: distance between voxel centers along each axis, in mm.
         settings: which tables, with which bins.
-        predicted: uint8 (*spatial), 1 where the segmentation has a structure, else 0. Overwritten, to save memory.
+        saved: (*spatial) canonical labels of the segmentation. Overwritten, to save memory.
+        files: of which it is said that the segmentation is not what the probabilities give; None if it may be any.
 
     Raises:
-        ValueError: values that are no probabilities, or do not sum to 1.
+        ValueError: values that are no probabilities or do not sum to 1, or of which the segmentation is not the argmax.
     """
     boundary = None
     if "boundary" in settings.voxels:
         boundary = near_boundary(labels, spacing, settings.boundary_mm, channels.shape[0])
-    one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
+    predicted: NDArray[np.uint8] = (saved > 0).view(np.uint8)
+    one = _Pass(channels, labels, spacing, settings, predicted=predicted, saved=saved, boundary=boundary)
+    if files is not None:
+        one.check_saved(files)
     if {"foreground", "union"} & set(settings.voxels) and not one.assumed_rightly():
         predicted = one.predicted()
         del one
-        one = _Pass(channels, labels, spacing, settings, predicted=predicted, boundary=boundary)
+        one = _Pass(channels, labels, spacing, settings, predicted=predicted, saved=None, boundary=boundary)
     return one.tables()
 
 
@@ -73,15 +79,17 @@ class _Pass:
         settings: Settings,
         *,
         predicted: NDArray[np.uint8],
+        saved: NDArray[np.unsignedinteger] | None,
         boundary: NDArray[np.bool_] | None,
     ) -> None:
         self._channels, self._settings = channels, settings
-        self._labels = labels.reshape(-1)
+        self._labels = labels.ravel()
+        self._codes = None if saved is None else _coded(saved, channels.shape[0])
         self._dtype = np.result_type(channels.dtype, np.float32)
         self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
         self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
-        self._flags = predicted.reshape(-1)
-        self._flag(None if boundary is None else boundary.reshape(-1))
+        self._flags = predicted.ravel()
+        self._flag(None if boundary is None else boundary.ravel())
         self._has_expected = settings.protocol == "standard" and bool({"foreground", "union"} & set(settings.voxels))
         self._squares, self._hit_values = np.empty(PIECE), np.empty(PIECE + 1)
         self._expected = np.zeros((channels.shape[0], settings.num_bins, 5))
@@ -113,6 +121,17 @@ class _Pass:
             for flags in (self._flags[part] for part in self._parts)
         )
 
+    def check_saved(self, files: CaseFiles) -> None:
+        """Raise a ValueError unless the saved segmentation is what the probabilities give, postprocessed or not."""
+        codes = self._codes
+        assert codes is not None
+        structure, agrees = _bits(codes.dtype)
+        wrong, removed = compare_saved(codes.reshape(-1), structure, agrees)
+        if wrong:
+            check_kept((codes >= structure) & (codes < agrees), files)
+        if removed:
+            check_removed(codes & codes.dtype.type(structure - 1), codes >= structure, files)
+
     def _flag(self, boundary: NDArray[np.bool_] | None) -> None:
         for part in self._parts:
             labels = self._labels[part]
@@ -130,7 +149,7 @@ class _Pass:
         core = np.empty(self._labels.size, bool)
         for part in self._parts:
             core[part] = 1 - self._background[part].astype(np.float64) > CORE_PROBABILITY
-        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).reshape(-1)
+        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).ravel()
         for part in self._parts:
             self._raise(part, _NEAR, near[part] & (self._flags[part] & _IMAGE != 0))
         foreground_and_near = _FOREGROUND | _NEAR
@@ -188,6 +207,8 @@ class _Pass:
             values, labels, flags = block[start : start + PIECE], self._labels[piece], self._flags[piece]
             for counter in self._counters:
                 counter.add(k, number, start // PIECE, values, labels=labels, flags=flags)
+            if self._codes is not None and k > 0:
+                follow_saved(values, k, self._top[piece], self._codes.reshape(-1)[piece], *_bits(self._codes.dtype))
             raise_top(values, labels, k, self._top[piece], flags, RIGHT, _PREDICTED)
             if self._has_expected:
                 self._expect(values, piece, self._expected[k], is_structure=k > 0)
@@ -226,6 +247,24 @@ class _Pass:
         if voxels == "foreground":
             classwise.hits[0] = 0  # no voxel of the foreground is background
         return replace(tables, expected_top=_expected_tables(top, voxels), expected_classwise=classwise)
+
+
+def _bits(dtype: "np.dtype[np.unsignedinteger]") -> tuple[int, int]:
+    """The two highest bits: see :func:`follow_saved`."""
+    highest = 1 << (8 * dtype.itemsize - 1)
+    return highest // 2, highest
+
+
+def _coded(labels: NDArray[np.unsignedinteger], num_classes: int) -> NDArray[np.unsignedinteger]:
+    """Labels as :func:`follow_saved` takes them, in a dtype that has two bits to spare; in place if it has."""
+    dtype = labels.dtype if num_classes <= _bits(labels.dtype)[0] else np.dtype(np.uint16)
+    codes = np.ascontiguousarray(labels, dtype)
+    structure, _ = _bits(codes.dtype)
+    flat = codes.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
+        part |= (part > 0).view(np.uint8) * codes.dtype.type(structure)
+    return codes
 
 
 def _expected_tables(sums: NDArray[np.float64], voxels: str) -> BinCounts:

@@ -70,10 +70,10 @@ def gather_at(
 
 @compiled
 def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
-    # The product may be rounded over an edge, either way; the edges decide. Unsigned, as an index that is no negative
-    # one takes less time.
-    number = np.uintp(min(int(p * num_bins), num_bins - 1))
-    return number + np.uintp(p > edges[number + np.uintp(1)]) - np.uintp(p <= edges[number])
+    # The product may be rounded up to an edge, which then decides, but not down over one (see equal_width_bins).
+    # Unsigned, as an index that is no negative one takes less time.
+    number = np.uintp(int(p * num_bins))
+    return number - np.uintp(p <= edges[number])
 
 
 @compiled
@@ -148,7 +148,6 @@ def count_top(
     top: Floats,
     right: Flags,
     edges: Floats,
-    drop_zeros: bool,
     fine_shift: int,
     fine_offset: int,
     count: Counts,
@@ -157,18 +156,16 @@ def count_top(
     fine_count: Counts,
     fine_hits: Counts,
     fine_confidence: Sums,
-) -> int:
+) -> None:
     """Count top-label confidences (n,) that are right or not, into bins (M,) and into the fine histogram's.
 
-    Returns:
-        The number of voxels left out of the bins.
+    The largest of K probabilities is never 0: no voxel is left out of the bins.
     """
     num_bins = count.size
     piece_confidence = np.zeros(num_bins)
     piece_fine = np.zeros(fine_count.size)
     distance = np.empty(1, np.float32)
     bits = distance.view(np.int32)
-    dropped = 0
     for start in range(0, top.size, PIECE):
         piece_confidence[:] = 0
         piece_fine[:] = 0
@@ -177,20 +174,16 @@ def count_top(
             exact = np.float64(p)
             hit = np.int64(right[i])
             distance[0] = np.float32(1) - np.float32(p)
-            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0) if distance[0] > 0 else 0)
+            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0))
             fine_count[fine] += 1
             fine_hits[fine] += hit
             piece_fine[fine] += exact
-            if drop_zeros and p == 0:
-                dropped += 1
-                continue
             b = _bin_of(p, edges, num_bins)
             count[b] += 1
             hits[b] += hit
             piece_confidence[b] += exact
         confidence += piece_confidence
         fine_confidence += piece_fine
-    return dropped
 
 
 @compiled
@@ -206,6 +199,40 @@ def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags,
         else:
             flags[i] = (flags[i] & kept) | structure_flag | is_right if p > top[i] else flags[i]
             top[i] = max(top[i], p)
+
+
+@compiled
+def follow_saved(values: Floats, k: int, top: Floats, codes: Labels, structure: int, agrees: int) -> None:
+    """Compare a saved segmentation with the most probable class so far, before ``top`` is raised to p_k of k > 0.
+
+    Args:
+        values: (n,) p_k.
+        k: the channel.
+        top: (n,) the largest probability of the channels before it.
+        codes: (n,) of a voxel saved as a structure its label and the bit ``structure``, and the bit ``agrees`` while no
+            other class is more probable; of a voxel saved as background the most probable class.
+        structure: the second highest bit.
+        agrees: the highest bit.
+    """
+    label, low, bit = codes.dtype.type(k), codes.dtype.type(agrees - 1), codes.dtype.type(structure)
+    same, both = codes.dtype.type(structure | k), codes.dtype.type(agrees | structure | k)
+    for i in range(values.size):
+        code, p, largest = codes[i], values[i], top[i]
+        saved = code & low
+        more = saved if saved >= bit else label
+        code = more if p > largest else code
+        codes[i] = both if (saved == same) and (p >= largest) else code
+
+
+@compiled
+def compare_saved(codes: Labels, structure: int, agrees: int) -> tuple[int, int]:
+    """In how many voxels another class than the saved structure is more probable, and another than background."""
+    structure_bit, agrees_bit = codes.dtype.type(structure), codes.dtype.type(agrees)
+    wrong, removed = 0, 0
+    for i in range(codes.size):
+        wrong += (codes[i] >= structure_bit) & (codes[i] < agrees_bit)
+        removed += (codes[i] > 0) & (codes[i] < structure_bit)
+    return wrong, removed
 
 
 @compiled_fast

@@ -1,5 +1,6 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
+import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -180,7 +181,9 @@ class _Journal:
         return done, versions
 
     def keep(self, case: Case) -> None:
-        with whole_file(self._folder / f"{case.name}.zip") as file:
+        # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
+        short = hashlib.sha256(case.name.encode(errors="surrogateescape")).hexdigest()
+        with whole_file(self._folder / f"case_{short}.zip") as file:
             save_cases(file, [case], self._origin)
 
     def start_anew(self) -> None:

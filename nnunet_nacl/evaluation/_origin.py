@@ -108,12 +108,18 @@ class Origin:
             "part": None if self.part is None else list(self.part),
             "dataset_json": _one_or_all([place.dataset_json for place in self.places]),
             "plans": _one_or_all([place.plans for place in self.places]),
-            **asdict(self.settings),
+            **self._settings_asked_for(),
             "voxels": list(self.settings.voxels),
             "labels": self.labels.labels,
             "regions": self.labels.regions,
             "reader": self.reader,
         }
+
+    def _settings_asked_for(self) -> dict[str, Any]:
+        settings = asdict(self.settings)
+        if not settings["ignore_geometry"]:  # as in summaries from before there was the option
+            del settings["ignore_geometry"]
+        return settings
 
     @classmethod
     def of_json(cls, content: dict[str, Any], versions: dict[str, str], counting: int | None = None) -> "Origin":
@@ -127,8 +133,8 @@ class Origin:
         Raises:
             ValueError: a setting is missing, or is something else.
         """
-        # The first version did not know the voxel set near, and so not margin_mm either.
-        optional = {"margin_mm", "regions"}
+        # The first version did not know the voxel set near, and so not margin_mm either; geometry came later.
+        optional = {"margin_mm", "regions", "ignore_geometry"}
         names = {*_PLACES, "part", "labels", "reader", *(field.name for field in fields(Settings))}
         missing = sorted(names - optional - content.keys())
         if missing:

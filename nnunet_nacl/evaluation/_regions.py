@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.evaluation._agreement import check_agreement, write_region, written_labels
 from nnunet_nacl.evaluation._checks import checked_blocks
 from nnunet_nacl.evaluation._near import near_boundary, near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import BinCounts, brier_sum, equal_width_bins, fine_histogram, nll_sum, region_top_label
-from nnunet_nacl.nnunet import BLOCK, Channels, LabelMeaning, Region
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning, Region
 
 
 def region_tables(
@@ -23,6 +24,9 @@ def region_tables(
     meaning: LabelMeaning,
     spacing: Sequence[float],
     settings: Settings,
+    *,
+    saved: NDArray[np.unsignedinteger],
+    files: CaseFiles | None,
 ) -> dict[Voxels, CalibrationTables]:
     """Tables of each voxel set.
 
@@ -35,15 +39,19 @@ def region_tables(
         meaning: of the labels.
         spacing: distance between voxel centers along each axis, in mm.
         settings: which tables, with which bins.
+        saved: (*spatial) canonical labels of the segmentation.
+        files: of which it is said that the segmentation is not what the probabilities give; None if it may be any.
 
     Raises:
-        ValueError: values that are no probabilities.
+        ValueError: values that are no probabilities, or that do not give the segmentation.
     """
-    flat = labels.reshape(-1)
+    flat = labels.ravel()
     image_voxels = np.array(np.count_nonzero(flat != meaning.ignored), np.int64)
     blocks = (block for _, _, block in checked_blocks(channels, regions=True))
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
-    for region in meaning.regions or ():
+    given = None if files is None else np.zeros(flat.size, saved.dtype)
+    written = meaning.written if files is None else written_labels(meaning)
+    for number, region in enumerate(meaning.regions or ()):
         masks: dict[Voxels, NDArray[np.bool_]] = {}
         if "boundary" in settings.voxels:
             masks["boundary"] = _near_boundary(labels, region, meaning.ignored, spacing, settings.boundary_mm)
@@ -51,11 +59,14 @@ def region_tables(
         if "near" in settings.voxels:  # known only when all of the channel has passed
             kept = [block.copy() for block in channel]
             core = np.concatenate([block.astype(np.float64) > CORE_PROBABILITY for block in kept])
-            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1)
+            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).ravel()
             channel = iter(kept)
         tallies = {voxels: _Tally(voxels, settings, image_voxels) for voxels in settings.voxels}
         for start, block in zip(range(0, flat.size, BLOCK), channel, strict=True):
             part = flat[start : start + BLOCK]
+            if given is not None:
+                place = slice(start, start + BLOCK)
+                write_region(given[place], block, written[number], saved.reshape(-1)[place])
             inside = np.isin(part, region)
             counted = part != meaning.ignored
             for voxels, tally in tallies.items():
@@ -71,6 +82,8 @@ def region_tables(
         for voxels, tally in tallies.items():
             by_region[voxels].append(tally.tables())
     next(blocks, None)  # reading to the end checks the file
+    if files is not None and given is not None:
+        check_agreement(given.reshape(saved.shape), saved, files)
     return {voxels: _stack(tables) for voxels, tables in by_region.items()}
 
 
@@ -79,7 +92,7 @@ def _near_boundary(
 ) -> NDArray[np.bool_]:
     mask = np.isin(labels, region).astype(np.uint8)
     mask[labels == ignored] = 2
-    return near_boundary(mask, spacing, width_mm, 2).reshape(-1)
+    return near_boundary(mask, spacing, width_mm, 2).ravel()
 
 
 class _Tally:
@@ -92,7 +105,7 @@ class _Tally:
         self._tables = _count(np.empty(0, np.float32), np.empty(0, bool), settings)
         self._expected: tuple[BinCounts, BinCounts] | None = None
         if settings.protocol == "standard" and voxels in {"foreground", "union"}:
-            self._expected = _expected(np.empty(0, np.float32), voxels, settings.num_bins)
+            self._expected = BinCounts.empty(settings.num_bins), BinCounts.empty(settings.num_bins)
 
     def add(self, p: NDArray[np.floating], truth: NDArray[np.bool_]) -> None:
         """Count voxels of the set."""

@@ -28,6 +28,7 @@ class Settings:
         boundary_mm: half width of the voxel set ``boundary``.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
+        ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
         protocol: ``paper`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
             it counts in N, and K is the highest label of the case + 1.
 
@@ -42,6 +43,7 @@ class Settings:
     surface: bool = False
     tolerance_mm: float = 1.0
     protocol: Protocol = "standard"
+    ignore_geometry: bool = False
 
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):

@@ -9,11 +9,18 @@ from nnunet_nacl.nnunet._dataset import (
     PlansJson,
     Region,
     RegionLabels,
-    check_written,
-    read_labels,
     reader_of,
 )
+from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
+from nnunet_nacl.nnunet._label_maps import (
+    Geometry,
+    LabelMap,
+    check_geometry,
+    check_written,
+    read_image,
+    read_labels,
+)
 from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
 from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import (
@@ -57,7 +64,9 @@ __all__ = [
     "Channels",
     "DataSet",
     "DatasetJson",
+    "Geometry",
     "Label",
+    "LabelMap",
     "LabelMeaning",
     "LoadCase",
     "Model",
@@ -72,6 +81,8 @@ __all__ = [
     "RegionLabels",
     "Split",
     "Thresholds",
+    "check_geometry",
+    "check_image_file",
     "check_model",
     "check_no_cascade",
     "check_written",
@@ -79,6 +90,7 @@ __all__ = [
     "dataset_in",
     "dataset_name",
     "dataset_number",
+    "declared_shape",
     "environment_number",
     "file_state",
     "final_checkpoint",
@@ -96,6 +108,7 @@ __all__ = [
     "place",
     "preprocessed_cases",
     "read_checkpoint",
+    "read_image",
     "read_labels",
     "read_splits",
     "reader_of",

@@ -1,6 +1,5 @@
 """What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
 
-import errno
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,14 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
-import SimpleITK as sitk
 from annotated_types import Ge, Le, MinLen
-from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
-from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input
 from nnunet_nacl.json_files import load_json, typed
+from nnunet_nacl.nnunet._image_files import check_image_file
 
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
@@ -306,7 +301,8 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
     with naming(described.file):
         for example in examples:
             # nnU-Net prints a traceback for each reader that cannot read the example.
-            with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            with suppress(RuntimeError, ValueError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                check_image_file(example)
                 return _reader_of(
                     determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)
                 )
@@ -331,62 +327,3 @@ def naming(file: Path) -> Iterator[None]:
         raise ValueError(f"{file}: {error}") from error
     except Exception as error:  # such as a KeyError, whose text is the key alone
         raise ValueError(f"{file}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
-
-
-def read_labels(file: Path, reader: Any) -> tuple[NDArray[np.integer], list[float]]:
-    """Read a label map.
-
-    Args:
-        file: of any format that the reader knows.
-        reader: an object of one of nnU-Net's reader classes.
-
-    Returns:
-        Labels (Z, Y, X) as nnU-Net lays out its arrays, and the distance between voxel centers along each axis in mm.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be read, or holds values that are no whole numbers.
-    """
-    check_input(file)
-    try:
-        if type(reader) is SimpleITKIO:
-            labels, spacing = _read_with_simpleitk(file)
-        else:
-            array, properties = reader.read_seg(str(file))
-            labels, spacing = array[0], [float(step) for step in properties["spacing"]]
-    except Exception as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error
-    if labels.dtype.kind in "iu":
-        return labels, spacing
-    whole = labels.astype(np.int32)
-    if not np.array_equal(whole, labels):
-        raise ValueError(f"{file} holds labels that are not whole numbers.")
-    return whole, spacing
-
-
-def check_written(labels: NDArray[np.integer], file: Path, reader: Any) -> None:
-    """Raise an OSError unless a label map that was written is there: on a full disk, ITK says nothing.
-
-    Args:
-        labels: (Z, Y, X), or (Y, X).
-        file: that they were written to.
-        reader: see :func:`read_labels`.
-    """
-    try:
-        whole = np.array_equal(np.squeeze(read_labels(file, reader)[0]), np.squeeze(labels))
-    except (OSError, ValueError):
-        whole = False
-    if not whole:
-        raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
-
-
-def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], list[float]]:
-    # What SimpleITKIO.read_seg does, but for its copy in float32, which is the largest thing in memory for few classes.
-    image: Any = sitk.ReadImage(str(file))
-    labels = sitk.GetArrayFromImage(image)
-    spacing = [abs(step) for step in image.GetSpacing()[::-1]]
-    if labels.ndim == 2:
-        labels, spacing = labels[None], [max(spacing) * 999, *spacing]
-    if labels.ndim != 3:
-        raise ValueError(f"expected an image of two or three dimensions; got {labels.ndim}")
-    return labels, spacing

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
+from nnunet_nacl.nnunet._image_files import check_image_file
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, validation_cases
 
 LoadCase = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
@@ -83,6 +84,8 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
 
     def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
         preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)
+        for file in files[name]:
+            check_image_file(file, finite=file == files[name][-1])
         *channel_files, label_file = map(str, files[name])
         try:
             image, label_map, _ = preprocessor.run_case(

@@ -25,6 +25,7 @@ with suppress(ImportError):  # the extra "fast": the same stream, inflated faste
 
     _inflate = isal_zlib
 _READ = 1 << 16
+_LONGEST_HEADER = 10_000  # NumPy's own limit, which it compares when it has read the header
 _SMALL_DEFLATE_BYTE = 1100  # deflate makes at most 1,032 bytes of one
 
 
@@ -93,7 +94,7 @@ class NpzChannels:
         self.dtype = check_dtype(dtype, self.name)
         self._stored_dtype = dtype
         declared = self._header_size + math.prod(self.shape) * dtype.itemsize
-        compressed = self._member.compress_size
+        compressed = min(self._member.compress_size, file.stat().st_size)
         if self._member.file_size != declared or declared > _SMALL_DEFLATE_BYTE * (compressed + 1):
             raise ValueError(
                 f"{file} cannot be right: shape {self.shape} and dtype {dtype} take {declared} bytes, but it says to "
@@ -191,8 +192,21 @@ class _Inflated:
         return data
 
 
+class _Header:
+    """The start of an array's file, of which NumPy reads as much as the file says: gigabytes, without this limit."""
+
+    def __init__(self, data: _Inflated) -> None:
+        self._data = data
+
+    def read(self, size: int) -> bytes:
+        if size > _LONGEST_HEADER:
+            raise ValueError(f"its header declares to be {size} bytes long; expected {_LONGEST_HEADER} at most")
+        return self._data.read(size)
+
+
 def _read_header(data: _Inflated) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    version = npy.read_magic(data)  # type: ignore[arg-type]
+    header: Any = _Header(data)
+    version = npy.read_magic(header)
     if version == (1, 0):
-        return npy.read_array_header_1_0(data)  # type: ignore[arg-type]
-    return npy.read_array_header_2_0(data)  # type: ignore[arg-type]
+        return npy.read_array_header_1_0(header)
+    return npy.read_array_header_2_0(header)

@@ -10,7 +10,7 @@ import SimpleITK as sitk
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet._dataset import check_written
+from nnunet_nacl.nnunet._label_maps import check_written
 
 _DTYPES = {".png": ("uint16", "uint8"), ".bmp": ("uint8",)}
 """Formats that hold whole numbers only, and which of them, the finest first."""

@@ -13,11 +13,10 @@ from tqdm import tqdm
 
 from nnunet_nacl.files import check_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
-from nnunet_nacl.nnunet import CaseFiles, Model, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, Model, Predictions
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._result import (
-    APPLIED_NAME,
     FIT,
     Bias,
     Change,
@@ -27,10 +26,10 @@ from nnunet_nacl.posthoc._result import (
     HeldOutPart,
     Metrics,
     SampleSize,
-    Skipped,
 )
 from nnunet_nacl.posthoc._surroundings import Images
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
+from nnunet_nacl.prediction_folders import Skipped
 
 NUM_PARTS = 5
 
@@ -46,6 +45,7 @@ def fit(
     num_voxels: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> Fit:
     """Fit a method to predictions that nnU-Net saved with their probabilities.
 
@@ -66,6 +66,7 @@ def fit(
             the number of channels (local: 200,000, divided by channels and images).
         seed: of the draw and the split.
         overwrite: replace a file that is no fit, too.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
@@ -103,6 +104,7 @@ def fit(
         seed=seed,
         surroundings=kind.sees_surroundings,
         images=image_folder,
+        ignore_geometry=ignore_geometry,
     )
     samples, skipped = _samples(cases, partial(draw, voxels=voxels))
     if not samples:
@@ -147,8 +149,8 @@ def fit(
 def _check_predictions(predictions: Predictions) -> None:
     """Raise a ValueError if a method must not be fitted to these predictions."""
     for folder in (predictions.gt_folder, *predictions.pred_folders):
-        if (folder / APPLIED_NAME).exists():
-            raise ValueError(f"{folder} is calibrated already ({APPLIED_NAME}); fit to what the model predicted.")
+        if (folder / CALIBRATED_NAME).exists():
+            raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}); fit to what the model predicted.")
     if "fold all" in predictions.groups:
         raise ValueError(
             "fold all is validated on the cases that it was trained with: a fit to them would correct too little."

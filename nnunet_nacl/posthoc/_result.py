@@ -19,9 +19,8 @@ from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VoxelSet
+from nnunet_nacl.prediction_folders import Skipped
 
-APPLIED_NAME = "posthoc_applied.json"
-"""In a calibrated folder: the fit that it was calibrated with."""
 FIT = Kind(
     "a fit",
     re.compile(rb'\A\{\s*"method":.*"versions":\s*\{\s*"nnunet_nacl":\s*"[^"]*"\s*\}\s*\}\s*\Z', re.DOTALL),
@@ -29,14 +28,6 @@ FIT = Kind(
 """A file that :meth:`Fit.write` has written."""
 
 _WHAT = "fit of nnunet_nacl"
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A case that could not be used, and why."""
-
-    case: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What surrounds a voxel: the logits and the image at 5×5×5 places around it, two voxels apart."""
 
 import glob
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import DataSet, DatasetJson
+from nnunet_nacl.nnunet import DataSet, DatasetJson, Geometry, check_geometry, declared_shape, read_image
 from nnunet_nacl.posthoc._link import Link
 
 WIDTH, STEP = 5, 2
@@ -75,33 +76,38 @@ class Images:
             )
         return cls(folder, len(names), data_set.file_ending, data_set.reader)
 
-    def read(self, case: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def read(self, case: str, shape: tuple[int, ...], like: tuple[Path, Geometry] | None = None) -> NDArray[np.float32]:
         """A case's image, each channel with mean 0 and standard deviation 1, clipped to ±5.
 
         Args:
             case: its name.
             shape: of the probabilities, (C, X, Y, Z).
+            like: the label map that the image must lie with in space, and where that lies; None asks for no such thing.
 
         Returns:
             (I, X, Y, Z).
 
         Raises:
             FileNotFoundError: there is no image.
-            ValueError: it cannot be read, has another shape or number of channels, or values that are no numbers.
+            ValueError: it cannot be read, has another shape or number of channels, values that are no numbers, or lies
+                elsewhere.
         """
         name = re.compile(re.escape(case) + r"_\d{4}" + re.escape(self.ending))
-        files = sorted(str(file) for file in self.folder.glob(f"{glob.escape(case)}_*") if name.fullmatch(file.name))
+        files = sorted(file for file in self.folder.glob(f"{glob.escape(case)}_*") if name.fullmatch(file.name))
         if not files:
             raise FileNotFoundError(f"{self.folder / f'{case}_0000{self.ending}'} does not exist: no image.")
-        shown = ", ".join(files)
-        try:
-            image: NDArray[np.float32] = np.array(self.reader.read_images(files)[0], np.float32)
-        except Exception as error:
-            raise ValueError(f"{shown} cannot be read: {error}") from error
+        shown = ", ".join(map(str, files))
+        for file in files:
+            declared = declared_shape(file)
+            if declared is not None and math.prod(declared[-3:]) != math.prod(shape[1:]):
+                raise ValueError(f"{file}: the shape {declared} is not that of the probabilities, {shape[1:]}.")
+        image, geometry = read_image(files, self.reader)
         if len(image) != self.channels:
             raise ValueError(f"{shown}: expected {self.channels} channels, as dataset.json names; got {len(image)}.")
         if image.shape[1:] != shape[1:]:
             raise ValueError(f"{shown}: the shape {image.shape[1:]} is not that of the probabilities, {shape[1:]}.")
+        if like is not None:
+            check_geometry(files[0], geometry, *like)
         for number, channel in enumerate(image):
             mean, deviation = channel.mean(dtype=np.float64), channel.std(dtype=np.float64)
             if not np.isfinite(deviation):

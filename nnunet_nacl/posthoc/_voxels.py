@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
     SumCheck,
-    canonical_labels,
     check_block,
-    check_same_grid,
-    check_shape,
+    check_drawn,
+    given_labels,
     near_core,
+    read_case_labels,
 )
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, DataSet, LabelMeaning, NpzChannels, read_labels
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, DataSet, LabelMeaning, NpzChannels
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._surroundings import Images, around, scaled_logits
 
@@ -81,6 +81,7 @@ def sample_case(
     seed: int,
     surroundings: bool = False,
     images: Images | None = None,
+    ignore_geometry: bool = False,
 ) -> Sample:
     """Draw voxels of a case, without replacement, each with the same probability.
 
@@ -94,6 +95,7 @@ def sample_case(
         seed: of the draw, together with the case's name.
         surroundings: whether to keep the logits around the voxels.
         images: where to find the image, to keep it around the voxels, too.
+        ignore_geometry: take the files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -102,19 +104,12 @@ def sample_case(
     meaning = data_set.meaning
     link = link_of(meaning)
     channels = open_channels(files.probabilities, meaning)
-    ground_truth, spacing = read_labels(files.ground_truth, data_set.reader)
-    check_shape(channels.shape, ground_truth.shape, channels.name)
-    labels = canonical_labels(ground_truth, meaning, data_set.ignore_label, str(files.ground_truth)).reshape(-1)
-    saved, _ = read_labels(files.prediction, data_set.reader)
-    if saved.shape != ground_truth.shape:
-        raise ValueError(
-            f"{files.prediction}: the shape {saved.shape} does not match the ground truth's, {ground_truth.shape}."
-        )
-    del ground_truth
-    predicted = canonical_labels(saved, meaning, None, str(files.prediction)).reshape(-1)
+    read = read_case_labels(files, channels, data_set, ignore_geometry=ignore_geometry)
+    labels, predicted, geometry = read.ground_truth.reshape(-1), read.prediction.reshape(-1), read.geometry
+    del read
     near = np.empty(0, bool)
     if voxels == "near":  # a pass of its own, over the first channel (classes) or all: no array of floats is held
-        near = near_prediction(channels, link, spacing_mm=spacing, margin_mm=margin_mm).reshape(-1)
+        near = near_prediction(channels, link, spacing_mm=geometry.spacing, margin_mm=margin_mm).reshape(-1)
 
     def mask(part: slice) -> NDArray[np.bool_]:
         chosen: NDArray[np.bool_] = labels[part] != meaning.ignored
@@ -140,11 +135,13 @@ def sample_case(
             if part.stop == labels.size:
                 surrounding.append(scaled_logits(around(volume, chosen), link))
     if images is not None:
-        surrounding += [around(channel, chosen) for channel in images.read(files.name, channels.shape)]
+        like = None if ignore_geometry else (files.ground_truth, geometry)
+        surrounding += [around(channel, chosen) for channel in images.read(files.name, channels.shape, like)]
+    is_empty = not predicted.any()
     labels, predicted = labels[chosen], predicted[chosen]
+    given = given_labels(probabilities, predicted, meaning, files.thresholds)
+    check_drawn(given, predicted, files, is_empty=is_empty)
     truth = labels if meaning.regions is None else np.stack([np.isin(labels, region) for region in meaning.regions])
-    hits_in_foreground = (link.hits(probabilities, truth) & (truth > 0)).sum(1)
-    check_same_grid(hits_in_foreground, labels, predicted, meaning, files)
     return Sample(
         probabilities,
         truth,

@@ -12,10 +12,16 @@ from numpy.typing import NDArray
 from nnunet_nacl.confidence import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place, write_labels
-from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
-
-Labels = NDArray[np.unsignedinteger]
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place
+from nnunet_nacl.prediction_folders._folder import (
+    Labels,
+    PredictionFolder,
+    Written,
+    by_structure,
+    write_cases,
+    write_mark,
+    write_prediction,
+)
 
 
 @dataclass(frozen=True)
@@ -53,24 +59,21 @@ class Decoded:
 
     def summary(self) -> str:
         """A few lines for people."""
-        lines = self.cases.summary("decoded", self.output)
         results = self.cases.results.values()
         means = np.mean([case.thresholds for case in results], axis=0)
-        shown = ", ".join(f"{name} {value:.3g}" for name, value in zip(self.structures, means, strict=True))
-        lines.insert(1, f"Thresholds, mean over cases: {shown}.")
+        more = [f"Thresholds, mean over cases: {by_structure(self.structures, means.tolist())}."]
         shared = sum(case.shared_voxels or 0 for case in results)
-        if self.metric == "recall" and shared:
-            lines.insert(
-                2,
+        if shared:
+            more.append(
                 f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What "
-                "the others miss there is not covered by the guarantee.",
+                "the others miss there is not covered by the guarantee."
             )
         if self.metric == "dice" and not self.is_calibrated:
-            lines.append(
+            more.append(
                 "These probabilities were not calibrated after training, and the best outline for Dice follows from "
                 "calibrated ones. nnunet_nacl calibrate fit and calibrate apply make a calibrated copy to decode."
             )
-        return "\n".join(lines)
+        return self.cases.summary(self.output, *more)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,9 @@ def decode_folder(
         decode = partial(_for_recall, thresholds=tuple(recall.of[name] for name in names))
     write = partial(_write_case, decode=decode, data_set=predictions.data_set)
     with whole_folder(Path(output), _is_ours, overwrite=overwrite) as folder:
-        cases = write_cases(predictions.cases, write, folder, doing="decoding", num_processes=num_processes)
+        cases = write_cases(
+            predictions.cases, write, folder, doing="decoding", done="decoded", num_processes=num_processes
+        )
         metric = "dice" if recall is None else "recall"
         decoded = Decoded(Path(output), metric, names, cases, is_calibrated=predictions.is_calibrated)
         content: dict[str, Any] = {
@@ -161,10 +166,7 @@ def _write_case(
     data_set: DataSet,
 ) -> DecodedCase:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
-    write_labels(labels, files.prediction, data_set.reader, folder / files.prediction.name)
-    for file in (files.probabilities, files.probabilities.with_suffix(".pkl")):
-        if file.is_file():
-            place(file, folder / file.name)
+    write_prediction(files, folder, data_set.reader, labels=labels)
     return decoded
 
 

@@ -8,15 +8,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import is_full, is_readable
-from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
+from nnunet_nacl.metrics import top_label
+from nnunet_nacl.nnunet import (
+    CALIBRATED_NAME,
+    CaseFiles,
+    DataSet,
+    DatasetJson,
+    LabelMeaning,
+    dataset_files,
+    find_cases,
+    place,
+    segmentation_files,
+    write_labels,
+)
 from nnunet_nacl.workers import results_of
 
+Labels = NDArray[np.unsignedinteger]
 Result = TypeVar("Result")
 
+_MOST_SHOWN = 6
 _ARGUMENTS = "predict_from_raw_data_args.json"
 
 
@@ -89,18 +105,20 @@ class Written(Generic[Result]):
     """What :func:`write_cases` did.
 
     Attributes:
+        done: what was done with the cases, such as ``decoded``.
         results: of the cases that were written, by name, in the order of their names.
         skipped: those that could not be, and why.
     """
 
+    done: str
     results: dict[str, Result]
     skipped: list[Skipped]
 
-    def summary(self, done: str, output: Path) -> list[str]:
-        """Lines for people: how many cases were ``done`` (decoded, say), and which were not."""
+    def summary(self, output: Path, *more: str) -> str:
+        """For people: how many cases were done, what more there is to say, and which were not done."""
         total = len(self.results) + len(self.skipped)
-        lines = [f"{done.capitalize()} {len(self.results)} of {total} cases into {output}."]
-        return lines + [f"Not {done}: {entry.case}: {entry.reason}" for entry in self.skipped]
+        lines = [f"{self.done.capitalize()} {len(self.results)} of {total} cases into {output}.", *more]
+        return "\n".join([*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)])
 
 
 def write_cases(
@@ -109,6 +127,7 @@ def write_cases(
     folder: Path,
     *,
     doing: str,
+    done: str,
     num_processes: int = 1,
 ) -> Written[Result]:
     """Write files of each case into a folder: all files of a case or none. A bad case does not stop the others.
@@ -117,7 +136,8 @@ def write_cases(
         cases: to go through.
         write: called with a case and an empty folder for its files; returns what is to be known of it. Picklable.
         folder: that the files come to lie in, with their paths in the case's folder.
-        doing: for progress and errors, such as ``decoding``.
+        doing: for progress, such as ``decoding``.
+        done: for messages, such as ``decoded``.
         num_processes: how many cases are written at a time.
 
     Raises:
@@ -141,10 +161,61 @@ def write_cases(
         results[case.name] = outcome
     skipped.sort(key=lambda entry: entry.case)
     if not results:
-        raise ValueError(
-            f"{doing}: none of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
-        )
-    return Written(dict(sorted(results.items())), skipped)
+        first = skipped[0]
+        raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first.case}: {first.reason}")
+    return Written(done, dict(sorted(results.items())), skipped)
+
+
+def write_prediction(
+    case: CaseFiles,
+    folder: Path,
+    reader: Any,
+    *,
+    labels: Labels | None = None,
+    probabilities: NDArray[np.floating] | None = None,
+) -> None:
+    """Write a case as nnU-Net does: segmentation, probabilities, properties.
+
+    Args:
+        case: that it is made of. What is not given is the same as there: probabilities are a hard link then, or a copy
+            where the file system has none.
+        folder: to write into.
+        reader: an object of one of nnU-Net's reader classes.
+        labels: (Z, Y, X).
+        probabilities: (C, Z, Y, X).
+    """
+    if labels is None:
+        for file in segmentation_files(case.prediction):
+            shutil.copy2(file, folder / file.name)
+    else:
+        write_labels(labels, case.prediction, reader, folder / case.prediction.name)
+    if probabilities is None:
+        place(case.probabilities, folder / case.probabilities.name)
+    else:
+        with (folder / case.probabilities.name).open("wb") as stream:
+            np.savez_compressed(stream, probabilities=probabilities)
+    properties = case.probabilities.with_suffix(".pkl")
+    if properties.is_file():
+        shutil.copy2(properties, folder / properties.name)
+
+
+def nnunet_labels(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:
+    """The segmentation as nnU-Net makes it: the most probable class, or each region's label over those before it."""
+    if meaning.regions is None:
+        return top_label(probabilities)[1]
+    labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
+    for p, label in zip(probabilities, meaning.written, strict=True):
+        labels[p > 0.5] = label
+    return labels
+
+
+def by_structure(names: Sequence[str], values: Sequence[float]) -> str:
+    """A value of each structure in words; of many structures, the lowest and the highest."""
+    shown = [f"{name} {value:.3f}" for name, value in zip(names, values, strict=True)]
+    if len(shown) <= _MOST_SHOWN:
+        return ", ".join(shown)
+    order = sorted(range(len(values)), key=lambda number: values[number])
+    return f"{shown[order[0]]} (lowest) to {shown[order[-1]]} (highest of {len(shown)})"
 
 
 def write_mark(file: Path, content: dict[str, Any], skipped: Sequence[Skipped]) -> None:

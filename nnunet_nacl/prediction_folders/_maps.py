@@ -16,7 +16,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMeaning, image_dtypes, write_image
 from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
-from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean, same_case
+from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean
 
 MAPS_NAME = "maps.json"
 """In a folder of maps: what they show, and their scale."""
@@ -42,12 +42,11 @@ class MapsWritten:
 
     def summary(self) -> str:
         """A few lines for people."""
-        lines = self.cases.summary("mapped", self.output)
-        if self.dtype != "float32":
-            whole = np.iinfo(self.dtype).max
-            scales = ", ".join(f"{name} {value:.6g}" for name, value in self.largest.items())
-            lines.insert(1, f"Scaled to {self.dtype}: {whole} stands for {scales}.")
-        return "\n".join(lines)
+        if self.dtype == "float32":
+            return self.cases.summary(self.output)
+        scales = ", ".join(f"{name} {value:.6g}" for name, value in self.largest.items())
+        whole = np.iinfo(self.dtype).max
+        return self.cases.summary(self.output, f"Scaled to {self.dtype}: {whole} stands for {scales}.")
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,7 @@ def write_maps(
     plans: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> MapsWritten:
     """Write images ``CASE_MAP<file_ending>`` where each case's segmentation lies, and ``maps.json``.
 
@@ -94,6 +94,7 @@ def write_maps(
         plans: the ``plans.json`` whose reader is used; by default the one in each folder.
         num_processes: how many cases are mapped at a time.
         overwrite: replace a folder of maps that is there, once the new one is whole.
+        ignore_geometry: take members as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileExistsError: ``output`` exists, or is to be replaced and is no folder of maps.
@@ -109,9 +110,13 @@ def write_maps(
     chosen = _dtype_of(dtype, data_set.file_ending)
     for other in others:
         check_same_labels(predictions, other)
-    write = partial(_write_case, maps=maps, members=others, data_set=data_set, dtype=chosen)
+    write = partial(
+        _write_case, maps=maps, members=others, data_set=data_set, dtype=chosen, ignore_geometry=ignore_geometry
+    )
     with whole_folder(Path(output), _is_ours, overwrite=overwrite) as folder:
-        cases = write_cases(predictions.cases, write, folder, doing="mapping", num_processes=num_processes)
+        cases = write_cases(
+            predictions.cases, write, folder, doing="mapping", done="mapped", num_processes=num_processes
+        )
         written = MapsWritten(
             Path(output), {one.name: 1.0 if chosen == "float32" else one.largest for one in maps}, chosen, cases
         )
@@ -179,6 +184,7 @@ def _write_case(
     members: Sequence[PredictionFolder],
     data_set: DataSet,
     dtype: str,
+    ignore_geometry: bool,
 ) -> None:
     case = SavedCase(files, data_set)
     regions = data_set.meaning.regions is not None
@@ -202,21 +208,12 @@ def _write_case(
                 else:
                     np.add(entropy, class_entropy(p[None]), out=entropy, casting="same_kind")
     if "mutual_information" in values:
-        values["mutual_information"][:] = _disagreement(files, members, case.shape)
+        together = read_mean(files, members, disagreement=True, ignore_geometry=ignore_geometry, like=case)
+        assert together.disagreement is not None
+        values["mutual_information"] = together.disagreement.reshape(-1)
     for one in maps:
         image = _scaled(values.pop(one.name), one.largest, dtype).reshape(case.shape[1:])
         write_image(image, files.prediction, data_set.reader, folder / f"{files.name}_{one.name}{data_set.file_ending}")
-
-
-def _disagreement(files: CaseFiles, members: Sequence[PredictionFolder], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    information = read_mean(files.name, members, disagreement=True).disagreement
-    assert information is not None
-    if information.shape != shape[1:]:
-        raise ValueError(
-            f"{same_case(files.name, members[0]).probabilities}: the shape {information.shape} without channels is not "
-            f"that of {files.probabilities}, {shape[1:]}."
-        )
-    return information.reshape(-1)
 
 
 def _scaled(values: NDArray[np.float32], largest: float, dtype: str) -> NDArray[Any]:

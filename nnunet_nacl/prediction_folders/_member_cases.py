@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.confidence import class_entropy, region_entropy
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import BLOCK, CaseFiles
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, check_geometry
 from nnunet_nacl.prediction_folders._folder import PredictionFolder
 
 
@@ -55,34 +55,45 @@ class MeanCase:
     disagreement: NDArray[np.float32] | None
 
 
-def read_mean(name: str, members: Sequence[PredictionFolder], *, disagreement: bool) -> MeanCase:
+def read_mean(
+    files: CaseFiles,
+    members: Sequence[PredictionFolder],
+    *,
+    disagreement: bool,
+    ignore_geometry: bool,
+    like: SavedCase | None = None,
+) -> MeanCase:
     """Read a case of one member after the other, so that one case is in memory, whatever the number of members.
 
     Args:
-        name: of the case.
+        files: of the case, of any member.
         members: folders of predictions.
         disagreement: whether to compute the mutual information, too.
+        ignore_geometry: take members as they are, though their spacing, origin or direction differ.
+        like: a case that the members must have the shape and the geometry of; by default the first member's.
 
     Raises:
         OSError: a member lacks a file of the case, or it cannot be read.
-        ValueError: as for :class:`SavedCase`, or the members' probabilities have different shapes.
+        ValueError: as for :class:`SavedCase`, or the members have different shapes or lie elsewhere.
     """
-    cases = [same_case(name, member) for member in members]
+    cases = [same_case(files.name, member) for member in members]
     regions = members[0].data_set.meaning.regions is not None
-    shape: tuple[int, ...] = ()
     flat = entropy = np.empty((0, 0), np.float32)
     labels: list[NDArray[np.unsignedinteger]] = []
-    for files, member in zip(cases, members, strict=True):
-        case = SavedCase(files, member.data_set)
+    expected = None if like is None else (like.files, like.shape, like.geometry)
+    for own, member in zip(cases, members, strict=True):
+        case = SavedCase(own, member.data_set)
+        first, shape, geometry = expected = expected or (own, case.shape, case.geometry)
+        if case.shape != shape:
+            raise ValueError(
+                f"{own.probabilities}: the shape {case.shape} is not that of {first.probabilities}, {shape}."
+            )
+        if not ignore_geometry:
+            check_geometry(own.prediction, case.geometry, first.prediction, geometry)
         if not labels:
-            shape = case.shape
             flat = np.zeros((shape[0], case.labels.size), np.float32)
             # The mutual information is the entropy of the mean less the mean of these.
             entropy = np.zeros((shape[0] if regions else 1, case.labels.size if disagreement else 0), np.float32)
-        elif case.shape != shape:
-            raise ValueError(
-                f"{files.probabilities}: the shape {case.shape} is not that of {cases[0].probabilities}, {shape}."
-            )
         for channel, part, p in case.blocks():
             flat[channel, part] += p  # in this order and precision, as nnU-Net adds them
             if disagreement and regions:
@@ -91,7 +102,7 @@ def read_mean(name: str, members: Sequence[PredictionFolder], *, disagreement: b
                 entropy[0, part] += class_entropy(p[None]).astype(np.float32)
         labels.append(case.labels)
     flat /= len(members)
-    mean = flat.reshape(shape)
+    mean = flat.reshape(-1, *labels[0].shape)
     if not disagreement:
         return MeanCase(mean, labels, None)
     entropy /= len(members)
@@ -100,4 +111,4 @@ def read_mean(name: str, members: Sequence[PredictionFolder], *, disagreement: b
         part = slice(start, start + BLOCK)
         of_mean = region_entropy(flat[:, part]) if regions else class_entropy(flat[:, part])[None]
         information[part] = np.maximum(of_mean - entropy[:, part], 0).max(0)
-    return MeanCase(mean, labels, information.reshape(shape[1:]))
+    return MeanCase(mean, labels, information.reshape(labels[0].shape))

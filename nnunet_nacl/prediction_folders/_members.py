@@ -6,13 +6,20 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.confidence import MemberOverlap
 from nnunet_nacl.files import whole_folder, write_csv
-from nnunet_nacl.metrics import top_label
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, LabelMeaning, place, write_image, write_labels
-from nnunet_nacl.prediction_folders._folder import PredictionFolder, Written, write_cases, write_mark
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, LabelMeaning, write_image
+from nnunet_nacl.prediction_folders._folder import (
+    Labels,
+    PredictionFolder,
+    Written,
+    by_structure,
+    nnunet_labels,
+    write_cases,
+    write_mark,
+    write_prediction,
+)
 from nnunet_nacl.prediction_folders._member_cases import check_same_labels, read_mean, same_case
 
 MEMBERS_NAME = "members.json"
@@ -21,8 +28,6 @@ AGREEMENT_NAME = "members_agreement.csv"
 """There: how much the members agree, for each case and structure."""
 DISAGREEMENT_FOLDER = "mutual_information"
 """There: a map of each case, if they were asked for."""
-
-Labels = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,11 @@ class Combined:
 
     def summary(self) -> str:
         """A few lines for people."""
-        lines = self.cases.summary("combined", self.output)
         means = np.mean(list(self.cases.results.values()), axis=0)
-        shown = ", ".join(f"{name} {value:.3f}" for name, value in zip(self.structures, means, strict=True))
-        lines.insert(1, f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
-        return "\n".join(lines)
+        shown = by_structure(self.structures, means.tolist())
+        return self.cases.summary(
+            self.output, f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}."
+        )
 
 
 def combine_members(
@@ -58,6 +63,7 @@ def combine_members(
     plans: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> Combined:
     """Write a folder of predictions with the mean of several members' probabilities, and its segmentations.
 
@@ -74,6 +80,7 @@ def combine_members(
         plans: the ``plans.json`` whose reader is used; by default the one in each folder.
         num_processes: how many cases are combined at a time.
         overwrite: replace a folder of combined members that is there, once the new one is whole.
+        ignore_geometry: take members as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileExistsError: ``output`` exists, or is to be replaced and is no folder of combined members.
@@ -91,10 +98,15 @@ def combine_members(
     for other in folders[1:]:
         check_same_labels(first, other)
     known = {case.name: case for folder in reversed(folders) for case in folder.cases}
-    write = partial(_write_case, members=folders, disagreement=disagreement)
+    write = partial(_write_case, members=folders, disagreement=disagreement, ignore_geometry=ignore_geometry)
     with whole_folder(Path(output), _is_ours, overwrite=overwrite) as target:
         cases = write_cases(
-            [known[name] for name in sorted(known)], write, target, doing="combining", num_processes=num_processes
+            [known[name] for name in sorted(known)],
+            write,
+            target,
+            doing="combining",
+            done="combined",
+            num_processes=num_processes,
         )
         meaning = first.data_set.meaning
         names = tuple(meaning.name_of(structure) for structure in meaning.structures)
@@ -117,33 +129,23 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _write_case(
-    files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder], disagreement: bool
+    files: CaseFiles,
+    folder: Path,
+    *,
+    members: Sequence[PredictionFolder],
+    disagreement: bool,
+    ignore_geometry: bool,
 ) -> tuple[float, ...]:
-    data_set, name = members[0].data_set, files.name
-    case = read_mean(name, members, disagreement=disagreement)
-    first = same_case(name, members[0])
-    segmentation = _segmentation(case.probabilities, data_set.meaning)
-    write_labels(segmentation, first.prediction, data_set.reader, folder / first.prediction.name)
-    with (folder / f"{name}.npz").open("wb") as stream:
-        np.savez_compressed(stream, probabilities=case.probabilities)
-    pickle = first.probabilities.with_suffix(".pkl")
-    if pickle.is_file():
-        place(pickle, folder / pickle.name)
+    data_set = members[0].data_set
+    case = read_mean(files, members, disagreement=disagreement, ignore_geometry=ignore_geometry)
+    first = same_case(files.name, members[0])
+    labels = nnunet_labels(case.probabilities, data_set.meaning)
+    write_prediction(first, folder, data_set.reader, labels=labels, probabilities=case.probabilities)
     if case.disagreement is not None:
         (folder / DISAGREEMENT_FOLDER).mkdir()
         image = folder / DISAGREEMENT_FOLDER / first.prediction.name
         write_image(case.disagreement, first.prediction, data_set.reader, image)
     return _agreement(case.labels, data_set.meaning)
-
-
-def _segmentation(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> Labels:
-    """As nnU-Net makes it: the most probable class, or each region's label over those before it."""
-    if meaning.regions is None:
-        return top_label(probabilities)[1]
-    labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
-    for p, label in zip(probabilities, meaning.written, strict=True):
-        labels[p > 0.5] = label
-    return labels
 
 
 def _agreement(labels: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:

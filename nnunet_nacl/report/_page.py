@@ -87,6 +87,7 @@ def write_report(
     command: str = "",
     study: Study | None = None,
     overwrite: bool = False,
+    ignore_geometry: bool = False,
 ) -> None:
     """Write the page that compares methods. The file is written completely or not at all.
 
@@ -99,6 +100,7 @@ def write_report(
         command: the command line that makes this page, to be shown on it.
         study: variants along a setting; its plots begin each data set's section.
         overwrite: replace a file that is no page of ours, too.
+        ignore_geometry: in pictures of cases, take files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileNotFoundError: ``logits`` or ``images`` is no such folder.
@@ -111,8 +113,8 @@ def write_report(
     comparisons = compare_all(results, baseline=baseline)
     methods = [method for comparison in comparisons for method in comparison.methods]
     voxel_sets = {voxels for comparison in comparisons for voxels in comparison.voxels}
-    page = _Page()
-    sections = [page.section(comparison, images, study) for comparison in comparisons]
+    page = _Page(images, ignore_geometry=ignore_geometry)
+    sections = [page.section(comparison, study) for comparison in comparisons]
     together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else None
     environment = Environment(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -169,8 +171,9 @@ def _ranking(prefix: str, pictures: list[Markup], tables: list[Table]) -> dict[s
 class _Page:
     """Makes the parts of a page; numbers its plots, so that no two share an id."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: str | Path | None, *, ignore_geometry: bool) -> None:
         self._number = 0
+        self._images, self._ignore_geometry = images, ignore_geometry
 
     def picture(self, figure: Figure, description: str) -> Markup:
         self._number += 1
@@ -180,7 +183,7 @@ class _Page:
     def pictures(self, panels: Sequence[Panel]) -> list[Markup]:
         return [self.picture(draw_panels([panel]), panel.description) for panel in panels]
 
-    def section(self, comparison: Comparison, images: str | Path | None, study: Study | None) -> dict[str, Any]:
+    def section(self, comparison: Comparison, study: Study | None) -> dict[str, Any]:
         """Everything that is shown of a data set."""
         main = comparison.main
         several = len(comparison.methods) > 1
@@ -201,7 +204,7 @@ class _Page:
             "tradeoff": self.pictures(tradeoff_panels(comparison)) if several else [],
             "radar": self.pictures(radar_panels(comparison, main)) if len(comparison.methods) > 2 else [],
             "rankings": self.rankings([comparison]) if several else None,
-            "case_views": self._case_views(comparison, images),
+            "case_views": self._case_views(comparison),
             "cases": cases_table(comparison, main),
             "main": main,
             "has_scores": comparison.has_scores,
@@ -244,11 +247,13 @@ class _Page:
             rankings.append(_ranking("The paper's: by", pictures, tables))
         return rankings
 
-    def _case_views(self, comparison: Comparison, images: str | Path | None) -> list[CaseView]:
+    def _case_views(self, comparison: Comparison) -> list[CaseView]:
         views = []
         for role, name in chosen_cases(comparison, comparison.main).items():
             try:
-                figure, description, missing = draw_case(comparison, name, comparison.main, images=images)
+                figure, description, missing = draw_case(
+                    comparison, name, comparison.main, images=self._images, ignore_geometry=self._ignore_geometry
+                )
             except Exception as error:  # noqa: BLE001 - damaged files of a case must not prevent the page
                 views.append(CaseView(name, role, None, [str(error)]))
                 continue

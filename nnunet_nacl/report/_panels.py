@@ -70,6 +70,7 @@ def write_plot(
     images: str | Path | None = None,
     overwrite: bool = False,
     show: Callable[[str], object] = lambda _: None,
+    ignore_geometry: bool = False,
 ) -> None:
     """Write a plot of the report.
 
@@ -86,6 +87,7 @@ def write_plot(
         images: folder of the images, for ``case``.
         overwrite: replace a file that is no plot of ours, too.
         show: called with what the reader must know of the comparison, such as that the bins of methods were joined.
+        ignore_geometry: take files as they are, though their spacing, origin or direction differ, for ``case``.
 
     Raises:
         FileNotFoundError: ``images`` is no folder.
@@ -105,7 +107,7 @@ def write_plot(
         comparison.check_voxels(shown)
     panels: list[Panel]
     if kind == "case":
-        save_plot(_case_plot(pairs, case, images), file, overwrite=overwrite)
+        save_plot(_case_plot(pairs, case, images, ignore_geometry=ignore_geometry), file, overwrite=overwrite)
         return
     if kind == "reliability":
         panels = [panel for pair in pairs for panel in reliability_panels(*pair)]
@@ -123,12 +125,14 @@ def write_plot(
     save_plot(draw_panels(panels, columns=2 if kind == "ranks" else 3), file, overwrite=overwrite)
 
 
-def _case_plot(pairs: Sequence[tuple[Comparison, str]], case: str | None, images: str | Path | None) -> Figure:
+def _case_plot(
+    pairs: Sequence[tuple[Comparison, str]], case: str | None, images: str | Path | None, *, ignore_geometry: bool
+) -> Figure:
     for comparison, voxels in pairs:
         roles = chosen_cases(comparison, voxels)
         name = roles.get("median", next(iter(roles.values()), None)) if case is None else case
         if name is not None and name in comparison.cases:
-            return draw_case(comparison, name, voxels, images=images)[0]
+            return draw_case(comparison, name, voxels, images=images, ignore_geometry=ignore_geometry)[0]
     raise ValueError(f"case: expected one that all methods share; got {case}.")
 
 
@@ -249,7 +253,12 @@ def draw_study(comparison: Comparison, study: Study) -> Figure:
 
 
 def draw_case(
-    comparison: Comparison, case: str, voxels: str, *, images: str | Path | None = None
+    comparison: Comparison,
+    case: str,
+    voxels: str,
+    *,
+    images: str | Path | None = None,
+    ignore_geometry: bool = False,
 ) -> tuple[Figure, str, list[str]]:
     """Draw the slice of a case as every method sees it, and the case's reliability curves.
 
@@ -258,6 +267,7 @@ def draw_case(
         case: its name.
         voxels: voxel set of the curves.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+        ignore_geometry: take files as they are, though their spacing, origin or direction differ.
 
     Returns:
         The figure, what it shows in words, and what could not be read, with the reason.
@@ -266,7 +276,7 @@ def draw_case(
         OSError: the ground truth cannot be read.
         ValueError: the same, or no such case.
     """
-    data = read_slice(comparison, case, images=images)
+    data = read_slice(comparison, case, images=images, ignore_geometry=ignore_geometry)
     # With regions, the curve of the first one, which mostly holds the others.
     curves = {name: top_label_curves(comparison, name, voxels, case=case)[0] for name in comparison.names}
     errors = {name: curve.error for name, curve in curves.items()}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
-from nnunet_nacl.nnunet import NpzChannels, image_file, read_labels, reader_of
+from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, image_file, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 
@@ -74,13 +74,16 @@ def check_images(folder: str | Path | None) -> None:
         raise FileNotFoundError(f"images: {folder} is not a folder.")
 
 
-def read_slice(comparison: Comparison, case: str, *, images: str | Path | None = None) -> CaseSlice:
+def read_slice(
+    comparison: Comparison, case: str, *, images: str | Path | None = None, ignore_geometry: bool = False
+) -> CaseSlice:
     """Read the slice in which the structures of the ground truth are largest.
 
     Args:
         comparison: methods; their predictions must still be where they were evaluated.
         case: its name.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
+        ignore_geometry: take files as they are, though their spacing, origin or direction differ.
 
     Raises:
         OSError: the ground truth cannot be read. Other files that cannot be read are listed in ``missing``.
@@ -90,9 +93,16 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
         method.name: next(one for one in method.result.cases if one.name == case) for method in comparison.methods
     }
     origin = comparison.methods[0].result.origin
+    ignore_geometry = ignore_geometry or origin.settings.ignore_geometry
     reader = reader_of(origin.reader)
     truth_file = _file(next(iter(of_method.values())), "reference")
-    truth, spacing = read_labels(truth_file, reader)
+    read = read_labels(truth_file, reader)
+    truth, spacing = read.labels, read.geometry.spacing
+
+    def compare(file: Path, geometry: Geometry) -> None:
+        if not ignore_geometry:
+            check_geometry(file, geometry, truth_file, read.geometry)
+
     foreground = (truth > 0) & (truth <= max(origin.labels.known))  # the ignore label is above all others
     areas = foreground.reshape(len(truth), -1).sum(1)
     number = int(areas.argmax()) if areas.any() else len(truth) // 2
@@ -103,7 +113,9 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
     for name, evaluated in of_method.items():
         with _noting(missing, name):
             file = _file(evaluated, "prediction")
-            segmentations[name] = _slice_of(read_labels(file, reader)[0], number, truth.shape, file)
+            segmentation = read_labels(file, reader)
+            compare(file, segmentation.geometry)
+            segmentations[name] = _slice_of(segmentation.labels, number, truth.shape, file)
         with _noting(missing, name):
             file = _file(evaluated, "probabilities")
             channels = NpzChannels(file)
@@ -112,7 +124,9 @@ def read_slice(comparison: Comparison, case: str, *, images: str | Path | None =
     image = None
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, None if images is None else Path(images))
-        image = _slice_of(reader.read_images([str(file)])[0][0], number, truth.shape, file)
+        channels_of_image, geometry = read_image([file], reader)
+        compare(file, geometry)
+        image = _slice_of(channels_of_image[0], number, truth.shape, file)
 
     shown = [foreground[number], *(one > 0 for one in segmentations.values())]
     window = _window(np.any(np.stack(shown), axis=0))

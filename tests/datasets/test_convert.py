@@ -180,6 +180,15 @@ def test_headers_may_be_rounded(flare21: Path, tmp_path: Path) -> None:
     assert convert("flare21", flare21, dataset_id=1, output=tmp_path).is_dir()
 
 
+@pytest.mark.parametrize("part", ["TrainingMask/train_000.nii.gz", "TrainingImg/train_000_0000.nii.gz"])
+def test_a_file_cut_short_is_named_before_anything_is_written(flare21: Path, tmp_path: Path, part: str) -> None:
+    file = flare21 / part
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=f"{part} cannot be read: its compressed stream ends too early"):
+        convert("flare21", flare21, dataset_id=1, output=tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*"))
+
+
 def test_all_problems_are_listed_at_once(flare21: Path, tmp_path: Path) -> None:
     (flare21 / "TrainingMask" / "train_000.nii.gz").unlink()
     (flare21 / "TrainingImg" / "train_001_0000.nii.gz").unlink()
@@ -193,7 +202,7 @@ def test_all_problems_are_listed_at_once(flare21: Path, tmp_path: Path) -> None:
         r"validation_001 is the name of several cases\.",
         r".*TrainingMask/train_000\.nii\.gz is missing\.",
         r".*TrainingImg/train_001_0000\.nii\.gz is missing\.",
-        r".*train_002_0000\.nii\.gz cannot be read as an image \(.+\)\.",
+        r".*train_002_0000\.nii\.gz cannot be read: it is no NIfTI file, or cut short\.",
     ]
     assert len(lines) == len(expected)
     for line, pattern in zip(lines, expected, strict=True):

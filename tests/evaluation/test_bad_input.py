@@ -1,4 +1,8 @@
+import gzip
 import json
+import os
+import struct
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,7 +52,77 @@ def prediction_with(_: Path, predictions: Path, *, change: Callable[[np.ndarray]
     write(change(random_case(1)[1]), predictions / "case_1.nii.gz")
 
 
+def cut(folder: Path, share: float) -> None:
+    file = folder / "case_1.nii.gz"
+    file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
+
+
+def placed(labels: np.ndarray, file: Path, **geometry: tuple[float, ...]) -> None:
+    image = sitk.GetImageFromArray(labels.astype(np.uint8))
+    for name, value in geometry.items():
+        getattr(image, f"Set{name}")(value)
+    sitk.WriteImage(image, str(file))
+
+
+def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...]) -> None:
+    placed(random_case(1)[1], gt_folder / "case_1.nii.gz", **geometry)
+
+
+def reoriented(gt_folder: Path, _: Path) -> None:
+    """The same voxels at the same places, stored from the other side."""
+    image = sitk.ReadImage(str(gt_folder / "case_1.nii.gz"))
+    sitk.WriteImage(sitk.DICOMOrient(image, "RPS"), str(gt_folder / "case_1.nii.gz"))
+
+
+def bomb(folder: Path) -> None:
+    """A small file that declares 1500³ voxels."""
+    write(random_case(1)[1], folder / "case_1.nii")
+    content = bytearray((folder / "case_1.nii").read_bytes())
+    (folder / "case_1.nii").unlink()
+    content[42:48] = np.array([1500, 1500, 1500], "<i2").tobytes()
+    (folder / "case_1.nii.gz").write_bytes(gzip.compress(bytes(content)))
+
+
+def long_header(_: Path, predictions: Path) -> None:
+    """An array's header that says to be 1.5 GB long."""
+    with zipfile.ZipFile(predictions / "case_1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("probabilities.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", 1_500_000_000) + bytes(2_000))
+
+
 BAD = {
+    "ground truth cut short": (
+        lambda r, p: cut(r, 0.3),
+        "labelsTs/case_1.nii.gz cannot be read: its compressed stream",
+    ),
+    "segmentation cut short": (
+        lambda r, p: cut(p, 0.95),
+        "predictions/case_1.nii.gz cannot be read: its compressed st",
+    ),
+    "ground truth of other spacing": (
+        partial(ground_truth_placed, Spacing=(1, 1, 10)),
+        "predictions/case_1.nii.gz has the spacing (1, 1, 1) mm, not (10, 1, 1) mm as ",
+    ),
+    "ground truth elsewhere": (
+        partial(ground_truth_placed, Origin=(0, 0, 2)),
+        "predictions/case_1.nii.gz has the origin (0, 0, 0) mm, not (0, 0, 2) mm as ",
+    ),
+    "ground truth in another orientation": (reoriented, "predictions/case_1.nii.gz has the origin (0, 0, 0) mm, not ("),
+    "ground truth turned": (
+        partial(ground_truth_placed, Direction=(-1, 0, 0, 0, -1, 0, 0, 0, 1)),
+        "has the direction (1, 0, 0, 0, 1, 0, 0, 0, 1), not (-1, 0, 0, 0, -1, 0, 0, 0, 1) as ",
+    ),
+    "ground truth that declares gigabytes": (
+        lambda r, p: bomb(r),
+        "labelsTs/case_1.nii.gz cannot be read: its header declares 1500 × 1500 × 1500 voxels",
+    ),
+    "segmentation that declares gigabytes": (
+        lambda r, p: bomb(p),
+        "predictions/case_1.nii.gz cannot be read: its header declares 1500 × 1500 × 1500 voxels",
+    ),
+    "a header that declares gigabytes": (
+        long_header,
+        "case_1.npz cannot be read: its header declares to be 1500000000 bytes long; expected 10000 at most",
+    ),
     "truncated": (truncated, "case_1.npz cannot be read: File is not a zip file"),
     "corrupted": (corrupted, "case_1.npz cannot be read: "),  # whatever its values look like
     "wrong key": (partial(save, change=abs, key="softmax"), "expected the key 'probabilities'; it holds softmax"),
@@ -70,7 +144,7 @@ BAD = {
     "channels last": (partial(save, change=lambda p: np.moveaxis(p, 0, 3)), "the classes seem to be the last axis"),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
-        "Are they of another model, or is the orientation read wrongly?",
+        "Are they of another case or another model, or is the orientation read wrongly?",
     ),
     "channels": (
         partial(save, change=lambda p: np.concatenate([p, 0 * p[:1]])),
@@ -125,6 +199,46 @@ def test_labels_that_are_no_whole_numbers(folders: Folders) -> None:
     sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
     assert run_evaluate(folders) == 1
     assert "case_1.nii.gz holds labels that are not whole numbers." in reasons(folders)["case_1"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_labels_that_are_no_numbers(folders: Folders, value: float) -> None:
+    labels = random_case(1)[1].astype(np.float32)
+    labels[2, 3, 4] = value
+    sitk.WriteImage(sitk.GetImageFromArray(labels), str(folders[0] / "case_1.nii.gz"))
+    assert run_evaluate(folders) == 1
+    assert "labelsTs/case_1.nii.gz cannot be read: it holds NaN or infinite values" in reasons(folders)["case_1"]
+
+
+@pytest.mark.parametrize("geometry", [{"Spacing": (1, 1, 10)}, {"Origin": (0, 0, 2)}])
+def test_other_places_can_be_ignored(folders: Folders, geometry: dict[str, tuple[float, ...]]) -> None:
+    ground_truth_placed(*folders, **geometry)
+    assert run_evaluate(folders) == 1
+    assert "ignore_geometry" not in summary_of(folders)["settings"]
+    assert run_evaluate(folders, "--ignore_geometry") == 0
+    assert summary_of(folders)["settings"]["ignore_geometry"] is True
+    assert run_evaluate(folders) == 1  # what was finished with the option is not taken up without it
+
+
+def renamed(folders: Folders, name: str) -> None:
+    for folder in folders:
+        for file in folder.glob("case_1.*"):
+            file.rename(folder / file.name.replace("case_1", name))
+
+
+def test_a_name_that_is_not_in_utf_8(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """SimpleITK aborts the process over it."""
+    renamed(folders, os.fsdecode(b"caf\xe9"))
+    assert run_evaluate(folders) == 1
+    (reason,) = reasons(folders).values()
+    assert reason.endswith("caf\\xe9.nii.gz: the name is not in UTF-8, so it cannot be read.")
+    assert [case["case"] for case in summary_of(folders)["metric_per_case"]] == ["case_0", "case_2"]
+    assert "Evaluated 2 of 3 cases" in capsys.readouterr().out
+
+
+def test_as_long_a_name_as_a_file_system_allows(folders: Folders) -> None:
+    renamed(folders, 248 * "x")
+    assert run_evaluate(folders) == 0
 
 
 def test_whole_numbers_may_be_floats(folders: Folders) -> None:

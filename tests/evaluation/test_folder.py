@@ -206,9 +206,9 @@ def test_labels_are_read_as_nnunets_reader_reads_them(tmp_path: Path) -> None:
     for file, labels, spacing in (("a.nii.gz", y, (1, 2, 3)), ("b.mha", y[0], (0.5, 4))):
         write(labels, tmp_path / file, spacing)
         expected, properties = SimpleITKIO().read_seg(str(tmp_path / file))
-        found, steps = read_labels(tmp_path / file, SimpleITKIO())
-        assert np.array_equal(found, expected[0])
-        assert steps == pytest.approx(properties["spacing"])
+        found = read_labels(tmp_path / file, SimpleITKIO())
+        assert np.array_equal(found.labels, expected[0])
+        assert found.geometry.spacing == pytest.approx(properties["spacing"])
 
 
 def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:

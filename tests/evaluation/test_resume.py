@@ -83,11 +83,11 @@ def test_an_interrupted_overwrite_goes_on(folders: Folders, capsys: pytest.Captu
 
 def test_a_case_that_kills_its_process_is_skipped(folders: Folders) -> None:
     """The kernel's out-of-memory killer, say. The others are evaluated."""
-    kill = "import os, signal\nfrom nnunet_nacl.evaluation import _case\n"
-    kill += "check = _case.check_shape\n"
+    kill = "import os, signal\nfrom nnunet_nacl.evaluation import _checks\n"
+    kill += "check = _checks.check_shape\n"
     kill += "def dies(shape, labels_shape, name):\n"
     kill += "    os.kill(os.getpid(), signal.SIGKILL) if 'case_1' in name else check(shape, labels_shape, name)\n"
-    kill += "_case.check_shape = dies\n"
+    kill += "_checks.check_shape = dies\n"
     run = "from nnunet_nacl.cli import main\nimport sys\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     script = folders[0].parent / "dies.py"  # worker processes import it, too
     script.write_text(kill + run)

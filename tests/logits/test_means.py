@@ -244,6 +244,12 @@ def test_images_and_labels_that_do_not_fit(model: Model, folders: tuple[Path, Pa
     sitk.WriteImage(sitk.GetImageFromArray(array), str(labels / "toy_1.nii.gz"))
     with pytest.raises(ValueError, match=r"2d_small, case toy_1: expected the labels 0 to 2; got 9\.$"):
         mean_logits(model.folder, 0, images=images, labels=labels)
+    image = images / "toy_0_0000.nii.gz"
+    whole = image.read_bytes()
+    image.write_bytes(whole[:-4])
+    with pytest.raises(ValueError, match=r"toy_0_0000\.nii\.gz cannot be read: its compressed stream ends too early"):
+        mean_logits(model.folder, 0, images=images, labels=labels)
+    image.write_bytes(whole)
     sitk.WriteImage(sitk.GetImageFromArray(array[:8]), str(labels / "toy_0.nii.gz"))
     with pytest.raises(ValueError, match=r"toy_0\.nii\.gz and its image cannot be preprocessed: Shape mismatch"):
         mean_logits(model.folder, 0, images=images, labels=labels)

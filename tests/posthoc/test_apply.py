@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import CALIBRATED_NAME
 from nnunet_nacl.posthoc import METHODS, Fit, Link, Predictions, Temperature, apply_folder, fit
-from nnunet_nacl.posthoc._result import APPLIED_NAME
 from tests.posthoc.generated import (
     ENDING,
     LABELS,
@@ -26,6 +27,7 @@ from tests.posthoc.generated import (
     plans,
     probabilities,
     softmax,
+    write_case,
     write_folder,
     write_labels,
     write_model,
@@ -75,14 +77,14 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
     applied = apply_folder(file, test[1], output)
     assert applied.cases == ["x", "y", "z"]
     assert applied.skipped == []
-    assert {path.name for path in output.iterdir()} == {path.name for path in test[1].iterdir()} | {APPLIED_NAME}
+    assert {path.name for path in output.iterdir()} == {path.name for path in test[1].iterdir()} | {CALIBRATED_NAME}
     for name in "xyz":
         p, q = probabilities(test[1], name), probabilities(output, name)
         assert q.dtype == np.float32
         assert q == pytest.approx(softmax(np.log(p.astype(float)) / 2.5), abs=1e-6)
         for ending in (ENDING, ".pkl"):
             assert (output / (name + ending)).read_bytes() == (test[1] / (name + ending)).read_bytes()
-    marked = json.loads((output / APPLIED_NAME).read_text())
+    marked = json.loads((output / CALIBRATED_NAME).read_text())
     assert {key: marked[key] for key in content} == content
     assert marked["applied"]["fitted_to_same_cases"] == []
     assert marked["applied"]["not_compared"] == applied.not_compared == ["trainer", "configuration"]
@@ -177,6 +179,30 @@ def test_bad_cases_are_named_and_the_others_used(
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector"])
+def test_files_of_a_case_that_do_not_belong_together(
+    train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, method: str
+) -> None:
+    """Probabilities of another case, a segmentation cut short, and probabilities of other sizes."""
+    fit_folder(train, method=method)
+    shutil.copy(train[1] / "a.npz", test[1] / "x.npz")
+    segmentation = test[1] / f"y{ENDING}"
+    segmentation.write_bytes(segmentation.read_bytes()[:-1])
+    bomb = np.zeros((3, 32, 512, 512), np.float16)  # 50 MB in 50 kB; ours would be 100
+    bomb[0] = 1
+    np.savez_compressed(test[1] / "z.npz", probabilities=bomb)
+    write_case(*test, "w", *known_case(2.5, 20), regions=False)
+    tracemalloc.start()
+    applied = apply_folder(train[1] / f"posthoc_{method}.json", test[1], tmp_path / "out")
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+    reasons = {entry.case: entry.reason for entry in applied.skipped}
+    assert applied.cases == ["w"]
+    assert "x.npz: the segmentation x.nii.gz has another label than these probabilities give" in reasons["x"]
+    assert f"{segmentation} cannot be read: its compressed stream ends too early" in reasons["y"]
+    assert "z.npz: the shape (3, 32, 512, 512) does not match" in reasons["z"]
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector"])
 def test_no_case_at_all(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: Path, method: str) -> None:
     fit_folder(train, method=method)
     for name in "xyz":
@@ -258,7 +284,7 @@ def test_the_same_cases_are_refused_unless_forced(train: tuple[Path, Path], tmp_
     applied = apply_folder(file, train[1], output, force=True)
     assert applied.fitted_to_same_cases == list("abcdef")
     assert "6 of them are cases that it was fitted to: they do not test it." in applied.summary()
-    assert json.loads((output / APPLIED_NAME).read_text())["applied"]["fitted_to_same_cases"] == list("abcdef")
+    assert json.loads((output / CALIBRATED_NAME).read_text())["applied"]["fitted_to_same_cases"] == list("abcdef")
 
 
 def test_another_model_or_label_set_is_refused(test: tuple[Path, Path], tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_probabilities_of_another_orientation_are_refused(tmp_path: Path) -> Non
     p = probabilities(predictions, "a")
     np.savez_compressed(predictions / "a.npz", probabilities=p[:, ::-1, ::-1])
     fit = fit_folder((ground_truth, predictions))
-    assert "the probabilities are right in" in fit.skipped[0].reason
+    assert "a.npz: the segmentation a.nii.gz has another label than these probabilities" in fit.skipped[0].reason
 
 
 def test_arguments(train: tuple[Path, Path], tmp_path: Path) -> None:

@@ -295,6 +295,25 @@ def test_images_that_do_not_fit(fitted: Path, tmp_path: Path) -> None:
         assert reason in done.skipped[0].reason
 
 
+def test_an_image_that_lies_elsewhere(fitted: Path, tmp_path: Path) -> None:
+    ground_truth, predictions, images = make(tmp_path / "test", "xy", 10)
+    file = images / f"x_0000{ENDING}"
+    image = sitk.ReadImage(str(file))
+    image.SetOrigin((3, -4, 7))
+    sitk.WriteImage(image, str(file))
+    done = apply_folder(fitted, predictions, tmp_path / "out", images=images)
+    assert done.cases == ["y"]
+    assert f"{file} has the origin (3, -4, 7) mm, not (3, -4, 5) mm as " in done.skipped[0].reason
+    assert apply_folder(fitted, predictions, tmp_path / "all", images=images, ignore_geometry=True).skipped == []
+    result = fit_folder((ground_truth, predictions), method="local", images=images)
+    assert [entry.case for entry in result.skipped] == ["x"]
+    result = fit_folder((ground_truth, predictions), method="local", images=images, ignore_geometry=True)
+    assert result.skipped == []
+    file.write_bytes(file.read_bytes()[:-1])
+    done = apply_folder(fitted, predictions, tmp_path / "cut", images=images)
+    assert f"{file} cannot be read: its compressed stream ends too early" in done.skipped[0].reason
+
+
 def test_an_image_with_values_that_are_no_numbers(tmp_path: Path) -> None:
     image = np.zeros((4, 4, 4), np.float32)
     image[1, 2, 3] = np.nan

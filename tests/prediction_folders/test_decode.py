@@ -65,8 +65,7 @@ def test_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert (segmentation != p.argmax(0)).any()
         assert geometry(output / f"{name}.nii.gz") == geometry(folder / f"{name}.nii.gz")
         assert mark["cases"][name]["thresholds"] == best.thresholds.tolist()
-        for file in (f"{name}.npz", f"{name}.pkl"):
-            assert (output / file).samefile(folder / file)
+        assert (output / f"{name}.npz").samefile(folder / f"{name}.npz")
     check_all(output)
 
 
@@ -262,6 +261,20 @@ def test_evaluate_reads_it(folder: Path, tmp_path: Path) -> None:
     assert main(["evaluate", str(truth), str(tmp_path / "out"), "-np", "1"]) == 0
     shutil.copyfile(tmp_path / "out" / "a.nii.gz", tmp_path / "out" / "b.nii.gz")
     assert main(["evaluate", str(truth), str(tmp_path / "out"), "-np", "1"]) == 1
+
+
+def test_calibrate_reads_it_and_its_output_is_not_decoded(folder: Path, tmp_path: Path) -> None:
+    truth, decoded, fit = tmp_path / "truth", tmp_path / "decoded", tmp_path / "fit.json"
+    truth.mkdir()
+    for name in "abc":
+        shutil.copyfile(folder / f"{name}.nii.gz", truth / f"{name}.nii.gz")
+    assert decode(folder, decoded) == 0
+    assert main(["calibrate", "fit", str(truth), str(decoded), "-o", str(fit)]) == 0
+    assert main(["calibrate", "apply", str(fit), str(decoded), "-o", str(tmp_path / "out"), "--force"]) == 0
+    assert DECODED_NAME not in names(tmp_path / "out")
+    check_all(tmp_path / "out")
+    shutil.copyfile(decoded / "a.nii.gz", decoded / "b.nii.gz")
+    assert main(["calibrate", "fit", str(truth), str(decoded), "-o", str(fit), "--overwrite"]) == 1
 
 
 def test_saved_segmentation_of_the_fixture_is_the_argmax(folder: Path) -> None:

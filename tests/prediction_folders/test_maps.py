@@ -96,8 +96,8 @@ def test_scaled(tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]) 
 
 READERS = [
     ("SimpleITKIO", ".nii.gz"), ("SimpleITKIO", ".mha"), ("SimpleITKIO", ".nrrd"),
-    ("SimpleITKIOWithReorient", ".nii.gz"), ("NibabelIO", ".nii.gz"), ("NibabelIOWithReorient", ".nii.gz"), ("Tiff3DIO", ".tif"),
-    ("NaturalImage2DIO", ".png"), ("NaturalImage2DIO", ".bmp"), ("SimpleITKIO 2D", ".nii.gz"),
+    ("SimpleITKIOWithReorient", ".nii.gz"), ("NibabelIO", ".nii.gz"), ("NibabelIOWithReorient", ".nii.gz"),
+    ("Tiff3DIO", ".tif"), ("NaturalImage2DIO", ".png"), ("NaturalImage2DIO", ".bmp"), ("SimpleITKIO 2D", ".nii.gz"),
 ]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_without_any_good_case_nothing_is_written(tmp_path: Path, capsys: pytest
     folder = write_folder(tmp_path / "in", {"a": random_probabilities(0)})
     np.savez_compressed(folder / "a.npz", probabilities=np.full((3, *SHAPE), np.nan, np.float32))
     assert maps(folder, tmp_path / "out") == 1
-    assert "mapping: none of 1 cases can be used; the first: a: " in capsys.readouterr().err
+    assert "None of 1 cases can be mapped; the first: a: " in capsys.readouterr().err
     assert names(tmp_path) == {"in"}
 
 

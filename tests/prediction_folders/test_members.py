@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from nnunetv2.ensembling.ensemble import ensemble_folders
 
 from nnunet_nacl.cli import main
@@ -175,3 +176,31 @@ def test_overwrite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads((tmp_path / "out" / "members.json").read_text())["members"]) == 2
     assert combine(members, members[0], "--overwrite") == 1
     assert "was not made by this command" in capsys.readouterr().err
+
+
+def test_many_structures_are_not_all_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = {"background": 0, **{f"organ {number}": number for number in range(1, 8)}}
+    members = [
+        write_folder(tmp_path / f"m{seed}", {"a": random_probabilities(seed, classes=8)}, labels=labels)
+        for seed in range(2)
+    ]
+    assert combine(members, tmp_path / "out") == 0
+    with (tmp_path / "out" / "members_agreement.csv").open(newline="") as stream:
+        values = {row["structure"]: float(row["mean_pairwise_dice"]) for row in csv.DictReader(stream)}
+    lowest, highest = min(values, key=lambda name: values[name]), max(values.values())
+    printed = capsys.readouterr().out
+    assert f"Mean agreement of the members: {lowest} {values[lowest]:.3f} (lowest) to organ " in printed
+    assert f" {highest:.3f} (highest of 7). That of each case" in printed
+
+
+def test_members_that_lie_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members = write_members(tmp_path)
+    image = sitk.ReadImage(str(members[1] / "a.nii.gz"))
+    image.SetOrigin((0.0, 0.0, 0.0))
+    sitk.WriteImage(image, str(members[1] / "a.nii.gz"))
+    assert combine(members, tmp_path / "out") == 1
+    assert f"Not combined: a: {members[1] / 'a.nii.gz'} has the origin (0, 0, 0) mm, not (" in capsys.readouterr().out
+    assert combine(members, tmp_path / "out", "--overwrite", "--ignore_geometry") == 0
+    arguments = ["-o", tmp_path / "maps", "-np", 1, "--what", "mutual_information", "--members", *members]
+    assert main(["maps", *map(str, [members[0], *arguments])]) == 1
+    assert "Not mapped: a: " in capsys.readouterr().out

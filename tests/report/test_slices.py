@@ -117,3 +117,20 @@ def test_the_slice_with_most_structure_and_regions(tmp_path: Path) -> None:
     data = read_slice(compare_all(read_results([predicted]))[0], "a")
     assert (data.number, data.num_slices, data.aspect) == (4, 6, 2)
     np.testing.assert_allclose(data.confidences["soft"], np.maximum(p, 1 - p)[:, 4].min(0)[6:54, 6:50][:48], atol=1e-6)
+
+
+def test_files_that_lie_elsewhere_are_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "Dataset004_Copy"
+    shutil.copytree(runs["soft"].parents[1], folder)
+    evaluate(Predictions.of_folder(folder / "labelsTs", folder / "predictions" / "soft"))
+    comparison = read({"soft": folder / "predictions" / "soft"})
+    image_file = folder / "imagesTs" / "case_01_0000.nii.gz"
+    image = sitk.ReadImage(str(image_file))
+    image.SetSpacing([2 * step for step in image.GetSpacing()])
+    sitk.WriteImage(image, str(image_file))
+    data = read_slice(comparison, "case_01")
+    assert data.image is None
+    assert f"image: {image_file} has the spacing (" in data.missing[0]
+    assert read_slice(comparison, "case_01", ignore_geometry=True).image is not None
+    image_file.write_bytes(image_file.read_bytes()[:-1])
+    assert f"image: {image_file} cannot be read" in read_slice(comparison, "case_01").missing[0]

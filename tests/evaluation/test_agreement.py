@@ -1,0 +1,188 @@
+"""The saved segmentation is what the probabilities give, up to postprocessing, or the case is named."""
+
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from acvl_utils.morphology.morphology_helper import remove_all_but_largest_component
+from nnunetv2.postprocessing.remove_connected_components import remove_all_but_largest_component_from_segmentation
+from scipy.ndimage import gaussian_filter
+
+from nnunet_nacl.evaluation import VOXEL_SETS, Settings, check_agreement, evaluate, given_labels
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Predictions
+from tests.evaluation.generated import Folders, add_case, reasons, run_evaluate, write
+
+CLASSES = LabelMeaning.of_classes(4)
+REGIONS = LabelMeaning.of_regions([(1, 2, 3), (2, 3), (3,)], range(4), [1, 2, 3])
+FILES = CaseFiles("a", Path("labels/a.nii.gz"), Path("predictions/a.nii.gz"), Path("predictions/a.npz"))
+
+
+def smooth_case(seed: int, *, regions: bool = False, shape: tuple[int, ...] = (6, 30, 32)) -> np.ndarray:
+    """Probabilities of several structures in several components."""
+    noise = np.random.default_rng(seed).normal(size=(3 if regions else 4, *shape))
+    logits = 60 * gaussian_filter(noise, (0, 1.5, 2.5, 2.5))
+    if regions:
+        return (1 / (1 + np.exp(3 - logits))).astype(np.float32)
+    logits[0] += 1
+    powers = np.exp(logits - logits.max(0))
+    return (powers / powers.sum(0)).astype(np.float32)
+
+
+def nnunets(p: np.ndarray, meaning: LabelMeaning) -> np.ndarray:
+    if meaning.regions is None:
+        return p.argmax(0).astype(np.uint8)
+    labels = np.zeros(p.shape[1:], np.uint8)
+    for number, label in enumerate(meaning.written):
+        labels[p[number] > 0.5] = label
+    return labels
+
+
+def postprocessed(labels: np.ndarray, structures: list[list[int] | tuple[int, ...] | int]) -> np.ndarray:
+    for structure in structures:
+        labels = remove_all_but_largest_component_from_segmentation(labels, structure)
+    return labels
+
+
+@pytest.mark.parametrize("meaning", [CLASSES, REGIONS], ids=["classes", "regions"])
+@pytest.mark.parametrize(
+    "structures", [[], [[1, 2, 3]], [1], [3, 1, 2], [[1, 2, 3], 2, 1], [(2, 3)], [(1, 2, 3), (2, 3)]]
+)
+def test_whatever_nnunets_postprocessing_leaves(meaning: LabelMeaning, structures: list[object]) -> None:
+    changed = 0
+    for seed in range(6):
+        p = smooth_case(seed, regions=meaning is REGIONS)
+        labels = nnunets(p, meaning)
+        saved = postprocessed(labels, structures)
+        assert (saved > 0).any()
+        changed += int((saved != labels).any())
+        check_agreement(given_labels(p, saved, meaning), saved, FILES)
+    assert changed or not structures
+
+
+@pytest.mark.parametrize("meaning", [CLASSES, REGIONS], ids=["classes", "regions"])
+@pytest.mark.parametrize("change", [
+    lambda labels: labels[:, ::-1], lambda labels: labels[:, :, ::-1], lambda labels: labels[::-1],
+    lambda labels: np.roll(labels, 1, 2), lambda labels: 0 * labels, lambda labels: np.where(labels == 2, 1, labels),
+    lambda labels: np.where(np.arange(32) < 16, labels, 0), lambda labels: np.where(labels == 0, 1, labels),
+])  # fmt: skip
+def test_whatever_it_cannot_leave(meaning: LabelMeaning, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    p = smooth_case(0, regions=meaning is REGIONS)
+    saved = change(nnunets(p, meaning)).astype(np.uint8)
+    with pytest.raises(ValueError, match=r"predictions/a.npz: the segmentation a.nii.gz .* orientation read wrongly\?"):
+        check_agreement(given_labels(p, saved, meaning), saved, FILES)
+
+
+def test_one_voxel_by_hand() -> None:
+    p = np.zeros((3, 1, 1, 6), np.float32)
+    p[[1, 1, 0, 2, 2, 1], 0, 0, range(6)] = 1
+    for kept in product([False, True], repeat=6):
+        saved = np.where(kept, p.argmax(0), 0).astype(np.uint8)
+        whole = kept[0] == kept[1] and kept[3] == kept[4] and (saved > 0).any()
+        try:
+            check_agreement(given_labels(p, saved, CLASSES), saved, FILES)
+        except ValueError:
+            assert not whole, kept
+        else:
+            assert whole, kept
+
+
+def test_ties() -> None:
+    p = np.array([[0.25, 0.5, 0.3], [0.375, 0.5, 0.3], [0.375, 0, 0.4]], np.float32)[:, None, None]
+    for saved, right in (([1, 0, 2], True), ([2, 1, 2], True), ([1, 0, 1], False), ([1, 2, 2], False)):
+        labels = np.array([[saved]], np.uint8)
+        assert np.array_equal(given_labels(p, labels, CLASSES), labels) == right
+    p = np.array([[0.5, 0.5, 0.6, 0.6], [0.2, 0.7, 0.5, 0.5], [0, 0, 0, 0]], np.float16)[:, None, None]
+    for saved, right in (([1, 2, 1, 2], True), ([0, 2, 2, 1], True), ([0, 1, 1, 1], False), ([2, 2, 1, 1], False)):
+        labels = np.array([[saved]], np.uint8)
+        assert np.array_equal(given_labels(p, labels, REGIONS), labels) == right
+
+
+@pytest.fixture(params=["classes", "regions"])
+def smooth(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
+    """Two cases as nnU-Net leaves them, of structures in several components."""
+    regions = request.param == "regions"
+    meaning = REGIONS if regions else CLASSES
+    gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
+    gt_folder.mkdir()
+    predictions.mkdir()
+    names = {"a": [1, 2, 3], "b": [2, 3], "c": 3} if regions else {"a": 1, "b": 2, "c": 3}
+    labels = {"background": 0, **names}
+    content = {"labels": labels, "file_ending": ".nii.gz", **({"regions_class_order": [1, 2, 3]} if regions else {})}
+    (predictions / "dataset.json").write_text(json.dumps(content))
+    for number in range(2):
+        p = smooth_case(number, regions=regions)
+        add_case(
+            gt_folder, predictions, f"case_{number}", p, nnunets(smooth_case(number + 9, regions=regions), meaning)
+        )
+        write(nnunets(p, meaning), predictions / f"case_{number}.nii.gz")
+    return gt_folder, predictions
+
+
+def swap(first: Path, second: Path) -> None:
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+@pytest.mark.parametrize("voxels", VOXEL_SETS)
+def test_two_cases_swapped_are_named(smooth: Folders, voxels: str) -> None:
+    predictions = smooth[1]
+    swap(predictions / "case_0.npz", predictions / "case_1.npz")
+    assert run_evaluate(smooth, "--voxels", voxels) == 1
+    found = reasons(smooth)
+    for name in ("case_0", "case_1"):
+        assert f"{name}.npz: the segmentation {name}.nii.gz has another label" in found[name]
+
+
+@pytest.mark.parametrize("voxels", VOXEL_SETS)
+def test_a_flipped_segmentation_is_named(smooth: Folders, voxels: str) -> None:
+    regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
+    labels = nnunets(smooth_case(0, regions=regions), REGIONS if regions else CLASSES)
+    write(labels[:, ::-1], smooth[1] / "case_0.nii.gz")
+    assert run_evaluate(smooth, "--voxels", voxels) == 1
+    assert list(reasons(smooth)) == ["case_0"]
+
+
+def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
+    before = evaluate(Predictions.of_folder(*smooth), Settings(voxels=VOXEL_SETS))
+    regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
+    for number in range(2):
+        labels = nnunets(smooth_case(number, regions=regions), REGIONS if regions else CLASSES)
+        saved = postprocessed(labels, [[1, 2, 3], 2, 1])
+        assert not np.array_equal(saved, labels)
+        write(saved, smooth[1] / f"case_{number}.nii.gz")
+    after = evaluate(Predictions.of_folder(*smooth), Settings(voxels=VOXEL_SETS))
+    assert after.skipped == []
+    for voxels in VOXEL_SETS:
+        assert before.pooled(voxels) == after.pooled(voxels)
+
+
+def test_a_part_of_a_component_removed_is_named(smooth: Folders) -> None:
+    regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
+    labels = nnunets(smooth_case(0, regions=regions), REGIONS if regions else CLASSES)
+    inside = remove_all_but_largest_component(labels == 1)
+    labels[tuple(np.argwhere(inside)[0])] = 0
+    write(labels, smooth[1] / "case_0.nii.gz")
+    assert run_evaluate(smooth) == 1
+    assert "lacks a part of a structure that these probabilities give, at (" in reasons(smooth)["case_0"]
+
+
+def test_many_classes(tmp_path: Path) -> None:
+    """More than seven bits have labels for."""
+    gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
+    gt_folder.mkdir()
+    predictions.mkdir()
+    labels = {"background" if not k else str(k): k for k in range(200)}
+    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
+    p = np.random.default_rng(0).dirichlet(np.ones(200), (2, 8, 8))
+    p = np.moveaxis(p, -1, 0).astype(np.float32)
+    add_case(gt_folder, predictions, "a", p, p.argmax(0))
+    assert run_evaluate((gt_folder, predictions)) == 0
+    saved = p.argmax(0)
+    saved[1, 2, 3] ^= 128
+    write(saved, predictions / "a.nii.gz")
+    assert run_evaluate((gt_folder, predictions)) == 1
+    assert "in 1 voxel(s), the first at (1, 2, 3); nnU-Net's" in reasons((gt_folder, predictions))["a"]

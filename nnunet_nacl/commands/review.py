@@ -7,6 +7,7 @@ from typing import Any
 
 from nnunet_nacl.commands._shared import (
     Commands,
+    add_ignore_geometry,
     add_overwrite,
     add_predictions,
     add_processes,
@@ -43,6 +44,7 @@ def add(commands: Commands) -> None:
     review.add_argument("--gt", metavar="GT_FOLDER", help="ground truth: judge the list by it")
     add_reading(review)
     add_processes(review)
+    add_ignore_geometry(review)
     review.add_argument("--force", action="store_true", help="use the fit even for cases that it was fitted to")
     add_overwrite(review, "count every case anew, and replace what is there, whatever it is")
     review.set_defaults(run=_review)
@@ -65,6 +67,7 @@ def add(commands: Commands) -> None:
     fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the split of the cases (default: 0)")
     fit.add_argument("-o", metavar="FILE.json", help="default: review_fit.json beside the model or in PRED_FOLDER")
     add_processes(fit)
+    add_ignore_geometry(fit)
     add_overwrite(fit)
     fit.set_defaults(run=_fit, usage_error=fit.error)
     _add_action(review, "fit", fit)
@@ -98,6 +101,7 @@ def _review(options: argparse.Namespace) -> int:
         plans=options.pfile,
         num_processes=num_processes(options),
         force=options.force,
+        ignore_geometry=options.ignore_geometry,
         overwrite=options.overwrite,
     )
     print(review.summary())
@@ -119,6 +123,7 @@ def _fit(options: argparse.Namespace) -> int:
         output=options.o,
         num_processes=num_processes(options),
         seed=options.seed,
+        ignore_geometry=options.ignore_geometry,
         overwrite=options.overwrite,
     )
     print(f"{fit.summary()}\nWrote {fit.file}")

@@ -24,7 +24,16 @@ from nnunet_nacl.evaluation import (
     near_core,
 )
 from nnunet_nacl.metrics import confusion_matrix
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, Region, read_labels
+from nnunet_nacl.nnunet import (
+    BLOCK,
+    CaseFiles,
+    DataSet,
+    LabelMeaning,
+    Region,
+    check_geometry,
+    declared_shape,
+    read_labels,
+)
 from nnunet_nacl.review._pictures import Doubt, SlicePicture, doubtful_slices
 
 Labels = NDArray[np.unsignedinteger]
@@ -43,6 +52,7 @@ class CountSettings:
         slices: how many pictures of doubtful slices are made.
         images: folder of the images, for the pictures.
         margin_mm: of the voxel set near.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
     """
 
     members: tuple[str, ...] = ()
@@ -51,6 +61,7 @@ class CountSettings:
     slices: int = 0
     images: str | None = None
     margin_mm: float = 5.0
+    ignore_geometry: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,11 +150,11 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
     """
     meaning = data_set.meaning
     case = SavedCase(files, data_set)
-    segmentation, spacing = case.labels, case.spacing
+    segmentation, spacing = case.labels, case.geometry.spacing
     truth = None
     if settings.truth:
-        truth, _ = _read_like(files.ground_truth, segmentation.shape, data_set, data_set.ignore_label)
-    agreement = _agreement(files, segmentation.shape, data_set, settings.members)
+        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label, settings)
+    agreement = _agreement(case, data_set, settings)
     counting = _Counting(case, truth, meaning, curves=settings.curves)
     if meaning.regions is None:
         doubts, doubt = _count_classes(counting, spacing, settings)
@@ -159,23 +170,28 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
     if doubt is not None and settings.slices:
         pictures, problems = doubtful_slices(
             doubt,
-            segmentation,
-            files=files,
+            case,
             images=None if settings.images is None else Path(settings.images),
             reader=data_set.reader,
-            spacing_mm=spacing,
             number=settings.slices,
+            ignore_geometry=settings.ignore_geometry,
         )
     return CaseCounts(voxel_volume_ml(segmentation.shape, spacing), structures, pictures, problems)
 
 
 def _read_like(
-    file: Path, shape: tuple[int, ...], data_set: DataSet, ignore_label: int | None
-) -> tuple[Labels, list[float]]:
-    labels, spacing = read_labels(file, data_set.reader)
-    if labels.shape != shape:
-        raise ValueError(f"{file}: the shape {labels.shape} does not match the segmentation's, {shape}.")
-    return canonical_labels(labels, data_set.meaning, ignore_label, str(file)), spacing
+    file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None, settings: CountSettings
+) -> Labels:
+    """Canonical labels of another label map of the case, which must lie where its segmentation does."""
+    declared = declared_shape(file)
+    if declared is None or math.prod(declared) == case.labels.size:  # what is too large is not read
+        read = read_labels(file, data_set.reader)
+        declared = read.labels.shape
+    if declared != case.labels.shape:
+        raise ValueError(f"{file}: the shape {declared} does not match the segmentation's, {case.labels.shape}.")
+    if not settings.ignore_geometry:
+        check_geometry(file, read.geometry, case.files.prediction, case.geometry)
+    return canonical_labels(read.labels, data_set.meaning, ignore_label, str(file))
 
 
 def _labels_of(structure: int | Region) -> list[int]:
@@ -187,14 +203,13 @@ def _confusion(first: Labels, second: Labels, meaning: LabelMeaning) -> NDArray[
     return confusion_matrix(first, second, highest + 1)
 
 
-def _agreement(
-    files: CaseFiles, shape: tuple[int, ...], data_set: DataSet, members: Sequence[str]
-) -> list[float] | None:
+def _agreement(case: SavedCase, data_set: DataSet, settings: CountSettings) -> list[float] | None:
     """The members' mean pairwise Dice of each structure."""
+    members, meaning = settings.members, data_set.meaning
     if not members:
         return None
-    meaning = data_set.meaning
-    segmentations = [_read_like(Path(folder) / files.prediction.name, shape, data_set, None)[0] for folder in members]
+    name = case.files.prediction.name
+    segmentations = [_read_like(Path(folder) / name, case, data_set, None, settings) for folder in members]
     shared = np.zeros((len(meaning.structures), len(members), len(members)), np.int64)
     for a, first in enumerate(segmentations):
         for b, second in enumerate(segmentations[: a + 1]):

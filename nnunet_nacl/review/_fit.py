@@ -30,6 +30,7 @@ def fit_review(
     output: str | Path | None = None,
     num_processes: int = 1,
     seed: int = 0,
+    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> ReviewFit:
     """Fit predicted Dice, volume intervals and recall thresholds of each structure; write them as JSON.
@@ -43,6 +44,7 @@ def fit_review(
         output: the file; by default ``review_fit.json`` in the folder of predictions, or in the model's folder.
         num_processes: how many cases are counted at a time.
         seed: of the halves that the map of the Dice and its bound are fitted to, and of the five parts.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
         overwrite: replace a file that is no fit of a review, too.
 
     Raises:
@@ -66,7 +68,7 @@ def fit_review(
     data_set = predicted.read_data_set()
     if not data_set.meaning.structures:
         raise ValueError(f"{predictions.dataset_json}: expected 2 labels or more, the background being one; got 1.")
-    settings = CountSettings(truth=True, curves=True)
+    settings = CountSettings(truth=True, curves=True, ignore_geometry=ignore_geometry)
     with only_writer(file):
         journal = Journal(file, Basis.of(data_set, settings))
         counted, skipped = count_cases(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from nnunet_nacl import __version__
-from nnunet_nacl.files import Kind, check_file, only_writer, whole_file, write_csv
+from nnunet_nacl.files import Kind, check_file, is_readable, only_writer, whole_file, write_csv
 from nnunet_nacl.json_files import load_json, typed
 from nnunet_nacl.nnunet import CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
 from nnunet_nacl.review._cases import Basis, CountedCase, Journal, count_cases
@@ -70,6 +70,7 @@ def review_folder(
     dataset_json: str | Path | None = None,
     plans: str | Path | None = None,
     num_processes: int = 1,
+    ignore_geometry: bool = False,
     force: bool = False,
     overwrite: bool = False,
 ) -> Review:
@@ -90,6 +91,7 @@ def review_folder(
         dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``.
         plans: the ``plans.json`` whose reader is used; by default the one in ``pred_folder``.
         num_processes: how many cases are counted at a time.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
         force: use the fit even for cases that it was fitted to.
         overwrite: count every case anew, and replace files that are no reviews, too.
 
@@ -116,7 +118,7 @@ def review_folder(
         folder if gt_folder is None else Path(gt_folder), folder, DatasetJson.read(dataset_file).file_ending
     )
     cases = [case for case in found if case.is_predicted]
-    examples = [case.prediction for case in cases if case.prediction.is_file()]
+    examples = [case.prediction for case in cases if is_readable(case.prediction)]
     data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda example: example.stat().st_size))
     if not data_set.meaning.structures:
         raise ValueError(f"{dataset_file}: expected 2 labels or more, the background being one; got 1.")
@@ -129,6 +131,7 @@ def review_folder(
         truth=gt_folder is not None,
         slices=0 if page is None else _SLICES,
         images=None if images is None or page is None else str(Path(images).resolve()),
+        ignore_geometry=ignore_geometry,
     )
     with only_writer(file):
         counted, skipped, journal = _counted(cases, data_set, settings, file, num_processes, overwrite=overwrite)

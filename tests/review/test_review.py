@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,6 +229,39 @@ def test_killed_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, monkeypat
     assert counted == list("abcd")
 
 
+def _moved(file: Path) -> None:
+    image = sitk.ReadImage(str(file))
+    image.SetOrigin([step + 1 for step in image.GetOrigin()])
+    sitk.WriteImage(image, str(file))
+
+
+def test_files_that_lie_elsewhere_are_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    other = Path(shutil.copytree(folders[1], tmp_path / "other"))
+    _moved(folders[0] / f"a{ENDING}")
+    _moved(other / f"b{ENDING}")
+    options = {"members": [folders[1], other], "gt_folder": folders[0]}
+    review = review_folder(folders[1], **options)  # type: ignore[arg-type]
+    assert [(one.case, "has the origin" in one.reason) for one in review.skipped] == [("a", True), ("b", True)]
+    assert not review_folder(folders[1], ignore_geometry=True, **options).skipped  # type: ignore[arg-type]
+
+
+def test_a_decoded_folder_is_reviewed(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its segmentations are not the argmax, which a mark says. Without it they would be another model's."""
+    decoded = tmp_path / "decoded"
+    assert main(["decode", str(folders[1]), "-o", str(decoded), "--metric", "dice", "-np", "1"]) == 0
+    before, after = (
+        {(row.case, row.structure): row for row in review_folder(one, output=tmp_path / f"{number}.csv").rows}
+        for number, one in enumerate((folders[1], decoded))
+    )
+    assert before.keys() == after.keys()
+    assert np.mean([after[key].predicted_dice - before[key].predicted_dice for key in before]) > 0
+    for name in (f"a{ENDING}", f"b{ENDING}"):
+        shutil.copy(decoded / name, tmp_path / name)
+    shutil.copy(tmp_path / f"a{ENDING}", decoded / f"b{ENDING}")
+    (skipped,) = review_folder(decoded, output=tmp_path / "exchanged.csv").skipped
+    assert skipped.case == "b"
+
+
 def _missing(predictions: Path) -> None:
     (predictions / "b.npz").unlink()
 
@@ -261,6 +295,10 @@ def _unknown_label(predictions: Path) -> None:
     write_labels(labels, predictions / f"b{ENDING}")
 
 
+def _of_another_case(predictions: Path) -> None:
+    shutil.copy(predictions / f"c{ENDING}", predictions / f"b{ENDING}")
+
+
 def _other_channels(predictions: Path) -> None:
     np.savez_compressed(predictions / "b.npz", probabilities=probabilities(predictions, "b")[:2])
 
@@ -275,6 +313,7 @@ def _other_channels(predictions: Path) -> None:
         (_no_segmentation, f"b{ENDING} does not exist: no predicted segmentation"),
         (_other_shape, f"does not match that of b{ENDING}, (9, 48, 72)"),
         (_unknown_label, f"b{ENDING} holds labels that are not in the data set: 7"),
+        (_of_another_case, f"the segmentation b{ENDING} has another label than these probabilities give"),
         (_other_channels, "has 2 channels (the first axis), but the data set has 3 labels."),
     ],
 )

@@ -10,9 +10,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nnunet_nacl import __version__
-from nnunet_nacl.commands import calibrate, data_sets, demo, evaluate, experiment, logits, report, trainers
+from nnunet_nacl.commands import (
+    calibrate,
+    data_sets,
+    decode,
+    demo,
+    evaluate,
+    experiment,
+    logits,
+    maps,
+    members,
+    report,
+    review,
+    trainers,
+)
 
-_GROUPS = (demo, evaluate, report, experiment, data_sets, calibrate, logits, trainers)
+_GROUPS = (demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
 """What several commands share."""
 
 import argparse
+import os
 import signal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,6 +34,26 @@ def add_ignore_geometry(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take a case's files as they are, though their spacing, origin or direction differ",
     )
+
+
+def add_reading(command: argparse.ArgumentParser) -> None:
+    """Where to find what a folder of predictions itself does not have."""
+    command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
+    command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+
+
+def add_processes(command: argparse.ArgumentParser) -> None:
+    """The option ``-np``."""
+    command.add_argument("-np", type=int, metavar="N", help="cases at a time (default: as nnU-Net, or cores)")
+
+
+def num_processes(options: argparse.Namespace) -> int:
+    """How many processes ``-np`` asks for."""
+    from nnunet_nacl.nnunet import environment_number
+
+    if options.np is not None:
+        return int(options.np)
+    return min(environment_number("nnUNet_def_n_proc", 8), os.cpu_count() or 1)
 
 
 def chosen_predictions(options: argparse.Namespace) -> "Predictions":

@@ -7,6 +7,7 @@ from nnunet_nacl.commands._shared import (
     add_ignore_geometry,
     add_overwrite,
     add_predictions,
+    add_reading,
     chosen_predictions,
     positive,
 )
@@ -66,8 +67,7 @@ def add(commands: Commands) -> None:
     apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
     apply.add_argument("-o", required=True, metavar="FOLDER", help="the calibrated copy")
     apply.add_argument("-i", metavar="IMAGES", help="folder of the images, if the fit looks at them")
-    apply.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
-    apply.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    add_reading(apply)
     add_ignore_geometry(apply)
     apply.add_argument(
         "--force", action="store_true", help="apply it even to cases that it was fitted to, and mark the copy"

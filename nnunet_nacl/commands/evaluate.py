@@ -1,7 +1,6 @@
 """The commands ``evaluate`` and ``merge``."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,9 @@ from nnunet_nacl.commands._shared import (
     add_ignore_geometry,
     add_overwrite,
     add_predictions,
+    add_processes,
     chosen_predictions,
+    num_processes,
 )
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def add(commands: Commands) -> None:
     evaluate.add_argument(
         "-o", metavar="SUMMARY.json", help="summary; the other files go beside it (default: in PRED_FOLDER)"
     )
-    evaluate.add_argument(
-        "-np", type=int, metavar="N", help="cases evaluated at a time (default: as nnU-Net, or cores)"
-    )
+    add_processes(evaluate)
     evaluate.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
     add_overwrite(evaluate, "evaluate every case anew, and replace what is there, whatever it is")
     evaluate.add_argument(
@@ -104,7 +103,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         predictions,
         settings,
         output=options.o,
-        num_processes=_default_num_processes() if options.np is None else options.np,
+        num_processes=num_processes(options),
         num_parts=options.num_parts,
         part_id=options.part_id,
         overwrite=options.overwrite,
@@ -119,12 +118,6 @@ def _merge(options: argparse.Namespace) -> int:
     result = merge_results([one for summary in options.summaries for one in read_summary_or_parts(summary)])
     result.write(options.o, overwrite=options.overwrite)
     return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
-
-
-def _default_num_processes() -> int:
-    from nnunet_nacl.nnunet import environment_number
-
-    return min(environment_number("nnUNet_def_n_proc", 8), os.cpu_count() or 1)
 
 
 def _print_result(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:

@@ -23,6 +23,7 @@ from nnunet_nacl.evaluation._result import (
     merge_results,
     read_summary_or_parts,
 )
+from nnunet_nacl.evaluation._saved_case import SavedCase
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_table
@@ -45,6 +46,7 @@ __all__ = [
     "Place",
     "Predictions",
     "Region",
+    "SavedCase",
     "Settings",
     "Skipped",
     "SumCheck",

@@ -15,29 +15,95 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
+from nnunet_nacl.nnunet import BLOCK, DECODED_NAME, CaseFiles, LabelMeaning, Thresholds
 
 Labels = NDArray[np.unsignedinteger]
 
 
-def given_labels(probabilities: NDArray[np.floating], saved: Labels, meaning: LabelMeaning) -> Labels:
-    """The labels that probabilities give, which are the saved ones where these are as probable.
+class GivenLabels:
+    """The labels that probabilities give, from blocks of them as they pass.
+
+    Where the probabilities leave several labels open, the saved one is taken if it is one of them. In a decoded
+    segmentation that is so where several structures exceed their thresholds, and it is background only where the most
+    probable structure does not exceed its own: each rule by which one of several structures is chosen does this.
+
+    Args:
+        saved: (...) canonical labels of the saved segmentation.
+        meaning: of the labels.
+        thresholds: of a decoded segmentation; None for nnU-Net's own.
+        dtype: of the probabilities.
+        name: of the segmentation, for errors.
+    """
+
+    def __init__(
+        self,
+        saved: Labels,
+        meaning: LabelMeaning,
+        thresholds: Thresholds | None,
+        dtype: "np.dtype[np.floating]",
+        name: str = "the segmentation",
+    ) -> None:
+        self._shape, self._saved, self._thresholds = saved.shape, saved.reshape(-1), thresholds
+        self._label = np.zeros_like(self._saved)
+        self._written = None if meaning.regions is None else written_labels(meaning)
+        if thresholds is not None and len(thresholds.values) != len(meaning.structures):
+            raise ValueError(
+                f"{name}: the mark of its folder should have a threshold for each of {len(meaning.structures)} "
+                f"structures; it has {len(thresholds.values)}."
+            )
+        if self._written is None:
+            self._largest = np.full(saved.size, -1 if thresholds is None else 0, dtype)
+            self._of_saved = np.zeros(saved.size, dtype)
+
+    def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
+        """Add voxels (n,) of a channel; channels come in order."""
+        label, saved = self._label[part], self._saved[part]
+        if self._written is not None and self._thresholds is None:
+            write_region(label, p, self._written[channel], saved)
+        elif self._written is not None and self._thresholds is not None:
+            label[self._thresholds.are_exceeded(p, channel)] = self._written[channel]
+        elif self._thresholds is None or channel > 0:
+            larger = p > self._largest[part]
+            np.copyto(self._largest[part], p, where=larger)
+            np.copyto(label, label.dtype.type(channel), where=larger)
+            np.copyto(self._of_saved[part], p, where=saved == channel)
+
+    def labels(self) -> Labels:
+        """(...) of the dtype of ``saved``, once all channels have passed."""
+        if self._written is None:
+            for start in range(0, self._saved.size, BLOCK):
+                self._settle(slice(start, start + BLOCK))
+        return self._label.reshape(self._shape)
+
+    def _settle(self, part: slice) -> None:
+        label, saved = self._label[part], self._saved[part]
+        largest, of_saved = self._largest[part], self._of_saved[part]
+        if self._thresholds is None:
+            right = of_saved == largest
+        else:
+            label[(label > 0) & ~self._thresholds.are_exceeded(largest, np.maximum(label, 1) - 1)] = 0
+            right = (saved > 0) & self._thresholds.are_exceeded(of_saved, np.maximum(saved, 1) - 1)
+        label[right] = saved[right]
+
+
+def given_labels(
+    probabilities: NDArray[np.floating], saved: Labels, meaning: LabelMeaning, thresholds: Thresholds | None = None
+) -> Labels:
+    """The labels that probabilities give, which are the saved ones where these are as right: see ``GivenLabels``.
 
     Args:
         probabilities: (C, ...).
         saved: (...) labels of the saved segmentation.
         meaning: of the labels.
+        thresholds: of a decoded segmentation; None for nnU-Net's own.
 
     Returns:
         (...) of the dtype of ``saved``.
     """
-    if meaning.regions is None:
-        of_saved = np.take_along_axis(probabilities, saved[None].astype(np.intp), 0)[0]
-        return np.where(of_saved == probabilities.max(0), saved, probabilities.argmax(0)).astype(saved.dtype)
-    given = np.zeros_like(saved)
-    for p, label in zip(probabilities, written_labels(meaning), strict=True):
-        write_region(given, p, label, saved)
-    return given
+    given = GivenLabels(saved, meaning, thresholds, probabilities.dtype)
+    for channel, p in enumerate(probabilities):
+        given.add(channel, slice(None), p.reshape(-1))
+    return given.labels()
 
 
 def written_labels(meaning: LabelMeaning) -> Sequence[int]:
@@ -115,10 +181,13 @@ def check_removed(labels: Labels, is_kept: NDArray[np.bool_], files: CaseFiles) 
 
 
 def _refuse(files: CaseFiles, what: str) -> NoReturn:
+    rule = "nnU-Net's is their argmax"
+    if files.thresholds is not None:
+        rule = f"by {DECODED_NAME} it is where they exceed their thresholds"
     raise ValueError(
-        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; nnU-Net's is their argmax, of which "
-        "postprocessing removes whole components. Are they of another case or another model, or is the orientation "
-        "read wrongly? The latter is decided by the reader that plans.json (-pfile) names."
+        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; {rule}, of which postprocessing "
+        "removes whole components. Are they of another case or another model, or is the orientation read wrongly? The "
+        "latter is decided by the reader that plans.json (-pfile) names."
     )
 
 

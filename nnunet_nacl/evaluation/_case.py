@@ -14,6 +14,7 @@ from nnunet_nacl.evaluation._checks import (
 )
 from nnunet_nacl.evaluation._classes import class_tables
 from nnunet_nacl.evaluation._regions import region_tables
+from nnunet_nacl.evaluation._saved_case import check_decoded
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
@@ -152,7 +153,11 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     read = read_case_labels(files, channels, data_set, ignore_geometry=settings.ignore_geometry)
     labels, saved, spacing = read.ground_truth, read.prediction, read.geometry.spacing
     segmentation = _segmentation_metrics(labels, saved, meaning, spacing, settings)
-    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, saved=saved, files=files)
+    checked_as: CaseFiles | None = files
+    if files.thresholds is not None:  # a pass of its own, which only decoded folders pay for
+        check_decoded(channels, saved, meaning, files)
+        checked_as = None
+    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, saved=saved, files=checked_as)
     return CaseResult(calibration, segmentation)
 
 

@@ -29,7 +29,9 @@ _ONE = 32_500
 _SMALL_LABELS = 1 << 16
 
 
-def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str) -> None:
+def check_shape(
+    shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str, *, whose: str = "the ground truth's"
+) -> None:
     """Raise a ValueError that names the axes unless ``shape`` is (C, *labels_shape)."""
     if shape[1:] == labels_shape:
         return
@@ -43,17 +45,17 @@ def check_shape(shape: tuple[int, ...], labels_shape: tuple[int, ...], name: str
         hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {labels_shape[axis]}" for axis in differ)
         if sorted(shape[1:]) == sorted(labels_shape):
             hint += "; the same sizes in another order, so is it transposed?"
-    raise ValueError(f"{name}: the shape {shape} does not match the ground truth's, {labels_shape}{hint}.")
+    raise ValueError(f"{name}: the shape {shape} does not match {whose}, {labels_shape}{hint}.")
 
 
-def check_declared_shape(file: Path, channels: Channels) -> None:
+def check_declared_shape(file: Path, channels: Channels, *, whose: str = "the ground truth's") -> None:
     """Raise a ValueError if the header of a label map declares another number of voxels than the probabilities have.
 
     So no more memory is taken for either than the other one has voxels for.
     """
     shape = declared_shape(file)
     if shape is not None and math.prod(shape) != math.prod(channels.shape[1:]):
-        check_shape(channels.shape, shape, channels.name)
+        check_shape(channels.shape, shape, channels.name, whose=whose)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,10 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
 import hashlib
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +17,7 @@ from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.files import hidden, only_writer, whole_file
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
+from nnunet_nacl.workers import results_of
 
 
 def evaluate(
@@ -95,7 +90,8 @@ def _evaluate(
 
     progress = tqdm(total=len(cases), initial=len(cases) - len(left), desc="evaluating", unit="case")
     with progress:
-        for files, states, outcome in _results(left, data_set, origin.settings, num_processes):
+        attempt = partial(_attempt, data_set=data_set, settings=origin.settings)
+        for files, (states, outcome) in results_of(attempt, left, num_processes=num_processes, died=_died):
             if isinstance(outcome, str):
                 skipped.append(Skipped(files.name, outcome, missing=False))
             else:
@@ -132,89 +128,22 @@ def _part_of(cases: Sequence[CaseFiles], part_id: int, num_parts: int) -> list[C
     return list(cases[part_id::num_parts])
 
 
-def _results(
-    cases: Sequence[CaseFiles], data_set: DataSet, settings: Settings, num_processes: int
-) -> Iterator[tuple[CaseFiles, dict[str, Any], CaseResult | str]]:
-    """Each case, the state of its files before they were read, and its result or the reason why there is none."""
-    num_processes = min(num_processes, len(cases))
-    if num_processes <= 1:
-        for case in cases:
-            states = case.states()
-            yield case, states, _attempt(case, data_set, settings)
-        return
-    states_of = {case.name: case.states() for case in cases}
-    left = {case.name: case for case in cases}
+def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> tuple[dict[str, Any], CaseResult | str]:
+    """State of a case's files before they are read, and its result or the reason why there is none.
+
+    A bad case must not take the others' results with it.
+    """
+    states = files.states()
     try:
-        with _submitted(num_processes, _attempt, [(case, data_set, settings) for case in cases]) as pending:
-            cases_of = dict(zip(pending, cases, strict=True))
-            for future in as_completed(pending):
-                result = future.result()
-                case = left.pop(cases_of[future].name)
-                yield case, states_of[case.name], result
-    except BrokenProcessPool:
-        # A process died, and took with it what the others were at. Alone, the case that it died of shows.
-        for case in left.values():
-            with _submitted(1, _attempt, [(case, data_set, settings)]) as (future,):
-                try:
-                    alone = future.result()
-                except BrokenProcessPool:
-                    alone = f"{case.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
-            yield case, states_of[case.name], alone
-
-
-@contextmanager
-def _submitted(
-    num_processes: int, function: Callable[..., CaseResult | str], arguments: Sequence[tuple[Any, ...]]
-) -> Iterator[list["Future[CaseResult | str]"]]:
-    """Calls that processes of their own carry out. If this one is interrupted, they end at once."""
-    # Not forked: that is not safe in a process with threads.
-    context = multiprocessing.get_context("spawn")
-    follower, lead = context.Pipe(duplex=False)
-    with follower, lead, ProcessPoolExecutor(num_processes, context, _start_worker, (follower,)) as pool:
-        try:
-            with _interrupts_held_back():
-                futures = [pool.submit(function, *each) for each in arguments]
-            yield futures
-        except BrokenProcessPool:
-            raise
-        except BaseException:
-            lead.close()
-            raise
-
-
-def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult | str:
-    """The result, or the reason why there is none: a bad case must not take the others' results with it."""
-    try:
-        return evaluate_files(files, data_set, settings)
+        return states, evaluate_files(files, data_set, settings)
     except (ValueError, FileNotFoundError) as error:
-        return str(error)
+        return states, str(error)
     except Exception as error:  # noqa: BLE001
-        return f"{files.probabilities}: {type(error).__name__}: {error}"
+        return states, f"{files.probabilities}: {type(error).__name__}: {error}"
 
 
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Within, Ctrl-C waits; processes started here never see it, not even while they import."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_worker(follower: Connection) -> None:
-    """Leave Ctrl-C to the parent, and end once it has closed the other end of the pipe, or is gone, and so has."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def follow() -> None:
-        follower.poll(None)
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+def _died(files: CaseFiles) -> tuple[dict[str, Any], CaseResult | str]:
+    return files.states(), f"{files.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
 
 
 class _Journal:
@@ -254,8 +183,8 @@ class _Journal:
     def keep(self, case: Case) -> None:
         # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
         short = hashlib.sha256(case.name.encode(errors="surrogateescape")).hexdigest()
-        with whole_file(self._folder / f"case_{short}.zip") as partial:
-            save_cases(partial, [case], self._origin)
+        with whole_file(self._folder / f"case_{short}.zip") as file:
+            save_cases(file, [case], self._origin)
 
     def start_anew(self) -> None:
         """Forget what was evaluated before; the output stays until the new one replaces it."""

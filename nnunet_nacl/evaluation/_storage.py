@@ -111,8 +111,12 @@ class _Record:
         return {tuple(name) if isinstance(name, list) else name: values for name, values in self.segmentation}
 
     def case_with(self, tables: dict[Voxels, CalibrationTables]) -> Case:
-        files = map(Path, (self.reference_file, self.prediction_file, self.probabilities_file))
-        return Case(CaseFiles(self.case, *files), CaseResult(tables, self.structures()), self.states)
+        truth, prediction, probabilities = map(
+            Path, (self.reference_file, self.prediction_file, self.probabilities_file)
+        )
+        return Case(
+            CaseFiles(self.case, truth, prediction, probabilities), CaseResult(tables, self.structures()), self.states
+        )
 
 
 def _check_records(records: Sequence[_Record], origin: Origin) -> None:

@@ -21,6 +21,8 @@ from nnunet_nacl.nnunet._label_maps import (
     read_image,
     read_labels,
 )
+from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
+from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import (
     ModelName,
     dataset_in,
@@ -29,10 +31,10 @@ from nnunet_nacl.nnunet._names import (
     environment_number,
     nnunet_folder,
 )
-from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, find_cases
+from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
-from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, is_made_by_us, new_dataset, place
+from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
@@ -47,10 +49,13 @@ from nnunet_nacl.nnunet._trained import (
     saved_checkpoints,
     validation_folder,
 )
+from nnunet_nacl.nnunet._written import image_dtypes, segmentation_files, write_image, write_labels
 
 __all__ = [
     "BLOCK",
+    "CALIBRATED_NAME",
     "CHECKPOINTS",
+    "DECODED_NAME",
     "FINAL_CHECKPOINT",
     "MADE_BY",
     "SPLITS_NAME",
@@ -64,6 +69,7 @@ __all__ = [
     "LabelMap",
     "LabelMeaning",
     "LoadCase",
+    "Model",
     "ModelName",
     "NamedLabels",
     "NpzChannels",
@@ -74,6 +80,7 @@ __all__ = [
     "Region",
     "RegionLabels",
     "Split",
+    "Thresholds",
     "check_geometry",
     "check_image_file",
     "check_model",
@@ -85,10 +92,13 @@ __all__ = [
     "dataset_number",
     "declared_shape",
     "environment_number",
+    "file_state",
     "final_checkpoint",
     "find_cases",
     "fold_name",
     "furthest_checkpoint",
+    "image_dtypes",
+    "image_file",
     "is_made_by_us",
     "labelled_cases",
     "load_predictor",
@@ -103,7 +113,10 @@ __all__ = [
     "read_splits",
     "reader_of",
     "saved_checkpoints",
+    "segmentation_files",
     "validation_cases",
     "validation_folder",
+    "write_image",
+    "write_labels",
     "write_splits",
 ]

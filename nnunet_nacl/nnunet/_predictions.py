@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nnunet_nacl.files import check_input, is_readable, is_there
 from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson
+from nnunet_nacl.nnunet._marks import Thresholds, read_thresholds
 from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_folder
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._trained import validation_folder
@@ -14,21 +15,34 @@ from nnunet_nacl.nnunet._trained import validation_folder
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """A case's name and files, which may be missing."""
+    """A case's name and files, which may be missing.
+
+    Attributes:
+        name: of the case.
+        ground_truth: its label map.
+        prediction: the saved segmentation.
+        probabilities: ``CASE.npz``.
+        thresholds: of a segmentation that ``nnunet_nacl decode`` has written; None for nnU-Net's own, the argmax.
+    """
 
     name: str
     ground_truth: Path
     prediction: Path
     probabilities: Path
+    thresholds: Thresholds | None = None
 
     @property
     def is_predicted(self) -> bool:
         return is_there(self.prediction) or is_there(self.probabilities)
 
-    def missing(self) -> str | None:
-        """Which file is missing or cannot be read, if one is."""
+    def missing(self, *, truth: bool = True) -> str | None:
+        """Which file is missing or cannot be read, if one is.
+
+        Args:
+            truth: whether ground truth is needed.
+        """
         for file, content in (
-            (self.ground_truth, "ground truth"),
+            *([(self.ground_truth, "ground truth")] if truth else []),
             (self.prediction, "predicted segmentation"),
             (self.probabilities, "probabilities (predict with --save_probabilities)"),
         ):
@@ -41,10 +55,11 @@ class CaseFiles:
     def states(self) -> dict[str, list[str | int] | None]:
         """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
         files = {"reference": self.ground_truth, "prediction": self.prediction, "probabilities": self.probabilities}
-        return {role: _state(file) for role, file in files.items()}
+        return {role: file_state(file) for role, file in files.items()}
 
 
-def _state(file: Path) -> list[str | int] | None:
+def file_state(file: Path) -> list[str | int] | None:
+    """Path, size and time of change, by which a changed file is known; None if it is missing."""
     try:
         status = file.stat()
     except OSError:
@@ -226,14 +241,21 @@ def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFile
     """Every case that has ground truth, a prediction or probabilities, in the order of their names.
 
     Raises:
-        ValueError: the folders hold no case at all.
+        ValueError: the folders hold no case at all, or the mark of a decoded folder is damaged.
     """
+    thresholds = read_thresholds(pred_folder)
     names = {
         file.name.removesuffix(ending) for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}")
     }
     names |= {file.stem for file in pred_folder.glob("*.npz")}
     cases = [
-        CaseFiles(name, gt_folder / f"{name}{ending}", pred_folder / f"{name}{ending}", pred_folder / f"{name}.npz")
+        CaseFiles(
+            name,
+            gt_folder / f"{name}{ending}",
+            pred_folder / f"{name}{ending}",
+            pred_folder / f"{name}.npz",
+            thresholds.get(name),
+        )
         for name in sorted(names)
         if not name.startswith(".")
     ]

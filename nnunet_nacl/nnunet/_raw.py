@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.files import check_folder, check_input
+from nnunet_nacl.files import check_folder, check_input, is_readable
 from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
 
@@ -87,6 +87,18 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrit
                 raise FileExistsError(f"{taken} exists already: choose another id than {dataset_id}, or remove it.")
     check_folder(folder, is_made_by_us, overwrite=overwrite)
     return folder
+
+
+def image_file(folder: Path, case: str, ending: str) -> Path:
+    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    for name in (f"{case}_0000{ending}", f"{case}{ending}"):
+        if is_readable(folder / name):
+            return folder / name
+    raise FileNotFoundError(f"no {case}_0000{ending} in {folder}.")
 
 
 def place(source: Path, target: Path) -> None:

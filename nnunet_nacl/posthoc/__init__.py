@@ -1,9 +1,9 @@
 """Calibration after training: fitted to predictions with ground truth, applied to others of the same model."""
 
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.posthoc._apply import Applied, apply_folder
+from nnunet_nacl.posthoc._apply import Applied, apply_folder, calibration_of
 from nnunet_nacl.posthoc._calibrator import Calibrator
-from nnunet_nacl.posthoc._fit import fit
+from nnunet_nacl.posthoc._fit import fit, split_cases
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._local import LocalTemperature
@@ -28,5 +28,7 @@ __all__ = [
     "Temperature",
     "VectorScaling",
     "apply_folder",
+    "calibration_of",
     "fit",
+    "split_cases",
 ]

@@ -1,37 +1,29 @@
 """Writes a calibrated copy of a folder of predictions."""
 
+import hashlib
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import canonical_labels, check_agreement, check_declared_shape, check_shape, given_labels
-from nnunet_nacl.files import check_input, is_full, is_readable, whole_folder
-from nnunet_nacl.metrics import top_label
-from nnunet_nacl.nnunet import (
-    BLOCK,
-    ArrayChannels,
-    CaseFiles,
-    DataSet,
-    DatasetJson,
-    LabelMeaning,
-    check_written,
-    dataset_files,
-    find_cases,
-    read_labels,
-)
-from nnunet_nacl.posthoc._result import APPLIED_NAME, Fit, Model, Skipped
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.files import whole_folder
+from nnunet_nacl.nnunet import CALIBRATED_NAME, ArrayChannels, CaseFiles, DataSet, Model
+from nnunet_nacl.posthoc._result import Fit
 from nnunet_nacl.posthoc._surroundings import Images
-from nnunet_nacl.posthoc._voxels import checked_blocks, open_channels
-
-_ARGUMENTS = "predict_from_raw_data_args.json"
+from nnunet_nacl.posthoc._voxels import checked_blocks
+from nnunet_nacl.prediction_folders import (
+    PredictionFolder,
+    Skipped,
+    Written,
+    nnunet_labels,
+    write_cases,
+    write_prediction,
+)
 
 
 @dataclass(frozen=True)
@@ -40,29 +32,36 @@ class Applied:
 
     Attributes:
         output: the new folder.
-        cases: those that were calibrated.
-        skipped: those that could not be, and why.
+        written: which cases were calibrated, and which were not.
         fitted_to_same_cases: those of ``cases`` that the method was fitted to, which takes ``force``.
         not_compared: of data set, trainer, plans and configuration, what is not known of both fit and folder.
     """
 
     output: Path
-    cases: list[str]
-    skipped: list[Skipped]
+    written: Written[None]
     fitted_to_same_cases: list[str]
     not_compared: list[str]
 
+    @property
+    def cases(self) -> list[str]:
+        """Those that were calibrated."""
+        return list(self.written.results)
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """Those that could not be, and why."""
+        return self.written.skipped
+
     def summary(self) -> str:
         """A few lines for people."""
-        lines = [f"Calibrated {len(self.cases)} of {len(self.cases) + len(self.skipped)} cases into {self.output}."]
+        more = []
         if self.not_compared:
-            lines.append(f"Not known of both the fit and the folder, so not compared: {', '.join(self.not_compared)}.")
+            more.append(f"Not known of both the fit and the folder, so not compared: {', '.join(self.not_compared)}.")
         if self.fitted_to_same_cases:
-            lines.append(
+            more.append(
                 f"{len(self.fitted_to_same_cases)} of them are cases that it was fitted to: they do not test it."
             )
-        lines += [f"Not calibrated: {entry.case}: {entry.reason}" for entry in self.skipped]
-        return "\n".join(lines)
+        return self.written.summary(self.output, *more)
 
 
 def apply_folder(
@@ -102,44 +101,41 @@ def apply_folder(
         ValueError: the fit is of another model or label set or of the same cases, the folder is calibrated already,
             or no case can be calibrated.
     """
-    fit_file, predictions, output = Path(fit_file), Path(pred_folder), Path(output)
+    fit_file = Path(fit_file)
     fit = Fit.read(fit_file)
-    if not predictions.is_dir():
-        raise FileNotFoundError(f"{predictions} is not a folder.")
-    if _is_calibrated(predictions):
-        raise ValueError(f"{predictions} is calibrated already ({APPLIED_NAME}).")
-    dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
-    cases = find_cases(predictions, predictions, DatasetJson.read(dataset_file).file_ending)
-    examples = [case.prediction for case in cases if is_readable(case.prediction)]
-    data_set = DataSet.read(dataset_file, plans_file, sorted(examples, key=lambda file: file.stat().st_size))
-    model = Model.of_folder(predictions, plans_file, data_set)
-    image_folder = _images(fit, fit_file, images, data_set, dataset_file)
-    seen = _check_fit(fit, fit_file, predictions, model, [case.name for case in cases], force=force)
-
-    done: list[str] = []
-    skipped: list[Skipped] = []
-    with whole_folder(output, _is_calibrated, overwrite=overwrite) as partial:
-        for case in tqdm(cases, desc="calibrating", unit="case"):
-            reason = _attempt(case, fit, data_set, image_folder, partial, ignore_geometry=ignore_geometry)
-            if reason is None:
-                done.append(case.name)
-            else:
-                skipped.append(Skipped(case.name, reason))
-        if not done:
-            first = skipped[0]
-            raise ValueError(f"None of {len(cases)} cases can be calibrated; the first: {first.case}: {first.reason}")
-        result = Applied(output, done, skipped, [name for name in seen if name in done], fit.model.unknown(model))
-        _write_description(result, fit, {"fit_file": str(fit_file), "pred_folder": str(predictions)}, partial)
-        if (predictions / _ARGUMENTS).is_file():
-            shutil.copyfile(predictions / _ARGUMENTS, partial / _ARGUMENTS)
-        shutil.copyfile(dataset_file, partial / "dataset.json")
-        if plans_file is not None:
-            shutil.copyfile(plans_file, partial / "plans.json")
+    if _is_calibrated(Path(pred_folder)):
+        raise ValueError(f"{pred_folder} is calibrated already ({CALIBRATED_NAME}).")
+    predictions = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
+    data_set = predictions.data_set
+    model = Model.of_folder(predictions.folder, predictions.plans, data_set)
+    image_folder = _images(fit, fit_file, images, data_set, predictions.dataset_json)
+    names = [case.name for case in predictions.cases]
+    seen = _check_fit(fit, fit_file, predictions.folder, model, names, force=force)
+    apply = partial(_apply_case, fit=fit, data_set=data_set, images=image_folder, ignore_geometry=ignore_geometry)
+    with whole_folder(Path(output), _is_calibrated, overwrite=overwrite) as folder:
+        written = write_cases(predictions.cases, apply, folder, doing="calibrating", done="calibrated")
+        fitted_to = [name for name in seen if name in written.results]
+        result = Applied(Path(output), written, fitted_to, fit.model.unknown(model))
+        _write_description(result, fit, {"fit_file": str(fit_file), "pred_folder": str(pred_folder)}, folder)
+        predictions.copy_descriptions(folder)
     return result
 
 
+def calibration_of(folder: Path) -> str | None:
+    """How a folder of predictions was calibrated by :func:`apply_folder`: method and parameters; None if it was not.
+
+    Raises:
+        ValueError: ``posthoc_applied.json`` is damaged.
+    """
+    if not _is_calibrated(folder):
+        return None
+    calibrator = Fit.read(folder / CALIBRATED_NAME).calibrator
+    parameters = json.dumps(calibrator.parameters(), sort_keys=True)
+    return f"{calibrator.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+
+
 def _is_calibrated(folder: Path) -> bool:
-    return (folder / APPLIED_NAME).is_file()
+    return (folder / CALIBRATED_NAME).is_file()
 
 
 def _images(
@@ -186,97 +182,21 @@ def _write_description(result: Applied, fit: Fit, places: dict[str, str], folder
         "not_compared": result.not_compared,
         "versions": {"nnunet_nacl": __version__},
     }
-    (folder / APPLIED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
-
-
-def _attempt(
-    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
-) -> str | None:
-    """Calibrate a case, or return the reason why it cannot be: a bad case must not take the others with it."""
-    try:
-        _apply_case(case, fit, data_set, images, folder, ignore_geometry=ignore_geometry)
-    except OSError as error:
-        if is_full(error):  # that is not the case's fault
-            raise
-        return str(error)
-    except ValueError as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001
-        return f"{case.probabilities}: {type(error).__name__}: {error}"
-    return None
+    (folder / CALIBRATED_NAME).write_text(json.dumps({**fit.to_json(), "applied": applied}, indent=2) + "\n")
 
 
 def _apply_case(
-    case: CaseFiles, fit: Fit, data_set: DataSet, images: Images | None, folder: Path, *, ignore_geometry: bool
+    files: CaseFiles, folder: Path, *, fit: Fit, data_set: DataSet, images: Images | None, ignore_geometry: bool
 ) -> None:
-    for file in (case.probabilities, case.prediction):
-        check_input(file)
-    meaning = data_set.meaning
-    calibrator = fit.calibrator
-    channels = open_channels(case.probabilities, meaning)
-    check_declared_shape(case.prediction, channels)
-    saved = read_labels(case.prediction, data_set.reader)
-    check_shape(channels.shape, saved.labels.shape, channels.name)
-    probabilities = np.empty(channels.shape, np.float32)
-    flat = probabilities.reshape(channels.shape[0], -1)
-    for channel, part, block in checked_blocks(channels, calibrator.link):
-        flat[channel, part] = block
-    predicted = canonical_labels(saved.labels, meaning, None, str(case.prediction))
-    check_agreement(_given(probabilities, predicted, meaning), predicted, case)
-    del predicted
-    like = None if ignore_geometry else (case.prediction, saved.geometry)
-    image = None if images is None else images.read(case.name, probabilities.shape, like)
-    calibrator.apply_to_case(probabilities, image=image, spacing_mm=saved.geometry.spacing)
-    calibrated = ArrayChannels(probabilities, f"{case.probabilities}, once calibrated")
+    meaning, calibrator = data_set.meaning, fit.calibrator
+    case = SavedCase(files, data_set)
+    probabilities = case.probabilities(np.float32)
+    like = None if ignore_geometry else (files.prediction, case.geometry)
+    image = None if images is None else images.read(files.name, probabilities.shape, like)
+    calibrator.apply_to_case(probabilities, image=image, spacing_mm=case.geometry.spacing)
+    calibrated = ArrayChannels(probabilities, f"{files.probabilities}, once calibrated")
     for _ in checked_blocks(calibrated, calibrator.link):
         pass
-
-    # Either all files of a case or none: those of a case that fails are removed.
-    written = [folder / file.name for file in (case.probabilities, case.prediction)]
-    pickle = case.probabilities.with_suffix(".pkl")
-    try:
-        if calibrator.keeps_labels:
-            shutil.copy2(case.prediction, written[1])
-        else:
-            _write_labels(_labels(probabilities, meaning), case.prediction, data_set.reader, written[1])
-        with written[0].open("wb") as stream:
-            np.savez_compressed(stream, probabilities=probabilities)
-        if pickle.is_file():
-            shutil.copy2(pickle, folder / pickle.name)
-    except BaseException:
-        for file in (*written, folder / pickle.name):
-            file.unlink(missing_ok=True)
-        raise
-
-
-def _given(
-    probabilities: NDArray[np.float32], saved: NDArray[np.unsignedinteger], meaning: LabelMeaning
-) -> NDArray[np.unsignedinteger]:
-    """The labels that probabilities give, the saved ones where these are as probable; some voxels at a time."""
-    given = np.empty_like(saved)
-    flat = probabilities.reshape(len(probabilities), -1)
-    for start in range(0, saved.size, BLOCK):
-        part = slice(start, start + BLOCK)
-        given.reshape(-1)[part] = given_labels(flat[:, part], saved.reshape(-1)[part], meaning)
-    return given
-
-
-def _labels(probabilities: NDArray[np.float32], meaning: LabelMeaning) -> NDArray[np.unsignedinteger]:
-    """The segmentation as nnU-Net makes it: the most probable class, or each region's label over those before it."""
-    if meaning.regions is None:
-        return top_label(probabilities)[1]
-    labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
-    for p, label in zip(probabilities, meaning.written, strict=True):
-        labels[p > 0.5] = label
-    return labels
-
-
-def _write_labels(labels: NDArray[np.unsignedinteger], like: Path, reader: Any, file: Path) -> None:
-    """Write a segmentation with the geometry of another."""
-    try:
-        stored, properties = reader.read_seg(str(like))
-    except Exception as error:
-        raise ValueError(f"{like} cannot be read: {error}") from error
-    check_shape((1, *labels.shape), stored.shape[1:], f"the probabilities of {like.name}")
-    reader.write_seg(labels, str(file), properties)
-    check_written(labels, file, reader)
+    keeps = calibrator.keeps_labels and files.thresholds is None  # decoded ones follow from other probabilities
+    labels = None if keeps else nnunet_labels(probabilities, meaning)
+    write_prediction(files, folder, data_set.reader, labels=labels, probabilities=probabilities)

@@ -13,11 +13,10 @@ from tqdm import tqdm
 
 from nnunet_nacl.files import check_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, nll_sum
-from nnunet_nacl.nnunet import CaseFiles, Predictions
+from nnunet_nacl.nnunet import CALIBRATED_NAME, CaseFiles, Model, Predictions
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._result import (
-    APPLIED_NAME,
     FIT,
     Bias,
     Change,
@@ -26,12 +25,11 @@ from nnunet_nacl.posthoc._result import (
     HeldOut,
     HeldOutPart,
     Metrics,
-    Model,
     SampleSize,
-    Skipped,
 )
 from nnunet_nacl.posthoc._surroundings import Images
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
+from nnunet_nacl.prediction_folders import Skipped
 
 NUM_PARTS = 5
 
@@ -151,8 +149,8 @@ def fit(
 def _check_predictions(predictions: Predictions) -> None:
     """Raise a ValueError if a method must not be fitted to these predictions."""
     for folder in (predictions.gt_folder, *predictions.pred_folders):
-        if (folder / APPLIED_NAME).exists():
-            raise ValueError(f"{folder} is calibrated already ({APPLIED_NAME}); fit to what the model predicted.")
+        if (folder / CALIBRATED_NAME).exists():
+            raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}); fit to what the model predicted.")
     if "fold all" in predictions.groups:
         raise ValueError(
             "fold all is validated on the cases that it was trained with: a fit to them would correct too little."

@@ -14,14 +14,13 @@ from annotated_types import Ge
 from nnunet_nacl import __version__
 from nnunet_nacl.files import Kind, whole_file
 from nnunet_nacl.json_files import load_json, typed
-from nnunet_nacl.nnunet import DataSet, Label, LabelMeaning, ModelName, NamedLabels, PlansJson
+from nnunet_nacl.nnunet import LabelMeaning, Model
 from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VoxelSet
+from nnunet_nacl.prediction_folders import Skipped
 
-APPLIED_NAME = "posthoc_applied.json"
-"""In a calibrated folder: the fit that it was calibrated with."""
 FIT = Kind(
     "a fit",
     re.compile(rb'\A\{\s*"method":.*"versions":\s*\{\s*"nnunet_nacl":\s*"[^"]*"\s*\}\s*\}\s*\Z', re.DOTALL),
@@ -29,92 +28,6 @@ FIT = Kind(
 """A file that :meth:`Fit.write` has written."""
 
 _WHAT = "fit of nnunet_nacl"
-_ORIGIN = ("dataset", "trainer", "plans", "configuration")
-
-
-@dataclass(frozen=True)
-class Model:
-    """The model that a fit is for, as far as its folder says.
-
-    Attributes:
-        labels: ``labels`` of ``dataset.json``.
-        regions_class_order: of ``dataset.json``, None for classes.
-        channels: how many the probabilities have.
-        dataset: ``DatasetXXX_NAME``; None where the folder does not say, as in what follows.
-        trainer: the trainer's name.
-        plans: the plans' name.
-        configuration: such as ``2d``.
-    """
-
-    labels: NamedLabels
-    regions_class_order: list[Label] | None
-    channels: Annotated[int, Ge(1)]
-    dataset: str | None = None
-    trainer: str | None = None
-    plans: str | None = None
-    configuration: str | None = None
-
-    @classmethod
-    def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
-        """Read it from the data set, ``plans.json`` and the names of the folders.
-
-        ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
-        which name themselves and the data set; the trainer is known if a folder has its name.
-        """
-        known: dict[str, str | None] = {}
-        if plans is not None:
-            stored = PlansJson.read(plans)
-            known = {"dataset": stored.dataset, "plans": stored.name}
-        known |= _named_by(folder.resolve())
-        return cls(
-            data_set.labels,
-            None if data_set.meaning.regions is None else list(data_set.meaning.written),
-            data_set.meaning.num_channels,
-            **known,
-        )
-
-    @property
-    def link(self) -> Link:
-        """Of classes or regions."""
-        return Link.SOFTMAX if self.regions_class_order is None else Link.SIGMOID
-
-    def difference(self, other: "Model") -> str | None:
-        """How the model of a folder is certainly another one; None if it may be the same."""
-        same = self.labels == other.labels
-        if self.regions_class_order is not None:  # the order of regions is that of the channels
-            same = same and list(self.labels) == list(other.labels)
-        if not same:
-            return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
-        for name in ("regions_class_order", "channels"):
-            if getattr(self, name) != getattr(other, name):
-                return f"{name} {getattr(self, name)}, not {getattr(other, name)}"
-        for name in _ORIGIN:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine is not None and theirs is not None and mine != theirs:
-                return f"the {name} {mine}, not {theirs}"
-        return None
-
-    def unknown(self, other: "Model") -> list[str]:
-        """What could not be compared, because one of the two is not known."""
-        return [name for name in _ORIGIN if getattr(self, name) is None or getattr(other, name) is None]
-
-
-def _named_by(folder: Path) -> dict[str, str | None]:
-    model = ModelName.of(folder)
-    for part in (folder, *folder.parents):
-        if model is not None and part == model.folder and model.dataset is not None:
-            return {name: getattr(model, name) for name in _ORIGIN}
-        if part.name.startswith("nnUNetTrainer") and "__" not in part.name:
-            return {"trainer": part.name}
-    return {}
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A case that could not be used, and why."""
-
-    case: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,7 +232,7 @@ class Fit:
         def calibrator(parameters: dict[str, Any], place: str) -> Calibrator:
             try:
                 kind = method_of(stored.method)
-                return kind.of_parameters(parameters, channels=model.channels, link=model.link)
+                return kind.of_parameters(parameters, channels=model.channels, link=link_of_model(model))
             except ValueError as error:
                 raise ValueError(f"{file} is no {_WHAT}: {place}{error}") from error
 
@@ -376,6 +289,11 @@ class Fit:
                 f"{bias.nll_near:.4f} with one fitted to near."
             ),
         ]
+
+
+def link_of_model(model: Model) -> Link:
+    """Of classes or regions."""
+    return Link.SOFTMAX if model.regions_class_order is None else Link.SIGMOID
 
 
 def cases_hash(names: Sequence[str]) -> str:

@@ -139,7 +139,8 @@ def sample_case(
         surrounding += [around(channel, chosen) for channel in images.read(files.name, channels.shape, like)]
     is_empty = not predicted.any()
     labels, predicted = labels[chosen], predicted[chosen]
-    check_drawn(given_labels(probabilities, predicted, meaning), predicted, files, is_empty=is_empty)
+    given = given_labels(probabilities, predicted, meaning, files.thresholds)
+    check_drawn(given, predicted, files, is_empty=is_empty)
     truth = labels if meaning.regions is None else np.stack([np.isin(labels, region) for region in meaning.regions])
     return Sample(
         probabilities,

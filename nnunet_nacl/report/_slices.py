@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import Case
-from nnunet_nacl.files import is_readable
-from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, read_image, read_labels, reader_of
+from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, image_file, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 
@@ -124,10 +123,10 @@ def read_slice(
             confidences[name] = _confidence(channels, number, comparison.has_regions)
     image = None
     with _noting(missing, "image"):
-        image_file = _image_file(case, truth_file, None if images is None else Path(images))
-        channels_of_image, geometry = read_image([image_file], reader)
-        compare(image_file, geometry)
-        image = _slice_of(channels_of_image[0], number, truth.shape, image_file)
+        file = _image_file(case, truth_file, None if images is None else Path(images))
+        channels_of_image, geometry = read_image([file], reader)
+        compare(file, geometry)
+        image = _slice_of(channels_of_image[0], number, truth.shape, file)
 
     shown = [foreground[number], *(one > 0 for one in segmentations.values())]
     window = _window(np.any(np.stack(shown), axis=0))
@@ -197,9 +196,8 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     folders = _image_folders(truth_file.parent) if images is None else [images]
     ending = truth_file.name.removeprefix(case)
     for folder in folders:
-        for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-            if is_readable(folder / name):
-                return folder / name
+        with suppress(FileNotFoundError):
+            return image_file(folder, case, ending)
     looked = ", ".join(map(str, folders)) or "no known place"
     raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with --images.")
 

@@ -73,7 +73,7 @@ def test_an_interrupted_overwrite_goes_on(folders: Folders, capsys: pytest.Captu
     run_evaluate(folders)
     journal = folders[1] / ".calibration_bins.partial"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_folder, "_results", lambda *_: 1 / 0)
+        patch.setattr(_folder, "results_of", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_evaluate(folders, "--overwrite")
     assert not list(journal.glob("*.zip"))

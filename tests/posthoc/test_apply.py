@@ -15,8 +15,8 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.nnunet import CALIBRATED_NAME
 from nnunet_nacl.posthoc import METHODS, Fit, Link, Predictions, Temperature, apply_folder, fit
-from nnunet_nacl.posthoc._result import APPLIED_NAME
 from tests.posthoc.generated import (
     ENDING,
     LABELS,
@@ -77,14 +77,14 @@ def test_fit_and_apply(train: tuple[Path, Path], test: tuple[Path, Path], tmp_pa
     applied = apply_folder(file, test[1], output)
     assert applied.cases == ["x", "y", "z"]
     assert applied.skipped == []
-    assert {path.name for path in output.iterdir()} == {path.name for path in test[1].iterdir()} | {APPLIED_NAME}
+    assert {path.name for path in output.iterdir()} == {path.name for path in test[1].iterdir()} | {CALIBRATED_NAME}
     for name in "xyz":
         p, q = probabilities(test[1], name), probabilities(output, name)
         assert q.dtype == np.float32
         assert q == pytest.approx(softmax(np.log(p.astype(float)) / 2.5), abs=1e-6)
         for ending in (ENDING, ".pkl"):
             assert (output / (name + ending)).read_bytes() == (test[1] / (name + ending)).read_bytes()
-    marked = json.loads((output / APPLIED_NAME).read_text())
+    marked = json.loads((output / CALIBRATED_NAME).read_text())
     assert {key: marked[key] for key in content} == content
     assert marked["applied"]["fitted_to_same_cases"] == []
     assert marked["applied"]["not_compared"] == applied.not_compared == ["trainer", "configuration"]
@@ -284,7 +284,7 @@ def test_the_same_cases_are_refused_unless_forced(train: tuple[Path, Path], tmp_
     applied = apply_folder(file, train[1], output, force=True)
     assert applied.fitted_to_same_cases == list("abcdef")
     assert "6 of them are cases that it was fitted to: they do not test it." in applied.summary()
-    assert json.loads((output / APPLIED_NAME).read_text())["applied"]["fitted_to_same_cases"] == list("abcdef")
+    assert json.loads((output / CALIBRATED_NAME).read_text())["applied"]["fitted_to_same_cases"] == list("abcdef")
 
 
 def test_another_model_or_label_set_is_refused(test: tuple[Path, Path], tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.files import only_writer
+from nnunet_nacl.nnunet import CALIBRATED_NAME
 from nnunet_nacl.posthoc import Fit, apply_folder
-from nnunet_nacl.posthoc._result import APPLIED_NAME
 from tests.posthoc.generated import ENDING, fit_folder, known_case, probabilities, write_case, write_folder
 
 
@@ -42,7 +42,7 @@ def test_what_apply_wrote_is_no_fit(train: tuple[Path, Path], test: tuple[Path, 
     fit_folder(train)
     apply_folder(train[1] / "posthoc_temperature.json", test[1], tmp_path / "out")
     before = contents(tmp_path / "out")
-    assert main(["calibrate", "fit", *map(str, train), "-o", str(tmp_path / "out" / APPLIED_NAME)]) == 1
+    assert main(["calibrate", "fit", *map(str, train), "-o", str(tmp_path / "out" / CALIBRATED_NAME)]) == 1
     assert contents(tmp_path / "out") == before
 
 
@@ -59,7 +59,7 @@ def test_overwrite(train: tuple[Path, Path], test: tuple[Path, Path], tmp_path: 
     assert main(broken) == 1
     assert contents(output) == before
     assert main([*command, "--overwrite"]) == 0
-    assert b'"method": "irm"' in contents(output)[APPLIED_NAME]
+    assert b'"method": "irm"' in contents(output)[CALIBRATED_NAME]
     assert main([*command[:-1], str(train[0]), "--overwrite"]) == 1  # not a calibrated folder
     assert len(list(train[0].iterdir())) == 6
 
@@ -92,13 +92,13 @@ def test_a_signal_leaves_nothing(
     if overwrite:
         apply_folder(fit, test[1], tmp_path / "out")
     before = contents(tmp_path)
-    hour = "import time\nfrom nnunet_nacl.posthoc import _apply\nshutil = _apply.shutil.copy2\n"
-    hour += "_apply.shutil.copy2 = lambda *where: (shutil(*where), time.sleep(3600))\n"
+    hour = "import time\nfrom nnunet_nacl.prediction_folders import _folder\nshutil = _folder.shutil.copy2\n"
+    hour += "_folder.shutil.copy2 = lambda *where: (shutil(*where), time.sleep(3600))\n"
     hour += "from nnunet_nacl.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
     command = [sys.executable, "-c", hour, "calibrate", "apply", str(fit), str(test[1]), "-o", str(tmp_path / "out")]
     process = subprocess.Popen(command + ["--overwrite"] * overwrite, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
-    while not list(tmp_path.glob(f".out.*.partial/*{ENDING}")) and time.monotonic() < until:
+    while not list(tmp_path.glob(f".out.*.partial/.*/*{ENDING}")) and time.monotonic() < until:
         time.sleep(0.01)
     process.send_signal(number)
     _, printed = process.communicate(timeout=60)

@@ -1,0 +1,207 @@
+"""Segmentations chosen for another metric than nnU-Net's argmax."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.confidence import dice_optimal_labels, dice_optimal_mask
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.files import whole_folder
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, DataSet, LabelMeaning, place
+from nnunet_nacl.prediction_folders._folder import (
+    Labels,
+    PredictionFolder,
+    Written,
+    by_structure,
+    write_cases,
+    write_mark,
+    write_prediction,
+)
+
+
+@dataclass(frozen=True)
+class DecodedCase:
+    """How a case's segmentation was chosen.
+
+    Attributes:
+        thresholds: that the probability of each structure exceeds, or of recall reaches, where it is.
+        expected_dice: of each structure, if it was chosen for that.
+        shared_voxels: of classes: in how many voxels several structures reach their thresholds, of which one got it.
+    """
+
+    thresholds: tuple[float, ...]
+    expected_dice: tuple[float, ...] | None
+    shared_voxels: int | None = None
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What :func:`decode_folder` did.
+
+    Attributes:
+        output: the new folder.
+        metric: ``dice`` or ``recall``.
+        structures: their names.
+        cases: how each was decoded, and which were not.
+        is_calibrated: whether the probabilities come from ``calibrate apply``.
+    """
+
+    output: Path
+    metric: str
+    structures: tuple[str, ...]
+    cases: Written[DecodedCase]
+    is_calibrated: bool
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        results = self.cases.results.values()
+        means = np.mean([case.thresholds for case in results], axis=0)
+        more = [f"Thresholds, mean over cases: {by_structure(self.structures, means.tolist())}."]
+        shared = sum(case.shared_voxels or 0 for case in results)
+        if shared:
+            more.append(
+                f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What "
+                "the others miss there is not covered by the guarantee."
+            )
+        if self.metric == "dice" and not self.is_calibrated:
+            more.append(
+                "These probabilities were not calibrated after training, and the best outline for Dice follows from "
+                "calibrated ones. nnunet_nacl calibrate fit and calibrate apply make a calibrated copy to decode."
+            )
+        return self.cases.summary(self.output, *more)
+
+
+@dataclass(frozen=True)
+class RecallThresholds:
+    """Thresholds for a guaranteed recall.
+
+    Attributes:
+        of: name of a structure -> λ; masks p ≥ λ miss at most a share alpha of the structure, on average.
+        alpha: that share.
+        source: the file that they are from.
+    """
+
+    of: dict[str, float]
+    alpha: float
+    source: str
+
+
+def decode_folder(
+    predictions: PredictionFolder,
+    output: str | Path,
+    *,
+    recall: RecallThresholds | None = None,
+    num_processes: int = 1,
+    overwrite: bool = False,
+) -> Decoded:
+    """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
+
+    Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
+    hold. ``decoded.json`` marks the folder, with the thresholds of each case. It appears whole or not at all. A case
+    that cannot be decoded is not in it, but in ``skipped``.
+
+    Dice: of classes :func:`nnunet_nacl.confidence.dice_optimal_labels`; of regions each one's
+    :func:`nnunet_nacl.confidence.dice_optimal_mask`, written over those before it in the order of
+    ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most probable one has it.
+
+    Args:
+        predictions: the folder to decode.
+        output: the folder to make.
+        recall: the thresholds λ, for a guaranteed recall; by default the folder is decoded for Dice.
+        num_processes: how many cases are decoded at a time.
+        overwrite: replace a decoded folder that is there, once the new one is whole.
+
+    Raises:
+        FileExistsError: ``output`` exists, or is to be replaced and is no decoded folder.
+        OSError: the output cannot be written, or another process is writing it.
+        ValueError: the thresholds are not of these structures, or no case can be decoded.
+    """
+    meaning = predictions.data_set.meaning
+    names = tuple(meaning.name_of(structure) for structure in meaning.structures)
+    decode: Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, DecodedCase]] = _for_dice
+    if recall is not None:
+        if set(recall.of) != set(names):
+            raise ValueError(
+                f"{recall.source} is of the structures {', '.join(recall.of)}; {predictions.folder} has "
+                f"{', '.join(names)}."
+            )
+        decode = partial(_for_recall, thresholds=tuple(recall.of[name] for name in names))
+    write = partial(_write_case, decode=decode, data_set=predictions.data_set)
+    with whole_folder(Path(output), _is_ours, overwrite=overwrite) as folder:
+        cases = write_cases(
+            predictions.cases, write, folder, doing="decoding", done="decoded", num_processes=num_processes
+        )
+        metric = "dice" if recall is None else "recall"
+        decoded = Decoded(Path(output), metric, names, cases, is_calibrated=predictions.is_calibrated)
+        content: dict[str, Any] = {
+            "metric": decoded.metric,
+            "alpha": None if recall is None else recall.alpha,
+            "fit": None if recall is None else recall.source,
+            "inclusive": recall is not None,
+            "pred_folder": str(predictions.folder),
+            "structures": names,
+            "cases": {name: vars(case) for name, case in cases.results.items()},
+        }
+        write_mark(folder / DECODED_NAME, content, cases.skipped)
+        predictions.copy_descriptions(folder)
+        if predictions.is_calibrated:  # the probabilities still are
+            place(predictions.folder / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+    return decoded
+
+
+def _is_ours(folder: Path) -> bool:
+    return (folder / DECODED_NAME).is_file()
+
+
+def _write_case(
+    files: CaseFiles,
+    folder: Path,
+    *,
+    decode: Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, DecodedCase]],
+    data_set: DataSet,
+) -> DecodedCase:
+    labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
+    write_prediction(files, folder, data_set.reader, labels=labels)
+    return decoded
+
+
+def _for_dice(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> tuple[Labels, DecodedCase]:
+    if meaning.regions is None:
+        best = dice_optimal_labels(probabilities)
+        return best.labels, DecodedCase(tuple(best.thresholds.tolist()), tuple(best.expected_dice.tolist()))
+    labels = _background(probabilities, meaning)
+    masks = []
+    for p, label in zip(probabilities, meaning.written, strict=True):
+        mask = dice_optimal_mask(p)
+        labels[mask.mask] = label
+        masks.append((mask.threshold, mask.expected_dice))
+    thresholds, expected = zip(*masks, strict=True)
+    return labels, DecodedCase(thresholds, expected)
+
+
+def _for_recall(
+    probabilities: NDArray[np.floating], meaning: LabelMeaning, thresholds: Sequence[float]
+) -> tuple[Labels, DecodedCase]:
+    labels = _background(probabilities, meaning)
+    if meaning.regions is not None:
+        for p, label, threshold in zip(probabilities, meaning.written, thresholds, strict=True):
+            labels[p.astype(np.float64) >= threshold] = label
+        return labels, DecodedCase(tuple(thresholds), None)
+    largest = np.full(labels.shape, -1, probabilities.dtype)
+    several = np.zeros(labels.shape, bool)
+    for k, (p, threshold) in enumerate(zip(probabilities[1:], thresholds, strict=True), start=1):
+        reached = p.astype(np.float64) >= threshold
+        several |= reached & (labels > 0)
+        reached &= p > largest
+        labels[reached] = k
+        np.copyto(largest, p, where=reached)
+    return labels, DecodedCase(tuple(thresholds), None, int(np.count_nonzero(several)))
+
+
+def _background(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:
+    return np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))

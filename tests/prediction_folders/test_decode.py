@@ -268,6 +268,9 @@ def test_calibrate_reads_it_and_its_output_is_not_decoded(folder: Path, tmp_path
     truth.mkdir()
     for name in "abc":
         shutil.copyfile(folder / f"{name}.nii.gz", truth / f"{name}.nii.gz")
+        p = probabilities(folder, name)
+        drawn = (np.random.default_rng(0).random(SHAPE) > p.cumsum(0)).sum(0).clip(0, 2).astype(np.uint8)
+        change(truth / f"{name}.nii.gz", lambda _, drawn=drawn: drawn)
     assert decode(folder, decoded) == 0
     assert main(["calibrate", "fit", str(truth), str(decoded), "-o", str(fit)]) == 0
     assert main(["calibrate", "apply", str(fit), str(decoded), "-o", str(tmp_path / "out"), "--force"]) == 0

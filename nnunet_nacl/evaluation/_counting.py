@@ -189,16 +189,18 @@ def count_top(
 @compiled
 def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags, right: int, structure: int) -> None:
     """Raise the largest probability of each voxel so far to p_k; flag whether its class is right, and a structure."""
-    right_flag, structure_flag, kept = np.uint8(right), np.uint8(structure), np.uint8(255 - right)
+    right_flag, structure_flag, label = np.uint8(right), np.uint8(structure), labels.dtype.type(k)
+    if k == 0:
+        for i in range(values.size):
+            top[i] = values[i]
+            flags[i] |= np.uint8(-(labels[i] == label)) & right_flag
+        return
     for i in range(values.size):
-        p = values[i]
-        is_right = right_flag if labels[i] == k else np.uint8(0)
-        if k == 0:
-            top[i] = p
-            flags[i] |= is_right
-        else:
-            flags[i] = (flags[i] & kept) | structure_flag | is_right if p > top[i] else flags[i]
-            top[i] = max(top[i], p)
+        p, largest = values[i], top[i]
+        more = np.uint8(-(p > largest))  # all bits or none: a branch would often be guessed wrongly
+        is_right = np.uint8(-(labels[i] == label)) & right_flag
+        flags[i] = (flags[i] & ~(more & right_flag)) | (more & (structure_flag | is_right))
+        top[i] = max(largest, p)
 
 
 @compiled

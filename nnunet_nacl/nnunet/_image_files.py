@@ -4,6 +4,7 @@ The libraries that nnU-Net reads images with are lenient: SimpleITK fills what a
 compares every checksum, and memory is taken for whatever a header says. So a file is looked through before it is read.
 """
 
+import io
 import math
 import re
 import zlib
@@ -71,8 +72,7 @@ def declared_shape(file: Path) -> tuple[int, ...] | None:
 def check_image_file(file: Path, *, finite: bool = False) -> None:
     """Check that a file holds what its header declares, no more and no less, and that its checksums are right.
 
-    NIfTI, MetaImage, NRRD and GIPL are looked through, PNG as far as its checksums go, and of TIFF the declared size.
-    Nothing is held in memory.
+    NIfTI, MetaImage, NRRD, GIPL and PNG are looked through, and of TIFF the declared size. No voxels are held in memory.
 
     Args:
         file: of any format.
@@ -224,6 +224,8 @@ def _meta_image(file: Path) -> ImageHeader:
     fields, start = _text_header(file, rb"(?m)^ElementDataFile *= *([^\r\n]*)\r?\n", "=")
     if fields.get("ElementDataFile") != "LOCAL" or fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
         raise ValueError("expected a MetaImage file that holds its voxels itself, as binary data")
+    if fields.get("HeaderSize", "0") != "0":  # ITK skips so many bytes of the file, the header's own among them
+        raise ValueError(f"expected voxels right behind the header; it has HeaderSize = {fields['HeaderSize']}")
     sizes = _sizes(fields.get("DimSize", ""), fields.get("NDims", ""))
     compressed = fields.get("CompressedData", "")[:1] in {"T", "t", "1"}
     stored = str(file.stat().st_size - start)
@@ -276,18 +278,46 @@ def _gipl(file: Path) -> ImageHeader:
     return ImageHeader(tuple(sizes[::-1]), 256 + math.prod(sizes) * _GIPL_BYTES[code])
 
 
+_PNG_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+"""Values of a pixel by its kind of color."""
+_ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+"""First row and column, and steps between rows and columns, of the seven passes of an interlaced image."""
+
+
 def _png(file: Path) -> None:
-    """Check the checksums of a PNG file's parts, and that it ends where it says."""
+    """Check the checksums of a PNG file's parts, that it ends where it says, and that its pixels are all there."""
     with file.open("rb") as stream:
         if stream.read(8) != b"\x89PNG\r\n\x1a\n":
             raise ValueError("it is no PNG file")
-        kind = b""
+        stored, kind, header, voxels = file.stat().st_size, b"", b"", []
         while kind != b"IEND":
             start = stream.read(8)
             size, kind = int.from_bytes(start[:4]), start[4:]
-            content = stream.read(min(size, 1 << 31))
+            content = stream.read(size) if size <= stored else b""
             if zlib.crc32(kind + content) != int.from_bytes(stream.read(4)) or len(start) < 8:
                 raise ValueError("a checksum is wrong, so the file is damaged or cut short")
+            if kind == b"IHDR":
+                header = content
+            elif kind == b"IDAT":
+                voxels.append(content)
+    declared = _png_header(header)
+    _check_size(declared, sum(map(len, voxels)))
+    _look_through(_inflated(io.BytesIO(b"".join(voxels))), declared, finite=False)
+
+
+def _png_header(header: bytes) -> ImageHeader:
+    if len(header) != 13 or header[9] not in _PNG_SAMPLES:
+        raise ValueError("it has no header, or a damaged one")
+    width, height, bits = int.from_bytes(header[:4]), int.from_bytes(header[4:8]), header[8] * _PNG_SAMPLES[header[9]]
+    if not (width and height):
+        raise ValueError(f"its header declares impossible dimensions: {height} × {width}")
+    passes = _ADAM7 if header[12] else ((0, 0, 1, 1),)
+    num_bytes = 0
+    for first_row, first_column, row_step, column_step in passes:
+        rows, columns = -((first_row - height) // row_step), -((first_column - width) // column_step)
+        if rows > 0 and columns > 0:
+            num_bytes += rows * (1 + (columns * bits + 7) // 8)  # a byte before each row says how it is stored
+    return ImageHeader((height, width), num_bytes, compressed=True)
 
 
 def _tiff(file: Path) -> None:

@@ -262,6 +262,17 @@ def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
     )
 
 
+@pytest.mark.parametrize("r", [0, 1])
+def test_a_regions_tables_do_not_depend_on_the_others(r: int) -> None:
+    p, y = of_regions(SMALL, np.float32)
+    more = {"ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
+    prediction = np.zeros_like(y)
+    together = evaluate_case(p, y, prediction, regions=REGIONS, **more).calibration
+    alone = evaluate_case(p[r : r + 1], y, prediction, regions=REGIONS[r : r + 1], **more).calibration
+    for voxels in together:
+        assert_equal(alone[voxels], replace(of_region(together[voxels], slice(r, r + 1)), num_classes=1))
+
+
 def test_metrics_of_regions_are_means_over_them() -> None:
     p, y = of_regions(SMALL, np.float64)
     settings = settings_for(SMALL, num_bins=4)

@@ -262,17 +262,10 @@ def test_permuting_classes_or_mirroring_changes_nothing(make: Make, generator: t
     torch.testing.assert_close(make()(logits.flip(-1), labels.flip(-1)), make()(logits, labels))
 
 
-def can_fake_cuda() -> bool:
-    """Early versions of PyTorch need a driver even for tensors without values."""
-    try:
-        with FakeTensorMode():
-            torch.empty(1, device="cuda")
-    except RuntimeError:
-        return False
-    return True
-
-
-needs_fake_cuda = pytest.mark.skipif(not can_fake_cuda(), reason="needs a later PyTorch, or a CUDA device")
+# Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
+needs_fake_cuda = pytest.mark.skipif(
+    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+)
 
 
 @needs_fake_cuda

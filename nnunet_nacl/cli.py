@@ -21,10 +21,11 @@ from nnunet_nacl.commands import (
     maps,
     members,
     report,
+    review,
     trainers,
 )
 
-_GROUPS = (demo, evaluate, report, experiment, data_sets, calibrate, decode, maps, members, logits, trainers)
+_GROUPS = (demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

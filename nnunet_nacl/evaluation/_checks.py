@@ -48,14 +48,14 @@ def check_shape(
     raise ValueError(f"{name}: the shape {shape} does not match {whose}, {labels_shape}{hint}.")
 
 
-def check_declared_shape(file: Path, channels: Channels) -> None:
+def check_declared_shape(file: Path, channels: Channels, *, whose: str = "the ground truth's") -> None:
     """Raise a ValueError if the header of a label map declares another number of voxels than the probabilities have.
 
     So no more memory is taken for either than the other one has voxels for.
     """
     shape = declared_shape(file)
     if shape is not None and math.prod(shape) != math.prod(channels.shape[1:]):
-        check_shape(channels.shape, shape, channels.name)
+        check_shape(channels.shape, shape, channels.name, whose=whose)
 
 
 @dataclass(frozen=True)

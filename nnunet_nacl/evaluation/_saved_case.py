@@ -47,9 +47,10 @@ class SavedCase:
         self._channels = NpzChannels(files.probabilities)
         check_channels(self._channels, self._meaning)
         self.shape, self.dtype = self._channels.shape, self._channels.dtype
-        check_declared_shape(files.prediction, self._channels)
+        whose = f"that of {files.prediction.name}"
+        check_declared_shape(files.prediction, self._channels, whose=whose)
         saved = read_labels(files.prediction, data_set.reader)
-        check_shape(self.shape, saved.labels.shape, self._channels.name, whose=f"that of {files.prediction.name}")
+        check_shape(self.shape, saved.labels.shape, self._channels.name, whose=whose)
         self.labels = canonical_labels(saved.labels, self._meaning, None, str(files.prediction))
         self.geometry = saved.geometry
 

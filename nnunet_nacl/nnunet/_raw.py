@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.files import check_folder, check_input
+from nnunet_nacl.files import check_folder, check_input, is_readable
 from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
 
@@ -96,7 +96,7 @@ def image_file(folder: Path, case: str, ending: str) -> Path:
         FileNotFoundError: there is none.
     """
     for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-        if (folder / name).is_file():
+        if is_readable(folder / name):
             return folder / name
     raise FileNotFoundError(f"no {case}_0000{ending} in {folder}.")
 

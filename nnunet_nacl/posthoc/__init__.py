@@ -3,7 +3,7 @@
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.posthoc._apply import Applied, apply_folder, calibration_of
 from nnunet_nacl.posthoc._calibrator import Calibrator
-from nnunet_nacl.posthoc._fit import fit
+from nnunet_nacl.posthoc._fit import fit, split_cases
 from nnunet_nacl.posthoc._isotonic import IsotonicRegression
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._local import LocalTemperature
@@ -30,4 +30,5 @@ __all__ = [
     "apply_folder",
     "calibration_of",
     "fit",
+    "split_cases",
 ]

@@ -1,14 +1,32 @@
 """Which cases to look at: predicted Dice, volumes with intervals and doubt of a folder of predictions, worst first."""
 
+from nnunet_nacl.review._cases import CountedCase
+from nnunet_nacl.review._counts import CaseCounts, StructureCounts, TruthCounts, voxel_volume_ml
+from nnunet_nacl.review._fit import FIT_NAME, fit_review
 from nnunet_nacl.review._fit_file import HeldOut, HeldOutPart, MissedShare, ReviewFit, SkippedCase, StructureFit
-from nnunet_nacl.review._judgement import Judgement
+from nnunet_nacl.review._judgement import ALL, Judgement, judgement_table
+from nnunet_nacl.review._review import REVIEW_NAME, Review, review_folder
+from nnunet_nacl.review._rows import StructureReview
 
 __all__ = [
+    "ALL",
+    "FIT_NAME",
+    "REVIEW_NAME",
+    "CaseCounts",
+    "CountedCase",
     "HeldOut",
     "HeldOutPart",
     "Judgement",
     "MissedShare",
+    "Review",
     "ReviewFit",
     "SkippedCase",
+    "StructureCounts",
     "StructureFit",
+    "StructureReview",
+    "TruthCounts",
+    "fit_review",
+    "judgement_table",
+    "review_folder",
+    "voxel_volume_ml",
 ]

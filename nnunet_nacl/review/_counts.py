@@ -19,14 +19,21 @@ from nnunet_nacl.confidence import (
 )
 from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
+    SavedCase,
     canonical_labels,
-    check_channels,
-    check_shape,
-    checked_blocks,
     near_core,
 )
 from nnunet_nacl.metrics import confusion_matrix
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, DataSet, LabelMeaning, NpzChannels, Region, read_labels
+from nnunet_nacl.nnunet import (
+    BLOCK,
+    CaseFiles,
+    DataSet,
+    LabelMeaning,
+    Region,
+    check_geometry,
+    declared_shape,
+    read_labels,
+)
 from nnunet_nacl.review._pictures import Doubt, SlicePicture, doubtful_slices
 
 Labels = NDArray[np.unsignedinteger]
@@ -45,6 +52,7 @@ class CountSettings:
         slices: how many pictures of doubtful slices are made.
         images: folder of the images, for the pictures.
         margin_mm: of the voxel set near.
+        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
     """
 
     members: tuple[str, ...] = ()
@@ -53,6 +61,7 @@ class CountSettings:
     slices: int = 0
     images: str | None = None
     margin_mm: float = 5.0
+    ignore_geometry: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,10 @@ class TruthCounts:
         """Dice of the segmentation; 1 where the structure is in neither."""
         size = self.voxels + self.sums.segmented
         return 2 * self.shared / size if size else 1.0
+
+    def rates(self) -> NDArray[np.float64]:
+        """(T,) share of the structure that masks of p ≥ threshold miss; it must be in the ground truth."""
+        return np.array(self.missed, np.float64) / self.voxels
 
 
 @dataclass(frozen=True)
@@ -136,17 +149,13 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
         ValueError: a file is damaged, or does not fit the others or the data set.
     """
     meaning = data_set.meaning
-    channels = NpzChannels(files.probabilities)
-    check_channels(channels, meaning)
-    saved, spacing = read_labels(files.prediction, data_set.reader)
-    check_shape(channels.shape, saved.shape, channels.name, whose=f"that of {files.prediction.name}")
-    segmentation = canonical_labels(saved, meaning, None, str(files.prediction))
-    del saved
+    case = SavedCase(files, data_set)
+    segmentation, spacing = case.labels, case.geometry.spacing
     truth = None
     if settings.truth:
-        truth, _ = _read_like(files.ground_truth, segmentation.shape, data_set, data_set.ignore_label)
-    agreement = _agreement(files, segmentation.shape, data_set, settings.members)
-    counting = _Counting(channels, segmentation, truth, meaning, curves=settings.curves)
+        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label, settings)
+    agreement = _agreement(case, data_set, settings)
+    counting = _Counting(case, truth, meaning, curves=settings.curves)
     if meaning.regions is None:
         doubts, doubt = _count_classes(counting, spacing, settings)
     else:
@@ -156,27 +165,33 @@ def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) 
         name: StructureCounts(sums, doubts[number], agreement[number] if agreement else None, of_truth)
         for number, (name, sums, of_truth) in enumerate(zip(names, counting.sums(), counting.truths(), strict=True))
     }
-    pictures, problems = [], []
+    pictures: list[SlicePicture] = []
+    problems: list[str] = []
     if doubt is not None and settings.slices:
         pictures, problems = doubtful_slices(
             doubt,
-            segmentation,
-            files=files,
+            case,
             images=None if settings.images is None else Path(settings.images),
             reader=data_set.reader,
-            spacing_mm=spacing,
             number=settings.slices,
+            ignore_geometry=settings.ignore_geometry,
         )
     return CaseCounts(voxel_volume_ml(segmentation.shape, spacing), structures, pictures, problems)
 
 
 def _read_like(
-    file: Path, shape: tuple[int, ...], data_set: DataSet, ignore_label: int | None
-) -> tuple[Labels, list[float]]:
-    labels, spacing = read_labels(file, data_set.reader)
-    if labels.shape != shape:
-        raise ValueError(f"{file}: the shape {labels.shape} does not match the segmentation's, {shape}.")
-    return canonical_labels(labels, data_set.meaning, ignore_label, str(file)), spacing
+    file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None, settings: CountSettings
+) -> Labels:
+    """Canonical labels of another label map of the case, which must lie where its segmentation does."""
+    declared = declared_shape(file)
+    if declared is None or math.prod(declared) == case.labels.size:  # what is too large is not read
+        read = read_labels(file, data_set.reader)
+        declared = read.labels.shape
+    if declared != case.labels.shape:
+        raise ValueError(f"{file}: the shape {declared} does not match the segmentation's, {case.labels.shape}.")
+    if not settings.ignore_geometry:
+        check_geometry(file, read.geometry, case.files.prediction, case.geometry)
+    return canonical_labels(read.labels, data_set.meaning, ignore_label, str(file))
 
 
 def _labels_of(structure: int | Region) -> list[int]:
@@ -188,14 +203,13 @@ def _confusion(first: Labels, second: Labels, meaning: LabelMeaning) -> NDArray[
     return confusion_matrix(first, second, highest + 1)
 
 
-def _agreement(
-    files: CaseFiles, shape: tuple[int, ...], data_set: DataSet, members: Sequence[str]
-) -> list[float] | None:
+def _agreement(case: SavedCase, data_set: DataSet, settings: CountSettings) -> list[float] | None:
     """The members' mean pairwise Dice of each structure."""
+    members, meaning = settings.members, data_set.meaning
     if not members:
         return None
-    meaning = data_set.meaning
-    segmentations = [_read_like(Path(folder) / files.prediction.name, shape, data_set, None)[0] for folder in members]
+    name = case.files.prediction.name
+    segmentations = [_read_like(Path(folder) / name, case, data_set, None, settings) for folder in members]
     shared = np.zeros((len(meaning.structures), len(members), len(members)), np.int64)
     for a, first in enumerate(segmentations):
         for b, second in enumerate(segmentations[: a + 1]):
@@ -210,21 +224,20 @@ class _Counting:
     """Adds up blocks of the channels; one that is the background's is none of a structure.
 
     Attributes:
-        channels: of the case.
+        case: with its probabilities.
         shape: (Z, Y, X).
     """
 
     def __init__(
         self,
-        channels: NpzChannels,
-        segmentation: Labels,
+        case: SavedCase,
         truth: Labels | None,
         meaning: LabelMeaning,
         *,
         curves: bool,
     ) -> None:
-        self.channels, self.shape = channels, segmentation.shape
-        self._segmentation = segmentation.reshape(-1)
+        self.case, self.shape = case, case.labels.shape
+        self._segmentation = case.labels.reshape(-1)
         self._truth = None if truth is None else truth.reshape(-1)
         self._meaning, self._curves = meaning, curves
         self._ignores = truth is not None and bool((truth == meaning.ignored).any())
@@ -237,7 +250,7 @@ class _Counting:
     def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
         """All blocks, checked and counted."""
         background = int(self._meaning.has_background)
-        for channel, part, block in checked_blocks(self.channels, regions=not background):
+        for channel, part, block in self.case.blocks():
             if channel >= background:
                 self._add(channel - background, part, block)
             yield channel, part, block
@@ -283,7 +296,7 @@ def _count_classes(
     counting: _Counting, spacing: Sequence[float], settings: CountSettings
 ) -> tuple[list[DoubtSums], Doubt | None]:
     """Doubt over near, which the background's channel tells: of the others, only the voxels in it are kept."""
-    size, dtype = math.prod(counting.shape), np.result_type(counting.channels.dtype, np.float32)
+    size, dtype = math.prod(counting.shape), np.result_type(counting.case.dtype, np.float32)
     blocks = counting.blocks()
     background = np.empty(size, dtype)
     core = np.empty(size, bool)
@@ -302,7 +315,7 @@ def _count_classes(
         np.maximum(top[within], p, out=top[within])
         entropy[within] += class_entropy(p[None])
     doubt = DoubtSums.of(entropy, top)
-    number_of_structures = counting.channels.shape[0] - 1
+    number_of_structures = counting.case.shape[0] - 1
     return [doubt] * number_of_structures, Doubt(near.reshape(counting.shape), 1 - top) if settings.slices else None
 
 
@@ -316,7 +329,7 @@ def _count_regions(
     shown = np.zeros(size if settings.slices else 0, np.float32)
     anywhere = np.zeros(shown.size, bool)
     for _ in regions:
-        p = np.empty(size, np.result_type(counting.channels.dtype, np.float32))
+        p = np.empty(size, np.result_type(counting.case.dtype, np.float32))
         for _, part, block in islice(blocks, math.ceil(size / BLOCK)):
             p[part] = block
         core = (p.astype(np.float64) > CORE_PROBABILITY).reshape(counting.shape)

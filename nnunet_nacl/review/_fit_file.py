@@ -2,20 +2,21 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from nnunet_nacl import __version__
 from nnunet_nacl.confidence import THRESHOLDS, DiceFit, VolumeFit, recall_threshold
 from nnunet_nacl.files import Kind, whole_file
 from nnunet_nacl.json_files import load_json, typed
 from nnunet_nacl.nnunet import DataSet, Model
-from nnunet_nacl.review._judgement import Judgement
+from nnunet_nacl.review._judgement import Judgement, judgement_table
 
 REVIEW_FIT = Kind("a fit of a review", re.compile(rb'\A\{\s*"format": "review fit of nnunet_nacl"'))
 _FORMAT = "review fit of nnunet_nacl"
@@ -43,11 +44,11 @@ class MissedShare:
             raise ValueError("expected as many means as thresholds, and some if there are cases")
 
     @classmethod
-    def of(cls, rates: Sequence[ArrayLike]) -> "MissedShare":
+    def of(cls, rates: Sequence[NDArray[np.float64]]) -> "MissedShare":
         """The mean of rates, each (T,) for the thresholds of ``MissedVoxels``."""
         if not rates:
             return cls((), (), 0)
-        mean = np.mean(rates, axis=0, dtype=np.float64)
+        mean: NDArray[np.float64] = np.stack(rates).mean(0)
         kept = np.append(mean[1:] != mean[:-1], True)
         kept[0] = True
         return cls(tuple(THRESHOLDS[kept].tolist()), tuple(mean[kept].tolist()), len(rates))
@@ -251,6 +252,24 @@ class ReviewFit:
                 f"a voxel has {voxel_ml:.3g} ml; those that {self._name()} was fitted to have {low:.3g} to {high:.3g} "
                 "ml. Is the spacing in another unit than mm?"
             )
+
+    def summary(self) -> str:
+        """A few lines for people."""
+        lines = [f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}."]
+        for name, fit in self.structures.items():
+            low, high = math.exp(fit.volume.low), math.exp(fit.volume.high)
+            volume = f"volume {low:.2f} to {high:.2f} times the expected one (± {fit.volume.epsilon_ml:.3g} ml)"
+            if fit.dice is None:
+                dice = f"no Dice: {fit.no_dice}"
+            else:
+                dice = f"Dice at least {fit.dice.margin:+.3f} from the fitted one"
+            lines.append(f"  {name}: {volume}; {dice}")
+        lines += [f"  {part.part}: {part.error}" for part in self.held_out.parts if part.error is not None]
+        if self.held_out.judgements:
+            lines += ["On held-out cases:", judgement_table(self.held_out.judgements)]
+        else:
+            lines.append("No values for held-out cases: it is not known how good this is.")
+        return "\n".join(lines)
 
     def _name(self) -> str:
         return "the fit" if self.file is None else str(self.file)

@@ -3,7 +3,6 @@
 import base64
 import io
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import CaseFiles, image_file
+from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.nnunet import check_geometry, image_file, read_image
 
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
 _LARGEST = 288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
-_COLOR = (255, 96, 0)  # of doubt
+_COLOR = (255, 40, 40)  # of doubt
 _STEPS = 16  # of its opacity
 _FULL = 0.5  # the doubt that is drawn opaque
 
@@ -74,39 +74,37 @@ class SlicePicture:
 
 def doubtful_slices(
     doubt: Doubt,
-    segmentation: NDArray[np.integer],
+    case: SavedCase,
     *,
-    files: CaseFiles,
     images: Path | None,
     reader: Any,
-    spacing_mm: Sequence[float],
     number: int,
+    ignore_geometry: bool,
 ) -> tuple[list[SlicePicture], list[str]]:
     """Pictures of the slices with the most doubt, in the order of the image.
 
     Args:
         doubt: of the case.
-        segmentation: (Z, Y, X) labels.
-        files: of the case.
+        case: with its segmentation.
         images: folder of the images.
         reader: one of nnU-Net's.
-        spacing_mm: distance between voxel centers along each axis.
         number: how many at most.
+        ignore_geometry: show the image as it is, though its spacing, origin or direction differ.
 
     Returns:
         The pictures, and what could not be shown, with the reason.
     """
     ends = doubt.ends()
-    chosen = _chosen(doubt, ends, number)
+    segmentation, spacing = case.labels, case.geometry.spacing
     problems: list[str] = []
     image = None
     if images is not None:
         try:
-            image = _image(images, files, segmentation.shape, reader)
+            image = _image(images, case, reader, ignore_geometry=ignore_geometry)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problems.append(f"image: {error}")
     pictures = []
-    for z in chosen:
+    for z in _chosen(doubt, ends, number):
         unsure = doubt.of_slice(z, ends)
         window = _window((segmentation[z] > 0) | (unsure > _SEEN))
         labels = segmentation[z][window]
@@ -116,7 +114,7 @@ def doubtful_slices(
                 len(segmentation),
                 labels.shape[1],
                 labels.shape[0],
-                float(spacing_mm[1] / spacing_mm[2]),
+                float(spacing[1] / spacing[2]),
                 _doubt_layer(unsure[window]),
                 None if image is None else _image_layer(image[z][window]),
                 {str(label): outline(labels == label) for label in np.unique(labels).tolist() if label},
@@ -138,13 +136,17 @@ def _chosen(doubt: Doubt, ends: NDArray[np.int64], number: int) -> list[int]:
     return sorted(chosen)
 
 
-def _image(folder: Path, files: CaseFiles, shape: tuple[int, ...], reader: Any) -> NDArray[np.floating]:
+def _image(folder: Path, case: SavedCase, reader: Any, *, ignore_geometry: bool) -> NDArray[np.floating]:
     """(Z, Y, X) the first file of a case's image; the mean of its channels, if it has several."""
+    files, shape = case.files, case.labels.shape
     file = image_file(folder, files.name, files.prediction.name.removeprefix(files.name))
-    image: NDArray[np.floating] = np.asarray(reader.read_images([str(file)])[0]).mean(0)
-    if image.shape != shape:
-        raise ValueError(f"{file} has the shape {image.shape}; the segmentation has {shape}.")
-    return image
+    image, geometry = read_image([file], reader)
+    if image.shape[1:] != shape:
+        raise ValueError(f"{file} has the shape {image.shape[1:]}; the segmentation has {shape}.")
+    if not ignore_geometry:
+        check_geometry(file, geometry, files.prediction, case.geometry)
+    mean: NDArray[np.floating] = image.mean(0)
+    return mean
 
 
 def _window(mask: NDArray[np.bool_]) -> tuple[slice, slice]:

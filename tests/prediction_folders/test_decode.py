@@ -268,6 +268,9 @@ def test_calibrate_reads_it_and_its_output_is_not_decoded(folder: Path, tmp_path
     truth.mkdir()
     for name in "abc":
         shutil.copyfile(folder / f"{name}.nii.gz", truth / f"{name}.nii.gz")
+        p = probabilities(folder, name)
+        drawn = (np.random.default_rng(0).random(SHAPE) > p.cumsum(0)).sum(0).clip(0, 2).astype(np.uint8)
+        change(truth / f"{name}.nii.gz", lambda _, drawn=drawn: drawn)
     assert decode(folder, decoded) == 0
     assert main(["calibrate", "fit", str(truth), str(decoded), "-o", str(fit)]) == 0
     assert main(["calibrate", "apply", str(fit), str(decoded), "-o", str(tmp_path / "out"), "--force"]) == 0
@@ -280,3 +283,27 @@ def test_calibrate_reads_it_and_its_output_is_not_decoded(folder: Path, tmp_path
 def test_saved_segmentation_of_the_fixture_is_the_argmax(folder: Path) -> None:
     for name in "abc":
         assert (read(folder / f"{name}.nii.gz") == segment(probabilities(folder, name), LABELS)).all()
+
+
+def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the cases that it was fitted to, at most the share alpha is missed of each structure's mask."""
+    cases = {f"case_{seed:02}": random_probabilities(seed, noise=0.1) for seed in range(24)}
+    folder, truth, fit = write_folder(tmp_path / "in", cases), tmp_path / "truth", tmp_path / "fit.json"
+    truth.mkdir()
+    for seed, (name, p) in enumerate(cases.items()):
+        shutil.copyfile(folder / f"{name}.nii.gz", truth / f"{name}.nii.gz")
+        drawn = (np.random.default_rng(seed).random(SHAPE) > p.cumsum(0)).sum(0).clip(0, 2).astype(np.uint8)
+        change(truth / f"{name}.nii.gz", lambda _, drawn=drawn: drawn)
+    assert main(["review", "fit", str(truth), str(folder), "-o", str(fit), "-np", "1", "--coverage", "0.8"]) == 0
+    options = ["--metric", "recall", "--alpha", "0.2", "--fit", fit]
+    assert decode(folder, tmp_path / "out", *options) == 1
+    assert f"{fit} was fitted to 24 of the 24 cases in {folder}" in capsys.readouterr().err
+    assert decode(folder, tmp_path / "out", *options, "--force") == 0
+    mark = json.loads((tmp_path / "out" / DECODED_NAME).read_text())
+    assert (mark["metric"], mark["alpha"], mark["fit"], mark["inclusive"]) == ("recall", 0.2, str(fit), True)
+    check_all(tmp_path / "out")
+    for k in (1, 2):
+        threshold = mark["cases"]["case_00"]["thresholds"][k - 1]
+        assert 0 < threshold < 0.5
+        missed = [np.mean(p[k][read(truth / f"{name}.nii.gz") == k] < threshold) for name, p in cases.items()]
+        assert 0.1 < np.mean(missed) < 0.2

@@ -42,6 +42,7 @@ class ImageHeader:
         compressed: whether it is a gzip or zlib stream.
         before_voxels: bytes in the stream that come before the voxels.
         floats: the voxels' dtype if they are floats.
+        data: the file that holds the voxels, if it is another one.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +51,7 @@ class ImageHeader:
     compressed: bool = False
     before_voxels: int = 0
     floats: "np.dtype[np.floating] | None" = None
+    data: Path | None = None
 
 
 def declared_shape(file: Path) -> tuple[int, ...] | None:
@@ -72,7 +74,8 @@ def declared_shape(file: Path) -> tuple[int, ...] | None:
 def check_image_file(file: Path, *, finite: bool = False) -> None:
     """Check that a file holds what its header declares, no more and no less, and that its checksums are right.
 
-    NIfTI, MetaImage, NRRD, GIPL and PNG are looked through, and of TIFF the declared size. No voxels are held in memory.
+    NIfTI, MetaImage, NRRD, GIPL and PNG are looked through, and of TIFF the declared size. Nothing is held in memory,
+    but a PNG file's compressed pixels.
 
     Args:
         file: of any format.
@@ -86,7 +89,7 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
         header = _read_header(file)
         if header is None:
             return
-        with file.open("rb") as stream:
+        with (header.data or file).open("rb") as stream:
             stream.seek(header.start)
             pieces = _inflated(stream) if header.compressed else iter(lambda: stream.read(_PIECE), b"")
             _look_through(pieces, header, finite=finite)
@@ -115,7 +118,7 @@ def _read_header(file: Path) -> ImageHeader | None:
     else:
         return None
     if header is not None:
-        _check_size(header, file.stat().st_size - header.start)
+        _check_size(header, (header.data or file).stat().st_size - header.start)
     return header
 
 
@@ -220,21 +223,28 @@ _META_BYTES = {
 
 
 def _meta_image(file: Path) -> ImageHeader:
-    """The header of MetaImage, which ends with the line ElementDataFile."""
+    """The header of MetaImage, which ends with the line ElementDataFile; ``.mhd`` names another file there."""
     fields, start = _text_header(file, rb"(?m)^ElementDataFile *= *([^\r\n]*)\r?\n", "=")
-    if fields.get("ElementDataFile") != "LOCAL" or fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
-        raise ValueError("expected a MetaImage file that holds its voxels itself, as binary data")
-    if fields.get("HeaderSize", "0") != "0":  # ITK skips so many bytes of the file, the header's own among them
-        raise ValueError(f"expected voxels right behind the header; it has HeaderSize = {fields['HeaderSize']}")
+    name, data = fields.get("ElementDataFile"), None
+    if file.suffix.lower() == ".mhd" and name not in {"LOCAL", "LIST"}:
+        data, start = file.parent / str(name), int(fields.get("HeaderSize", "0"))
+        check_input(data)
+    elif name != "LOCAL":
+        raise ValueError("expected a MetaImage file that holds its voxels itself")
+    if fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
+        raise ValueError("expected a MetaImage file with binary data")
+    if start < 0 or (data is None and fields.get("HeaderSize", "0") != "0"):
+        # ITK skips so many bytes from the file's beginning, where the header itself is.
+        raise ValueError(f"expected no HeaderSize; got {fields['HeaderSize']}")
     sizes = _sizes(fields.get("DimSize", ""), fields.get("NDims", ""))
     compressed = fields.get("CompressedData", "")[:1] in {"T", "t", "1"}
-    stored = str(file.stat().st_size - start)
+    stored = str((data or file).stat().st_size - start)
     if compressed and fields.get("CompressedDataSize") != stored:
         declared = fields.get("CompressedDataSize", "no number of")
         raise ValueError(f"its header declares {declared} compressed bytes, and it has {stored}")
     channels = int(fields.get("ElementNumberOfChannels", "1"))
     num_bytes = math.prod(sizes) * channels * _bytes_of(fields.get("ElementType", "").removeprefix("MET_"), _META_BYTES)
-    return ImageHeader(sizes[::-1], num_bytes, start, compressed)
+    return ImageHeader(sizes[::-1], num_bytes, start, compressed, data=data)
 
 
 _NRRD_BYTES = {
@@ -336,8 +346,8 @@ def _tiff(file: Path) -> None:
 
 
 _HEADERS: dict[str, Callable[[Path], ImageHeader | None]] = {
-    ".nii": _nifti, ".nii.gz": _nifti, ".mha": _meta_image, ".nrrd": _nrrd, ".gipl": _gipl, ".png": _png, ".tif": _tiff,
-    ".tiff": _tiff,
+    ".nii": _nifti, ".nii.gz": _nifti, ".mha": _meta_image, ".mhd": _meta_image, ".nrrd": _nrrd,
+    ".gipl": _gipl, ".png": _png, ".tif": _tiff, ".tiff": _tiff,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ compares every checksum, and memory is taken for whatever a header says. So a fi
 """
 
 import io
+import logging
 import math
 import re
 import zlib
@@ -190,9 +191,11 @@ def _nifti(file: Path) -> ImageHeader:
         if start[:4] == np.array(348, f"{order}i4").tobytes() and start[344:348] == b"n+1\0":
             dim, code = np.frombuffer(start, f"{order}i2", 8, 40), _number(start, f"{order}i2", 70)
             voxel_offset, smallest = _number(start, f"{order}f4", 108), 348
+            slope, intercept = np.frombuffer(start, f"{order}f4", 2, 112).tolist()
         elif start[:4] == np.array(540, f"{order}i4").tobytes() and start[4:8] == b"n+2\0" and len(start) >= 540:
             dim, code = np.frombuffer(start, f"{order}i8", 8, 16), _number(start, f"{order}i2", 12)
             voxel_offset, smallest = _number(start, f"{order}i8", 168), 540
+            slope, intercept = np.frombuffer(start, f"{order}f8", 2, 176).tolist()
         else:
             continue
         break
@@ -204,6 +207,8 @@ def _nifti(file: Path) -> ImageHeader:
         raise ValueError(f"its header declares the unknown data type {code}")
     if not smallest <= voxel_offset < _LONGEST_HEADER or voxel_offset != int(voxel_offset):
         raise ValueError(f"its header says that voxels begin at byte {voxel_offset}")
+    if math.isfinite(slope) and slope != 0 and not math.isfinite(intercept):  # ITK leaves it out
+        raise ValueError(f"its header says to add {intercept} to each voxel")
     sizes = dim[1 : dim[0] + 1].tolist()
     while len(sizes) > 3 and sizes[-1] == 1:
         sizes.pop()
@@ -225,6 +230,9 @@ _META_BYTES = {
 def _meta_image(file: Path) -> ImageHeader:
     """The header of MetaImage, which ends with the line ElementDataFile; ``.mhd`` names another file there."""
     fields, start = _text_header(file, rb"(?m)^ElementDataFile *= *([^\r\n]*)\r?\n", "=")
+    empty = next((name for name, value in fields.items() if not value), None)
+    if empty is not None:  # ITK takes the next line for its value
+        raise ValueError(f"its header has no value for {empty}")
     name, data = fields.get("ElementDataFile"), None
     if file.suffix.lower() == ".mhd" and name not in {"LOCAL", "LIST"}:
         data, start = file.parent / str(name), int(fields.get("HeaderSize", "0"))
@@ -330,11 +338,27 @@ def _png_header(header: bytes) -> ImageHeader:
     return ImageHeader((height, width), num_bytes, compressed=True)
 
 
+class _Raising(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError(record.getMessage())
+
+
+@contextmanager
+def _tiff_errors() -> Iterator[None]:
+    """Raise what tifffile only logs before it goes on without a tag that it cannot read."""
+    logger, handler = logging.getLogger("tifffile"), _Raising(logging.ERROR)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def _tiff(file: Path) -> None:
     """Check that a TIFF file does not declare more than it can hold; tifffile refuses one that is cut short."""
     import tifffile
 
-    with tifffile.TiffFile(file) as tiff:
+    with _tiff_errors(), tifffile.TiffFile(file) as tiff:
         stored = file.stat().st_size
         for series in tiff.series:
             most = _MOST_OF_TIFF.get(int(series.keyframe.compression))
@@ -343,6 +367,15 @@ def _tiff(file: Path) -> None:
                     f"its header declares {' × '.join(map(str, series.shape))} voxels, which its {stored} bytes cannot "
                     "hold"
                 )
+        for page in tiff.pages:
+            whole = page.aspage()
+            if whole.tags.get("BitsPerSample") is None:  # tifffile assumes 1
+                raise ValueError("its header does not say how many bits a voxel has")
+            if any(
+                not 0 < start <= start + size <= stored
+                for start, size in zip(whole.dataoffsets, whole.databytecounts, strict=True)
+            ):
+                raise ValueError("its header says that voxels are where none can be")
 
 
 _HEADERS: dict[str, Callable[[Path], ImageHeader | None]] = {

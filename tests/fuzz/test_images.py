@@ -229,8 +229,9 @@ def test_changed_nifti_headers(ending: str, reader_class: type, tmp_path: Path) 
 
 
 VALUES = st.sampled_from([
-    "", "0", "1", "2", "3", "4", "-1", "1e9", "99999 99999 99999", "12 16", "12 16 5", "12 16 5 1", "16 12 5", "12 8 10",
-    "nan nan nan", "inf 1 1", "0 0 0", "-1 2 3", "1 0 0 0 1 0 0 0 1", "0 0 0 0 0 0 0 0 0", "MET_UCHAR", "MET_CHAR",
+    "", "0", "1", "2", "3", "4", "-1", "1e9", "99999 99999 99999", "12 16", "12 16 5", "12 16 5 1", "16 12 5",
+    "12 8 10", "nan nan nan", "inf 1 1", "0 0 0", "-1 2 3", "1 0 0 0 1 0 0 0 1", "0 0 0 0 0 0 0 0 0",
+    "MET_UCHAR", "MET_CHAR",
     "MET_USHORT", "MET_FLOAT", "MET_OTHER", "uchar", "uint8", "short", "unsigned short", "float", "block", "True",
     "False", "raw", "gzip", "ascii", "hex", "bzip2", "LOCAL", "LIST", "other.raw", "/dev/zero", "big", "little",
     "(1,0,0) (0,1,0) (0,0,1)", "(1,0,0) none (0,0,1)", "left-posterior-superior", "domain domain vector",

@@ -10,6 +10,7 @@ import SimpleITK as sitk
 import tifffile
 from nnunetv2.imageio.natural_image_reader_writer import NaturalImage2DIO
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 from PIL import Image
 
 from nnunet_nacl.nnunet import _image_files, check_image_file, declared_shape, read_labels
@@ -125,7 +126,7 @@ def test_a_tiff_file_that_declares_too_much(tmp_path: Path) -> None:
     tifffile.imwrite(file, np.zeros((4, 4), np.uint8), compression="zlib")
     content = bytearray(file.read_bytes())
     with tifffile.TiffFile(file) as tiff:
-        for tag in ("ImageWidth", "ImageLength"):
+        for tag in ("ImageWidth", "ImageLength", "RowsPerStrip"):
             content[tiff.pages[0].tags[tag].valueoffset : tiff.pages[0].tags[tag].valueoffset + 2] = b"\xff\xff"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"bomb.tif cannot be read: its header declares 65535 × 65535 voxels"):
@@ -253,3 +254,40 @@ def test_a_meta_image_whose_voxels_begin_later_in_another_file(tmp_path: Path) -
         read_labels(file, SimpleITKIO())
     voxels.write_bytes(b"7 bytes" + voxels.read_bytes())
     assert np.array_equal(read_labels(file, SimpleITKIO()).labels, LABELS)
+
+
+def test_a_meta_image_with_a_line_that_lacks_its_value(tmp_path: Path) -> None:
+    """ITK took the next line for it, here the size of the compressed voxels, and showed compressed bytes as voxels."""
+    file = made(tmp_path, "mha, compressed")
+    file.write_bytes(file.read_bytes().replace(b"CompressedDataSize", b"ElementSize = \nCompressedDataSize"))
+    with pytest.raises(ValueError, match="no value for ElementSize"):
+        read_labels(file, SimpleITKIO())
+
+
+def test_a_nifti_file_that_adds_no_number(tmp_path: Path) -> None:
+    file = made(tmp_path, "nii")
+    content = bytearray(file.read_bytes())
+    content[112:120] = struct.pack("<ff", 1, np.nan)
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="says to add nan to each voxel"):
+        read_labels(file, SimpleITKIO())
+    content[112:120] = struct.pack("<ff", np.nan, np.nan)  # as nibabel writes that there is no scaling
+    file.write_bytes(content)
+    assert np.array_equal(read_labels(file, SimpleITKIO()).labels, LABELS)
+
+
+@pytest.mark.parametrize(("tag", "place", "value"), [
+    ("BitsPerSample", 0, 3), ("BitsPerSample", 2, 0), ("StripOffsets", 8, 0), ("StripByteCounts", 11, 0x40),
+])  # fmt: skip
+def test_a_tiff_file_whose_tags_are_damaged(tmp_path: Path, tag: str, place: int, value: int) -> None:
+    """The type of voxels, where they are and how many bytes; tifffile read zeros, or took gigabytes."""
+    file = made(tmp_path, "tif")
+    content = bytearray(file.read_bytes())
+    with tifffile.TiffFile(file) as tiff:
+        start = tiff.pages[0].tags[tag].offset
+    content[start + place] = value
+    if tag == "StripOffsets":
+        content[start + 8 : start + 12] = bytes(4)
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file} cannot be read: "):
+        read_labels(file, Tiff3DIO())

@@ -83,13 +83,14 @@ class _Pass:
         boundary: NDArray[np.bool_] | None,
     ) -> None:
         self._channels, self._settings = channels, settings
-        self._labels = labels.reshape(-1)
+        self._labels = labels.ravel()
         self._codes = None if saved is None else _coded(saved, channels.shape[0])
+        self._shape = labels.shape
         self._dtype = np.result_type(channels.dtype, np.float32)
         self._edges = bin_edges(settings.num_bins, channels.dtype).astype(self._dtype)
         self._parts = [slice(start, min(start + BLOCK, labels.size)) for start in range(0, labels.size, BLOCK)]
-        self._flags = predicted.reshape(-1)
-        self._flag(None if boundary is None else boundary.reshape(-1))
+        self._flags = predicted.ravel()
+        self._flag(None if boundary is None else boundary.ravel())
         self._has_expected = settings.protocol == "standard" and bool({"foreground", "union"} & set(settings.voxels))
         self._squares, self._hit_values = np.empty(PIECE), np.empty(PIECE + 1)
         self._expected = np.zeros((channels.shape[0], settings.num_bins, 5))
@@ -126,11 +127,12 @@ class _Pass:
         codes = self._codes
         assert codes is not None
         structure, agrees = _bits(codes.dtype)
-        wrong, removed = compare_saved(codes.reshape(-1), structure, agrees)
+        wrong, removed = compare_saved(codes, structure, agrees)
         if wrong:
-            check_kept((codes >= structure) & (codes < agrees), files)
+            check_kept(((codes >= structure) & (codes < agrees)).reshape(self._shape), files)
         if removed:
-            check_removed(codes & codes.dtype.type(structure - 1), codes >= structure, files)
+            is_kept = (codes >= structure).reshape(self._shape)
+            check_removed((codes & codes.dtype.type(structure - 1)).reshape(self._shape), is_kept, files)
 
     def _flag(self, boundary: NDArray[np.bool_] | None) -> None:
         for part in self._parts:
@@ -149,7 +151,7 @@ class _Pass:
         core = np.empty(self._labels.size, bool)
         for part in self._parts:
             core[part] = 1 - self._background[part].astype(np.float64) > CORE_PROBABILITY
-        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).reshape(-1)
+        near = near_core(core.reshape(shape), spacing, self._settings.margin_mm).ravel()
         for part in self._parts:
             self._raise(part, _NEAR, near[part] & (self._flags[part] & _IMAGE != 0))
         foreground_and_near = _FOREGROUND | _NEAR
@@ -201,6 +203,7 @@ class _Pass:
     def _take(self, k: int, number: int, part: slice, block: NDArray[np.floating]) -> None:
         for counter in self._counters:
             counter.make_room(k, number)
+        bits = (0, 0) if self._codes is None else _bits(self._codes.dtype)
         # Piece by piece, so that what belongs to one stays in the cache from loop to loop.
         for start in range(0, block.size, PIECE):
             piece = slice(part.start + start, min(part.start + start + PIECE, part.stop))
@@ -208,7 +211,7 @@ class _Pass:
             for counter in self._counters:
                 counter.add(k, number, start // PIECE, values, labels=labels, flags=flags)
             if self._codes is not None and k > 0:
-                follow_saved(values, k, self._top[piece], self._codes.reshape(-1)[piece], *_bits(self._codes.dtype))
+                follow_saved(values, k, self._top[piece], self._codes[piece], *bits)
             raise_top(values, labels, k, self._top[piece], flags, RIGHT, _PREDICTED)
             if self._has_expected:
                 self._expect(values, piece, self._expected[k], is_structure=k > 0)
@@ -256,13 +259,12 @@ def _bits(dtype: "np.dtype[np.unsignedinteger]") -> tuple[int, int]:
 
 
 def _coded(labels: NDArray[np.unsignedinteger], num_classes: int) -> NDArray[np.unsignedinteger]:
-    """Labels as :func:`follow_saved` takes them, in a dtype that has two bits to spare; in place if it has."""
+    """Labels (n,) as :func:`follow_saved` takes them, in a dtype that has two bits to spare; in place if it has."""
     dtype = labels.dtype if num_classes <= _bits(labels.dtype)[0] else np.dtype(np.uint16)
-    codes = np.ascontiguousarray(labels, dtype)
+    codes = np.ascontiguousarray(labels, dtype).reshape(-1)
     structure, _ = _bits(codes.dtype)
-    flat = codes.reshape(-1)
-    for start in range(0, flat.size, BLOCK):
-        part = flat[start : start + BLOCK]
+    for start in range(0, codes.size, BLOCK):
+        part = codes[start : start + BLOCK]
         part |= (part > 0).view(np.uint8) * codes.dtype.type(structure)
     return codes
 

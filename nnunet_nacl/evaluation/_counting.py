@@ -70,10 +70,10 @@ def gather_at(
 
 @compiled
 def _bin_of(p: float, edges: Floats, num_bins: int) -> Any:
-    # The product may be rounded over an edge, either way; the edges decide. Unsigned, as an index that is no negative
-    # one takes less time.
-    number = np.uintp(min(int(p * num_bins), num_bins - 1))
-    return number + np.uintp(p > edges[number + np.uintp(1)]) - np.uintp(p <= edges[number])
+    # The product may be rounded up to an edge, which then decides, but not down over one (see equal_width_bins).
+    # Unsigned, as an index that is no negative one takes less time.
+    number = np.uintp(int(p * num_bins))
+    return number - np.uintp(p <= edges[number])
 
 
 @compiled
@@ -148,7 +148,6 @@ def count_top(
     top: Floats,
     right: Flags,
     edges: Floats,
-    drop_zeros: bool,
     fine_shift: int,
     fine_offset: int,
     count: Counts,
@@ -157,18 +156,16 @@ def count_top(
     fine_count: Counts,
     fine_hits: Counts,
     fine_confidence: Sums,
-) -> int:
+) -> None:
     """Count top-label confidences (n,) that are right or not, into bins (M,) and into the fine histogram's.
 
-    Returns:
-        The number of voxels left out of the bins.
+    The largest of K probabilities is never 0: no voxel is left out of the bins.
     """
     num_bins = count.size
     piece_confidence = np.zeros(num_bins)
     piece_fine = np.zeros(fine_count.size)
     distance = np.empty(1, np.float32)
     bits = distance.view(np.int32)
-    dropped = 0
     for start in range(0, top.size, PIECE):
         piece_confidence[:] = 0
         piece_fine[:] = 0
@@ -177,35 +174,33 @@ def count_top(
             exact = np.float64(p)
             hit = np.int64(right[i])
             distance[0] = np.float32(1) - np.float32(p)
-            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0) if distance[0] > 0 else 0)
+            fine = np.uintp(max((bits[0] >> fine_shift) - fine_offset, 0))
             fine_count[fine] += 1
             fine_hits[fine] += hit
             piece_fine[fine] += exact
-            if drop_zeros and p == 0:
-                dropped += 1
-                continue
             b = _bin_of(p, edges, num_bins)
             count[b] += 1
             hits[b] += hit
             piece_confidence[b] += exact
         confidence += piece_confidence
         fine_confidence += piece_fine
-    return dropped
 
 
 @compiled
 def raise_top(values: Floats, labels: Labels, k: int, top: Floats, flags: Flags, right: int, structure: int) -> None:
     """Raise the largest probability of each voxel so far to p_k; flag whether its class is right, and a structure."""
-    right_flag, structure_flag, kept = np.uint8(right), np.uint8(structure), np.uint8(255 - right)
+    right_flag, structure_flag, label = np.uint8(right), np.uint8(structure), labels.dtype.type(k)
+    if k == 0:
+        for i in range(values.size):
+            top[i] = values[i]
+            flags[i] |= np.uint8(-(labels[i] == label)) & right_flag
+        return
     for i in range(values.size):
-        p = values[i]
-        is_right = right_flag if labels[i] == k else np.uint8(0)
-        if k == 0:
-            top[i] = p
-            flags[i] |= is_right
-        else:
-            flags[i] = (flags[i] & kept) | structure_flag | is_right if p > top[i] else flags[i]
-            top[i] = max(top[i], p)
+        p, largest = values[i], top[i]
+        more = np.uint8(-(p > largest))  # all bits or none: a branch would often be guessed wrongly
+        is_right = np.uint8(-(labels[i] == label)) & right_flag
+        flags[i] = (flags[i] & ~(more & right_flag)) | (more & (structure_flag | is_right))
+        top[i] = max(largest, p)
 
 
 @compiled

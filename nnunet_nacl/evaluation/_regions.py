@@ -45,7 +45,7 @@ def region_tables(
     Raises:
         ValueError: values that are no probabilities, or that do not give the segmentation.
     """
-    flat = labels.reshape(-1)
+    flat = labels.ravel()
     image_voxels = np.array(np.count_nonzero(flat != meaning.ignored), np.int64)
     blocks = (block for _, _, block in checked_blocks(channels, regions=True))
     by_region: dict[Voxels, list[CalibrationTables]] = {voxels: [] for voxels in settings.voxels}
@@ -59,7 +59,7 @@ def region_tables(
         if "near" in settings.voxels:  # known only when all of the channel has passed
             kept = [block.copy() for block in channel]
             core = np.concatenate([block.astype(np.float64) > CORE_PROBABILITY for block in kept])
-            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1)
+            masks["near"] = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).ravel()
             channel = iter(kept)
         tallies = {voxels: _Tally(voxels, settings, image_voxels) for voxels in settings.voxels}
         for start, block in zip(range(0, flat.size, BLOCK), channel, strict=True):
@@ -92,7 +92,7 @@ def _near_boundary(
 ) -> NDArray[np.bool_]:
     mask = np.isin(labels, region).astype(np.uint8)
     mask[labels == ignored] = 2
-    return near_boundary(mask, spacing, width_mm, 2).reshape(-1)
+    return near_boundary(mask, spacing, width_mm, 2).ravel()
 
 
 class _Tally:
@@ -105,7 +105,7 @@ class _Tally:
         self._tables = _count(np.empty(0, np.float32), np.empty(0, bool), settings)
         self._expected: tuple[BinCounts, BinCounts] | None = None
         if settings.protocol == "standard" and voxels in {"foreground", "union"}:
-            self._expected = _expected(np.empty(0, np.float32), voxels, settings.num_bins)
+            self._expected = BinCounts.empty(settings.num_bins), BinCounts.empty(settings.num_bins)
 
     def add(self, p: NDArray[np.floating], truth: NDArray[np.bool_]) -> None:
         """Count voxels of the set."""

@@ -140,11 +140,10 @@ class SetCounter:
         """The tables, once all channels are counted."""
         top_table, fine = BinCounts.empty(self._edges.size - 1), BinCounts.empty(NUM_FINE_BINS)
         for confidences, right in self._pieces(parts, top, flags):
-            top_table.unbinned[...] += count_top(
+            count_top(
                 confidences,
                 right,
                 self._edges,
-                self._drop_zeros,
                 FINE_SHIFT,
                 FINE_OFFSET,
                 top_table.count,

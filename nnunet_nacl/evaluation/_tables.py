@@ -98,7 +98,7 @@ class CalibrationTables:
             "ECE": _mean(expected_calibration_error(self.top)),
             "CECE": _mean(by_class),
             "CECE_fg": _mean(by_class[1:] if self.has_background else by_class),
-            "CECE_sum": float("nan") if np.isnan(by_class).all() else float(np.nansum(by_class)),
+            "CECE_sum": np.nan if np.isnan(by_class).all() else float(np.nansum(by_class)),
             "MCE": _mean(maximum_calibration_error(self.top)),
             "ACE": _mean(average_calibration_error(self.top)),
             "AECE": _mean(np.array([error for error, _ in adaptive])),
@@ -128,7 +128,7 @@ class CalibrationTables:
         Returns:
             The metrics of ``SCORES``; NaN without foreground.
         """
-        foreground = self.foreground_voxels or float("nan")
+        foreground = self.foreground_voxels or np.nan
         return dict(
             zip(SCORES, (float(self.nll.sum()) / foreground, float(self.brier.sum()) / foreground), strict=True)
         )
@@ -152,4 +152,4 @@ def _sum(one: _Summable | None, other: _Summable | None) -> _Summable | None:
 
 def _mean(values: NDArray[np.float64]) -> float:
     known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else float("nan")
+    return float(known.mean()) if known.size else np.nan

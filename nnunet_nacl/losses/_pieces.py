@@ -9,7 +9,7 @@ Nothing else depends on this module: without it, ``SegmentationLoss.forward`` wo
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -40,7 +40,8 @@ def mean_in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> 
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return loss.mean(logits, target)
     # autograd asks for a gradient wherever the logits require one, even under torch.no_grad().
-    return cast("Tensor", _MeanInPieces.apply(logits if torch.is_grad_enabled() else logits.detach(), target, loss))
+    mean: Tensor = _MeanInPieces.apply(logits if torch.is_grad_enabled() else logits.detach(), target, loss)
+    return mean
 
 
 class _MeanInPieces(torch.autograd.Function):

@@ -70,9 +70,7 @@ class Target:
         )
 
 
-def canonical_target(
-    target: Tensor, *, logits_shape: torch.Size, ignore_label: int | None = None, regions: bool = False
-) -> Target:
+def canonical_target(target: Tensor, *, logits_shape: torch.Size, ignore_label: int | None, regions: bool) -> Target:
     """Check a training target and bring it into canonical form.
 
     Label values are checked here, except on CUDA, where reading them back would make the training loop wait for the

@@ -25,9 +25,9 @@ def fine_histogram(confidences: NDArray[np.floating], hits: NDArray[np.bool_]) -
     Returns:
         Table of shape (1538,), from the highest confidence to the lowest.
     """
-    distance = np.float32(1) - confidences.astype(np.float32, copy=False)
-    bins = np.where(distance > 0, (distance.view(np.int32) >> FINE_SHIFT) - FINE_OFFSET, 0)
-    return BinCounts.at(np.maximum(bins, 0).astype(np.intp), confidences, hits, NUM_FINE_BINS)
+    distance = np.float32(1) - np.asarray(confidences, np.float32)
+    bins = np.maximum((distance.view(np.int32) >> FINE_SHIFT) - FINE_OFFSET, 0)  # 0 for c = 1
+    return BinCounts.at(bins.astype(np.intp), confidences, hits, NUM_FINE_BINS)
 
 
 def adaptive_calibration_error(histogram: BinCounts, num_bins: int = 15) -> tuple[float, float]:
@@ -51,7 +51,7 @@ def adaptive_calibration_error(histogram: BinCounts, num_bins: int = 15) -> tupl
     """
     total = int(histogram.total)
     if total == 0:
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     filled = np.flatnonzero(histogram.count)[::-1]  # ascending confidence
     count, hits, confidence = histogram.count[filled], histogram.hits[filled], histogram.confidence[filled]
     ends = np.concatenate([[0], np.cumsum(count)])
@@ -59,7 +59,7 @@ def adaptive_calibration_error(histogram: BinCounts, num_bins: int = 15) -> tupl
     cuts = total * np.arange(num_bins + 1) / num_bins
     error = np.abs(np.diff(np.interp(cuts, ends, gaps))).sum() / total
 
-    at = np.clip(np.searchsorted(ends, cuts[1:-1], side="right") - 1, 0, len(filled) - 1)  # the fine bin of each cut
+    at = np.searchsorted(ends, cuts[1:-1]) - 1  # the fine bin of each cut
     size, right = count[at], hits[at]
     below = cuts[1:-1] - ends[at]
     even = below / size * right

@@ -66,7 +66,7 @@ def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     """
     known = resampled[~np.isnan(resampled)]
     if num_cases < 2 or known.size == 0:
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     low, high = np.percentile(known, _PERCENTILES)
     return float(low), float(high)
 
@@ -78,7 +78,7 @@ def mean_over_cases(values: Sequence[float]) -> float:
     0.5
     """
     known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else float("nan")
+    return float(np.mean(known)) if known else np.nan
 
 
 def bootstrap_interval(values: Sequence[float]) -> Interval:
@@ -89,7 +89,7 @@ def bootstrap_interval(values: Sequence[float]) -> Interval:
     """
     known = np.array([value for value in values if not np.isnan(value)])
     if known.size < 2:
-        return float("nan"), float("nan")
+        return np.nan, np.nan
     from scipy.stats import bootstrap  # takes half a second to import, which worker processes need not spend
 
     interval = bootstrap(

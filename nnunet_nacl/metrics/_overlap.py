@@ -23,7 +23,7 @@ def confusion_matrix(
     """
     # Block by block: the indices of a whole image would take eight bytes a voxel.
     matrix = np.zeros(num_labels * num_labels, np.int64)
-    rows, columns = ground_truth.reshape(-1), prediction.reshape(-1)
+    rows, columns = ground_truth.ravel(), prediction.ravel()
     for start in range(0, rows.size, _BLOCK):
         index = rows[start : start + _BLOCK].astype(np.intp) * num_labels + columns[start : start + _BLOCK]
         matrix += np.bincount(index, minlength=num_labels * num_labels)
@@ -43,5 +43,5 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
     chosen = list(labels)
     size = int(confusion[chosen].sum()) + int(confusion[:, chosen].sum())
     if size == 0:
-        return float("nan")
+        return np.nan
     return 2 * int(confusion[np.ix_(chosen, chosen)].sum()) / size

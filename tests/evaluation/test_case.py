@@ -233,7 +233,9 @@ def test_no_foreground_is_nan_and_absent_classes_too() -> None:
 def test_everything_ignored() -> None:
     p, y = random_case(3)
     result: CaseResult = evaluate_case(p, np.full_like(y, 9), ignore_label=9, settings=ALL_SETS)
-    assert all(tables.is_empty for tables in result.calibration.values())
+    for tables in result.calibration.values():
+        assert tables.is_empty
+        assert np.isnan(list(tables.metrics().values())).all()
 
 
 def assert_same(first: CalibrationTables, second: CalibrationTables) -> None:

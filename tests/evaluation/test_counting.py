@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import _counting as counting
-from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NUM_FINE_BINS, BinCounts, bin_edges, fine_histogram
+from nnunet_nacl.evaluation import _set_counter
+from nnunet_nacl.metrics import (
+    FINE_OFFSET,
+    FINE_SHIFT,
+    NLL_CLIP,
+    NUM_FINE_BINS,
+    BinCounts,
+    bin_edges,
+    fine_histogram,
+)
 
 PREDICTED, COUNTED, OTHER = 64, 1, 2
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-each_number_of_bins = pytest.mark.parametrize("num_bins", [1, 2, 15])
+each_number_of_bins = pytest.mark.parametrize("num_bins", [1, 2, 15, 1000])
 
 
 def values_around_edges(num_bins: int, dtype: Any) -> np.ndarray:
@@ -30,6 +39,16 @@ def flags_for(values: np.ndarray) -> np.ndarray:
     """Each of the three flags, set in some voxels and not in others."""
     drawn = np.random.default_rng(3).random((3, values.size)) < 0.6
     return (drawn * np.array([[PREDICTED], [COUNTED], [OTHER]])).sum(0).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("labels", "known"), [([2, 0, 0], True), ([3, 0], True), ([4], False), ([1, -1, 2], False), ([], True)]
+)
+def test_mark_labels(labels: list[int], known: bool) -> None:
+    occurs = np.zeros(4, bool)
+    assert counting.mark_labels(np.array(labels, np.int16), occurs) == known
+    if known:
+        assert np.flatnonzero(occurs).tolist() == sorted(set(labels))
 
 
 def test_gather() -> None:
@@ -78,18 +97,14 @@ def test_count_piece(dtype: Any, num_bins: int, drop_zeros: bool) -> None:
 
 @each_dtype
 @each_number_of_bins
-@pytest.mark.parametrize("drop_zeros", [False, True])
-def test_count_top(dtype: Any, num_bins: int, drop_zeros: bool) -> None:
+def test_count_top(dtype: Any, num_bins: int) -> None:
     values = values_around_edges(num_bins, dtype)
     right = labels_for(values, 2)
-    expected = BinCounts.of(values, right == 1, num_bins, drop_zeros=drop_zeros)
+    expected = BinCounts.of(values, right == 1, num_bins)
     fine = fine_histogram(values, right == 1)
     tables = [np.full(num_bins, 3), np.full(num_bins, 2), np.full(num_bins, 0.5)]
     fines = [np.full(NUM_FINE_BINS, 3), np.full(NUM_FINE_BINS, 2), np.full(NUM_FINE_BINS, 0.5)]
-    dropped = counting.count_top(
-        values, right, bin_edges(num_bins, np.dtype(dtype)), drop_zeros, FINE_SHIFT, FINE_OFFSET, *tables, *fines
-    )
-    assert dropped == expected.unbinned
+    counting.count_top(values, right, bin_edges(num_bins, np.dtype(dtype)), FINE_SHIFT, FINE_OFFSET, *tables, *fines)
     for table, found in ((expected, tables), (fine, fines)):
         assert np.array_equal(found[0] - 3, table.count)
         assert np.array_equal(found[1] - 2, table.hits)
@@ -101,7 +116,7 @@ def test_count_top_of_several_pieces() -> None:
     right = labels_for(values, 2)
     table, fine = BinCounts.empty(15), BinCounts.empty(NUM_FINE_BINS)
     counting.count_top(
-        values, right, bin_edges(15, values.dtype), False, FINE_SHIFT, FINE_OFFSET, table.count, table.hits,
+        values, right, bin_edges(15, values.dtype), FINE_SHIFT, FINE_OFFSET, table.count, table.hits,
         table.confidence, fine.count, fine.hits, fine.confidence,
     )  # fmt: skip
     pieces = [slice(0, counting.PIECE), slice(counting.PIECE, None)]
@@ -144,3 +159,57 @@ def test_expect(dtype: Any, num_bins: int, always_structure: bool) -> None:
     terms = [1 - p0, c * (1 - p0), surely * p0, surely * c * p0, c * (surely | always_structure)]
     expected = np.stack([np.bincount(bins, counted * term, num_bins) for term in terms], axis=1)
     np.testing.assert_allclose(sums - 0.25, expected, rtol=1e-12, atol=1e-12)
+
+
+def assert_same(found: BinCounts, expected: BinCounts) -> None:
+    for name in ("count", "hits", "unbinned"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(found.confidence, expected.confidence, rtol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0, 0.04, 0.5, 0.9, 1])
+@pytest.mark.parametrize("whole_pieces", [False, True])
+@pytest.mark.parametrize("drop_zeros", [False, True])
+def test_a_set_of_voxels_is_counted_alike_however_the_image_is_cut(
+    monkeypatch: pytest.MonkeyPatch, share: float, whole_pieces: bool, drop_zeros: bool
+) -> None:
+    block_size, piece_size, classes, flag = 64, 16, 3, 2
+    monkeypatch.setattr(_set_counter, "BLOCK", block_size)
+    monkeypatch.setattr(_set_counter, "PIECE", piece_size)
+    monkeypatch.setattr(_set_counter, "_SPARSE", 1 / 8)
+    generator = np.random.default_rng(6)
+    p = generator.dirichlet(np.ones(classes), 6 * block_size + 23).T
+    p[:, generator.random(p.shape[1]) < 0.3] = [[1], [0], [0]]
+    labels, label = generator.integers(0, classes + 1, p.shape[1]).astype(np.uint8), p.argmax(0)
+    chosen = generator.random(p.shape[1]) < share
+    flags = (flag * chosen + _set_counter.RIGHT * (label == labels) + 1).astype(np.uint8)
+    parts = [slice(start, start + block_size) for start in range(0, p.shape[1], block_size)]
+    edges, image_voxels = bin_edges(15, p.dtype), np.array([p.shape[1]])
+    counter = _set_counter.SetCounter(
+        flag, [flags[part] for part in parts], whole_pieces=whole_pieces, label_dtype=labels.dtype, edges=edges,
+        num_channels=classes, drop_zeros=drop_zeros, scratch=(np.empty(piece_size), np.empty(piece_size + 1)),
+    )  # fmt: skip
+    for k in range(classes):
+        for number, part in enumerate(parts):
+            counter.make_room(k, number)
+            for piece, start in enumerate(range(0, p[k, part].size, piece_size)):
+                values, of_piece, marks = (of[part][start : start + piece_size] for of in (p[k], labels, flags))
+                counter.add(k, number, piece, values, labels=of_piece, flags=marks)
+        counter.end_of_channel(k)
+    tables = counter.tables(parts, p.max(0), flags, classes, image_voxels)
+
+    of_set, y, right, top = p[:, chosen], labels[chosen], (label == labels)[chosen], p.max(0)[chosen]
+    for k in range(classes):
+        pieces = [slice(start, start + piece_size) for start in range(0, y.size, piece_size)]
+        of_pieces = [BinCounts.of(of_set[k][piece], (y == k)[piece], drop_zeros=drop_zeros) for piece in pieces]
+        expected = sum(of_pieces, BinCounts.empty())
+        assert_same(tables.classwise[k], expected)
+        if whole_pieces:  # to the bit, whatever blocks the voxels lie in
+            assert np.array_equal(tables.classwise.confidence[k], expected.confidence)
+    assert_same(tables.top[0], BinCounts.of(top, right))
+    assert_same(tables.fine[0], fine_histogram(top, right))
+    assert tables.classwise.unbinned.dtype == np.int64
+    of_right = np.concatenate([of_set[k][y == k] for k in range(classes)])
+    np.testing.assert_allclose(tables.nll, [-np.log(np.maximum(of_right, NLL_CLIP)).sum()])
+    np.testing.assert_allclose(tables.brier, [np.square(of_set - (y == np.arange(classes)[:, None])).sum()])
+    assert (tables.num_classes, tables.has_background, tables.image_voxels) == (classes, True, image_voxels)

@@ -1,28 +1,47 @@
 """Whole tables of a case against the definition in NumPy: each voxel set, with p on the edges of bins and at 1/2."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts, fine_histogram
+from nnunet_nacl.evaluation import (
+    METRICS,
+    CalibrationTables,
+    Settings,
+    Voxels,
+    _checks,
+    _classes,
+    _regions,
+    _set_counter,
+    evaluate_case,
+)
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, adaptive_calibration_error, fine_histogram
+from nnunet_nacl.nnunet import _probabilities
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
 REGIONS = ((1, 2), (2,))
 MARGIN_MM, BOUNDARY_MM = 2.5, 2.0
-SMALL, SEVERAL_BLOCKS = (3, 8, 7), (2, 190, 190)
+SMALL, SEVERAL_BLOCKS = (4, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
+
+
+def draw_labels(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """All labels in one half, only background in the other; some voxels are ignored."""
+    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    far = y[:, shape[1] // 2 :]
+    far[...] = generator.choice([0, IGNORED], far.shape, p=[0.8, 0.2])
+    return y
 
 
 def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """p (3, *shape), p_0 at least 0.95 in one half; some 0 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(0)
-    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    y = draw_labels(generator, shape)
     parts = generator.multinomial(15, [0.9, 0.06, 0.04], shape) / 15
     p = np.where(generator.random((*shape, 1)) < 0.5, parts, generator.dirichlet([3, 1, 1], shape))
     p[generator.random(shape) < 0.3] = [1, 0, 0]
@@ -34,7 +53,7 @@ def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarr
 def of_regions(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
     generator = np.random.default_rng(1)
-    y = generator.choice([0, 1, 2, IGNORED], shape, p=[0.5, 0.2, 0.1, 0.2])
+    y = draw_labels(generator, shape)
     p = generator.choice([0, 0.01, 0.5, 1, *(np.arange(15) / 15)], (2, *shape))
     p = np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape))
     far = p[:, :, shape[1] // 2 :]
@@ -85,9 +104,8 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
         if isinstance(other, BinCounts):
             for name in ("count", "hits", "confidence", "unbinned"):
                 parts = getattr(one, name), getattr(other, name)
-                assert parts[0].dtype.kind == ("f" if "expected" in field.name else parts[1].dtype.kind) or (
-                    name == "unbinned"
-                )
+                expectation = "expected" in field.name and name != "unbinned"
+                assert parts[0].dtype.kind == ("f" if expectation else parts[1].dtype.kind)
                 np.testing.assert_allclose(*parts, rtol=1e-9, atol=1e-9, err_msg=f"{field.name}.{name}")
         elif other is None or isinstance(other, (bool, int)):
             assert one == other, field.name
@@ -98,8 +116,7 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize("num_bins", [15, 4])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
 @pytest.mark.parametrize("predicted", ["argmax", "other"])
 def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
     p, y = of_classes(shape, dtype)
@@ -147,8 +164,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize("num_bins", [15, 4])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
 def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
     p, y = of_regions(shape, dtype)
     counts = y != IGNORED
@@ -188,15 +204,140 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 expected_classwise=of_class,
                 image_voxels=np.array(counts.sum()),
             )
-            found = CalibrationTables(
-                **{
-                    field.name: _of_region(getattr(of_set, field.name), r) for field in fields(CalibrationTables)
-                }
-            )  # fmt: skip
-            assert_equal(found, expected)
+            assert_equal(of_region(of_set, r), expected)
 
 
-def _of_region(value: Any, r: int) -> Any:
-    if isinstance(value, BinCounts):
-        return BinCounts(value.count[r], value.hits[r], value.confidence[r], value.unbinned[r])
-    return value[r] if isinstance(value, np.ndarray) else value
+SOME_SETS: tuple[tuple[Voxels, ...], ...] = (
+    ("foreground",), ("union",), ("near",), ("image",), ("boundary",), ("foreground", "near"), ("union", "image"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("voxels", SOME_SETS, ids="-".join)
+@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
+def test_a_sets_tables_do_not_depend_on_the_others(voxels: tuple[Voxels, ...], regions: Any) -> None:
+    p, y = (of_regions if regions else of_classes)(SMALL, np.float32)
+    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING}
+    settings = settings_for(SMALL)
+    prediction = np.full_like(y, 2)
+    expected = evaluate_case(p, y, prediction, settings=settings, **more).calibration
+    found = evaluate_case(p, y, prediction, settings=replace(settings, voxels=voxels), **more).calibration
+    assert tuple(found) == voxels
+    for name in voxels:
+        assert_equal(found[name], expected[name])
+
+
+@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
+@pytest.mark.parametrize("predicted", ["argmax", "other"])
+def test_tables_do_not_depend_on_how_an_image_is_cut(
+    monkeypatch: pytest.MonkeyPatch, regions: Any, predicted: str
+) -> None:
+    p, y = (of_regions if regions else of_classes)(SMALL, np.float64)
+    prediction = np.full_like(y, 2)
+    if predicted == "argmax":
+        prediction = p.argmax(0)
+        y[y == IGNORED] = 0  # so that whole blocks are in a set
+    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
+    expected = evaluate_case(p, y, prediction, **more).calibration
+    for module in (_checks, _classes, _probabilities, _regions, _set_counter):
+        monkeypatch.setattr(module, "BLOCK", 64)
+    for module in (_classes, _set_counter):
+        monkeypatch.setattr(module, "PIECE", 16)
+    found = evaluate_case(p, y, prediction, **more).calibration
+    for voxels in expected:
+        assert_equal(found[voxels], expected[voxels])
+
+
+def test_near_a_model_that_sees_nothing() -> None:
+    p, y = np.array([[1.0, 1], [0, 0]]), np.array([1, 1])
+    tables = evaluate_case(p, y, settings=Settings(("foreground", "near"))).calibration
+    assert tables["foreground"].top.total == 2
+    assert tables["near"].is_empty
+
+
+def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
+    """The tables of one region, or of some."""
+    values = {field.name: getattr(tables, field.name) for field in fields(CalibrationTables)}
+    return CalibrationTables(
+        **{name: value[r] if isinstance(value, (BinCounts, np.ndarray)) else value for name, value in values.items()}
+    )
+
+
+@pytest.mark.parametrize("r", [0, 1])
+def test_a_regions_tables_do_not_depend_on_the_others(r: int) -> None:
+    p, y = of_regions(SMALL, np.float32)
+    more = {"ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
+    prediction = np.zeros_like(y)
+    together = evaluate_case(p, y, prediction, regions=REGIONS, **more).calibration
+    alone = evaluate_case(p[r : r + 1], y, prediction, regions=REGIONS[r : r + 1], **more).calibration
+    for voxels in together:
+        assert_equal(alone[voxels], replace(of_region(together[voxels], slice(r, r + 1)), num_classes=1))
+
+
+def test_metrics_of_regions_are_means_over_them() -> None:
+    p, y = of_regions(SMALL, np.float64)
+    settings = settings_for(SMALL, num_bins=4)
+    result = evaluate_case(
+        p, y, np.zeros_like(y), regions=REGIONS, ignore_label=IGNORED, spacing_mm=SPACING, settings=settings
+    )
+    for tables in result.calibration.values():
+        alone = [of_region(tables, slice(r, r + 1)).metrics() for r in range(len(REGIONS))]
+        expected = {name: np.mean([metrics[name] for metrics in alone]) for name in alone[0]}
+        expected["CECE_sum"] *= len(REGIONS)
+        found = tables.metrics()
+        assert found == pytest.approx(expected, rel=1e-12)
+        adaptive = [adaptive_calibration_error(tables.fine[r], 4) for r in range(len(REGIONS))]
+        assert (found["AECE"], found["AECE_error"]) == pytest.approx(tuple(np.mean(adaptive, axis=0)))
+
+
+def of_equal_voxels(count: int, label: int) -> dict[Voxels, CalibrationTables]:
+    """Tables of voxels that have p = (1/4, 3/4, 0) and one label, and of one that is surely background."""
+    p = np.array([[0.25] * count + [1], [0.75] * count + [0], [0] * count + [0]])
+    return dict(evaluate_case(p, np.array([label] * count + [0]), ignore_label=IGNORED).calibration)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_every_metric_by_hand(count: int) -> None:
+    tables = of_equal_voxels(count, 1)
+    expected = {
+        "ECE": 0.25, "CECE": 0.5 / 3, "CECE_fg": 0.25 / 2, "CECE_sum": 0.5, "MCE": 0.25, "ACE": 0.25, "AECE": 0.25,
+        "AECE_error": sum(2 / 256 * m / 15 * (1 - m / 15) for m in range(15)), "NLL": np.log(4 / 3), "Brier": 0.125,
+        "over_confidence": -0.25, "ECE_expected": 0.25, "CECE_expected": 0.5 / 3, "share": count / (count + 1),
+    }  # fmt: skip
+    assert tuple(expected) == METRICS
+    assert tables["foreground"].metrics() == pytest.approx(expected, rel=1e-12)
+    assert tables["image"].per_foreground() == pytest.approx(
+        {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
+    )
+    quarter, zero = ({"ECE": gap, "MCE": gap, "ACE": gap} for gap in (0.25, 0))
+    assert tables["foreground"].class_metrics() == [quarter, quarter, zero]
+
+
+@pytest.mark.parametrize("label", [0, IGNORED])
+def test_an_empty_set_has_no_metrics(label: int) -> None:
+    tables = of_equal_voxels(2, label)
+    found = tables["foreground"].metrics()
+    assert tuple(found) == METRICS
+    assert found.pop("share") == 0
+    assert np.isnan(list(found.values())).all()
+    assert np.isnan(list(tables["image"].per_foreground().values())).all()
+
+
+def test_an_ignored_image_has_no_metrics() -> None:
+    tables = evaluate_case(np.array([[0.25], [0.75]]), np.array([IGNORED]), ignore_label=IGNORED).calibration["image"]
+    assert np.isnan(list(tables.metrics().values())).all()
+
+
+def test_the_paper_counts_the_classes_up_to_the_highest_label() -> None:
+    p = np.full((4, 2), 0.25)
+    for labels, number in (([2, 0], 3), ([0, 0], 1), ([IGNORED, IGNORED], 1)):
+        result = evaluate_case(p, np.array(labels), ignore_label=IGNORED, settings=Settings(protocol="paper"))
+        assert result.calibration["image"].num_classes == number
+
+
+def test_the_same_case_twice_has_the_same_metrics() -> None:
+    tables = of_equal_voxels(2, 1)["foreground"]
+    assert (tables + tables).metrics() == pytest.approx(tables.metrics(), rel=1e-12)
+    without = replace(tables, expected_top=None, image_voxels=None)
+    for added in (tables + without, without + tables):
+        assert (added.expected_top, added.image_voxels) == (None, None)
+        assert set(METRICS) - set(added.metrics()) == {"ECE_expected", "CECE_expected", "share"}

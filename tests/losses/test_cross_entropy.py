@@ -102,19 +102,10 @@ def test_label_smoothing_the_authors_value(published: tuple[Tensor, Tensor]) -> 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
 def test_label_smoothing_equals_torch(generator: torch.Generator, alpha: float) -> None:
-    logits = torch.randn(2, 4, 5, 6, 3, generator=generator)
+    logits = torch.randn(2, 4, 5, 6, 3, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (2, 1, 5, 6, 3), generator=generator)
     expected = F.cross_entropy(logits, labels[:, 0], label_smoothing=alpha)
-    torch.testing.assert_close(LabelSmoothingLoss(alpha=alpha)(logits, labels), expected)
-
-
-def test_label_smoothing_of_regions_is_that_of_two_classes(generator: torch.Generator) -> None:
-    logits = torch.randn(2, 1, 5, 6, generator=generator)
-    labels = torch.randint(2, (2, 1, 5, 6), generator=generator)
-    two_classes = torch.cat([torch.zeros_like(logits), logits], 1)
-    torch.testing.assert_close(
-        LabelSmoothingLoss(alpha=0.2, regions=True)(logits, labels), LabelSmoothingLoss(alpha=0.2)(two_classes, labels)
-    )
+    torch.testing.assert_close(LabelSmoothingLoss(alpha=alpha)(logits, labels), expected, rtol=1e-14, atol=0)
 
 
 def test_svls_the_authors_value(published: tuple[Tensor, Tensor]) -> None:

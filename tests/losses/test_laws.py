@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses
 from nnunet_nacl.losses import SegmentationLoss
+from nnunet_nacl.losses._base import _without_autocast
 
 Make = Callable[..., SegmentationLoss]
 
@@ -171,6 +172,33 @@ def test_autocast_changes_nothing(make: Make, generator: torch.Generator) -> Non
     assert torch.equal(found, expected)
 
 
+class _Product(nn.Module):
+    """Stands for a Dice that autocast would run in half precision."""
+
+    def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:  # noqa: ARG002
+        return (logits[0, 0] @ logits[0, 0]).sum()
+
+
+def test_autocast_does_not_reach_dice(generator: torch.Generator) -> None:
+    logits, labels = draw(generator, (6, 6))
+    loss = losses.CrossEntropyLoss(dice=_Product())
+    expected = loss(logits.float(), labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(logits.float(), labels), expected)
+
+
+def test_autocast_is_switched_off_where_torch_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def switched_off(device: str) -> bool:
+        return isinstance(_without_autocast(device), torch.autocast)
+
+    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda device: device == "cpu", raising=False)
+    assert [switched_off(device) for device in ("cpu", "mps")] == [True, False]
+    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda device: device == "other")
+    assert not switched_off("cpu")
+    monkeypatch.delattr(torch.amp, "is_autocast_available")  # as early versions of PyTorch have none
+    assert [switched_off(device) for device in ("cpu", "cuda", "mps", "meta")] == [True, True, False, False]
+
+
 @each_loss
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float64])
 def test_labels_of_any_dtype(make: Make, generator: torch.Generator, dtype: torch.dtype) -> None:
@@ -215,6 +243,17 @@ def test_non_finite_logits_do_not_pass_silently_with_regions(
     assert not torch.isfinite(make(regions=True)(logits, masks))
 
 
+@pytest.mark.parametrize("make", [make for name, make in REGION_LOSSES.items() if "NACL" not in name])
+def test_regions_are_the_mean_over_cases_of_two_classes(make: Make, generator: torch.Generator) -> None:
+    # NACL's penalty differs by definition: it looks at one logit for each region.
+    logits, masks = draw_regions(generator, (6, 5))
+    alone = [
+        make()(torch.cat([torch.zeros_like(logit), logit], 1), mask)
+        for logit, mask in zip(logits.split(1, 1), masks.split(1, 1), strict=True)
+    ]
+    torch.testing.assert_close(make(regions=True)(logits, masks), torch.stack(alone).mean())
+
+
 @each_loss
 def test_permuting_classes_or_mirroring_changes_nothing(make: Make, generator: torch.Generator) -> None:
     logits, labels = draw(generator, (6, 5))
@@ -223,17 +262,10 @@ def test_permuting_classes_or_mirroring_changes_nothing(make: Make, generator: t
     torch.testing.assert_close(make()(logits.flip(-1), labels.flip(-1)), make()(logits, labels))
 
 
-def can_fake_cuda() -> bool:
-    """Early versions of PyTorch need a driver even for tensors without values."""
-    try:
-        with FakeTensorMode():
-            torch.empty(1, device="cuda")
-    except RuntimeError:
-        return False
-    return True
-
-
-needs_fake_cuda = pytest.mark.skipif(not can_fake_cuda(), reason="needs a later PyTorch, or a CUDA device")
+# Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
+needs_fake_cuda = pytest.mark.skipif(
+    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+)
 
 
 @needs_fake_cuda
@@ -292,6 +324,13 @@ def test_labels_that_are_no_class(make: Make, labels: list[list[int]], found: st
     )
 
 
+def test_a_single_voxel_of_no_class() -> None:
+    with pytest.raises(ValueError, match="target holds labels from 7 to 7; allowed are the whole numbers 0 to 2"):
+        losses.CrossEntropyLoss()(torch.zeros(1, 3, 1, 1), torch.full((1, 1, 1, 1), 7))
+    with pytest.raises(ValueError, match=r"from 1 to 7; allowed are .* and the ignore label 9\.$"):
+        losses.CrossEntropyLoss(ignore_label=9)(torch.zeros(1, 3, 1, 3), torch.tensor([[[[9, 7, 1]]]]))
+
+
 @pytest.mark.parametrize("label", [0.5, math.nan])
 def test_labels_that_are_no_whole_number(label: float) -> None:
     with pytest.raises(ValueError, match=r"allowed are the whole numbers 0 to 1 \(2 logit channels\) and the ignore"):
@@ -299,8 +338,10 @@ def test_labels_that_are_no_whole_number(label: float) -> None:
 
 
 def test_masks_that_are_not_binary() -> None:
+    masks = torch.ones(1, 2, 2, 2)
+    masks[0, 1, 0, 1] = 0.5
     with pytest.raises(ValueError, match=r"^target holds 0\.5; region masks may hold only 0 and 1\.$"):
-        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), torch.full((1, 2, 2, 2), 0.5))
+        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
 
 
 @pytest.mark.parametrize(
@@ -336,9 +377,10 @@ def test_wrong_shapes(
         ({"dice": True}, "dice must be a torch.nn.Module or None; got True."),
     ],
 )
-def test_wrong_shared_settings(settings: dict[str, object], message: str) -> None:
+@each_loss
+def test_wrong_shared_settings(make: Make, settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError) as error:
-        losses.CrossEntropyLoss(**settings)
+        make(**settings)
     assert str(error.value) == message
 
 

@@ -85,11 +85,12 @@ def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: fl
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 
-def test_mean_equals_scipys_uniform_filter() -> None:
+@pytest.mark.parametrize("size", [3, 7])  # 7³ voxels in a window are more than a byte can count
+def test_mean_equals_scipys_uniform_filter(size: int) -> None:
     labels = np.random.default_rng(0).integers(0, 4, (12, 10, 8))
-    found = neighbor_shares(torch.from_numpy(labels)[None, None], 4, border="zero")[0].numpy()
+    found = neighbor_shares(torch.from_numpy(labels)[None, None], 4, border="zero", kernel_size=size)[0].numpy()
     for k in range(4):
-        expected = ndimage.uniform_filter((labels == k).astype(float), 3, mode="constant")
+        expected = ndimage.uniform_filter((labels == k).astype(float), size, mode="constant")
         np.testing.assert_allclose(found[k], expected, atol=1e-6)
 
 

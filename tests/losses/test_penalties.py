@@ -67,8 +67,12 @@ def test_mbls_equals_the_formula_in_3d(generator: torch.Generator) -> None:
 
 
 def test_mbls_has_no_form_for_regions() -> None:
-    with pytest.raises(ValueError, match=r"MbLSLoss has no form for regions \(regions=True\)"):
+    with pytest.raises(ValueError) as error:
         MbLSLoss(regions=True)
+    assert str(error.value) == (
+        "MbLSLoss has no form for regions (regions=True): its margin is to the largest logit of competing classes, and "
+        "regions overlap. Use another loss, or labels in place of regions."
+    )
 
 
 def test_mbls_wrong_settings() -> None:

@@ -174,6 +174,19 @@ def test_no_gradient_where_none_is_wanted(generator: torch.Generator, monkeypatc
     assert not losses.NACLLoss()(logits, labels).requires_grad
 
 
+def test_the_gradient_comes_with_the_value(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces, and once: the backward pass computes nothing."""
+    logits, labels = torch.randn(2, 4, 10, 9, generator=generator), blobs(generator, (2, 10, 9), 4)
+    loss = losses.NACLLoss()
+    expected = value_and_gradient(loss.mean, logits, labels)[1]
+    monkeypatch.setattr(losses.NACLLoss, "mean", None)
+    leaf = logits.clone().requires_grad_()
+    value = loss(leaf, labels)
+    monkeypatch.setattr(_pieces, "_sum_in_pieces", None)
+    value.backward()
+    torch.testing.assert_close(leaf.grad, expected)
+
+
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "after a layer"])
 def test_a_penalty_on_the_gradient_equals_torchs(generator: torch.Generator, before: bool) -> None:
     """With torch's own cross-entropy as the oracle; the gradient must not lose what the penalty adds."""
@@ -182,7 +195,7 @@ def test_a_penalty_on_the_gradient_equals_torchs(generator: torch.Generator, bef
     found = []
     for call in (losses.CrossEntropyLoss(), lambda x, y: F.cross_entropy(x, y[:, 0])):
         leaf = logits.clone().requires_grad_()
-        value = call(leaf.tanh() if before else leaf, labels)
+        value = 3 * call(leaf.tanh() if before else leaf, labels)
         (slope,) = torch.autograd.grad(value, leaf, create_graph=True)
         (value + 100 * slope.square().sum()).backward()
         found.append(leaf.grad)

@@ -1,3 +1,5 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -61,6 +63,29 @@ def test_within_its_bound(p: np.ndarray, num_bins: int) -> None:
     if p.size:
         error, bound = adaptive_calibration_error(fine_histogram(p, hits), num_bins)
         assert abs(error - by_sorting(p.astype(np.float64), hits, num_bins)) <= bound + 1e-9
+
+
+def farthest_from_even(first: int, size: int, right: int) -> float:
+    """How far the hits among the first of some voxels can be from an even share of them: over all orders."""
+    orders = combinations(range(size), right)
+    return max(abs(sum(place < first for place in places) - first / size * right) for places in orders)
+
+
+@pytest.mark.parametrize("right", range(7))
+@pytest.mark.parametrize(("c", "width"), [(1 - 2**-24, 2**-30), (0.75, 1 / 256), (0.5, 1 / 128), (0, 0)])
+def test_the_bound_is_that_of_the_worst_order_in_the_fine_bins_that_are_cut(right: int, c: float, width: float) -> None:
+    # Six voxels in one fine bin and two with c = 1: four bins cut the eight after 2, 4 and 6.
+    p, hits = np.array([c] * 6 + [1, 1], np.float32), np.array([place < right for place in range(6)] + [True, False])
+    _, bound = adaptive_calibration_error(fine_histogram(p, hits), 4)
+    hits_moved = sum(farthest_from_even(first, 6, right) for first in (2, 4))
+    confidence_moved = sum(first * (1 - first / 6) * width for first in (2, 4))
+    assert bound == pytest.approx(2 * (hits_moved + confidence_moved) / 8, rel=1e-9)
+
+
+def test_fifteen_bins_unless_said_otherwise() -> None:
+    histogram = fine_histogram(*saturated(1))
+    assert adaptive_calibration_error(histogram) == adaptive_calibration_error(histogram, 15)
+    assert adaptive_calibration_error(histogram) != adaptive_calibration_error(histogram, 16)
 
 
 def test_one_bin_is_the_gap_of_all() -> None:

@@ -7,6 +7,7 @@ from nnunet_nacl.metrics import (
     BinCounts,
     bootstrap_interval,
     mean_of_known,
+    mean_over_cases,
     percentile_interval,
     ratio,
     resample_tables,
@@ -57,6 +58,11 @@ def test_fewer_than_two_cases_have_no_interval(values: list[float]) -> None:
     assert np.isnan(percentile_interval(np.array([NAN]), num_cases=2)).all()
 
 
+def test_two_cases_have_one() -> None:
+    assert bootstrap_interval([0.25, NAN, 0.75]) == (0.25, 0.75)
+    assert percentile_interval(np.array([0.25, 0.25]), num_cases=2) == (0.25, 0.25)
+
+
 def test_tables_of_resamples_are_sums_over_the_drawn_cases() -> None:
     generator = np.random.default_rng(0)
     cases = [BinCounts.stack([BinCounts.of(generator.random(20), generator.random(20) < 0.5)] * 2) for _ in range(3)]
@@ -70,5 +76,8 @@ def test_tables_of_resamples_are_sums_over_the_drawn_cases() -> None:
 
 def test_ratios_and_means_leave_out_what_is_not_defined() -> None:
     assert ratio(np.array([1.0, 3]), np.array([0.5, 0])).tolist() == pytest.approx([2, NAN], nan_ok=True)
-    values = np.array([[1, 2, NAN], [NAN, NAN, NAN]])
-    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN], nan_ok=True)
+    assert mean_over_cases([NAN, 0.25, 0.75]) == 0.5
+    assert np.isnan(mean_over_cases([NAN, NAN]))
+    values = np.array([[1, 2, NAN], [NAN, NAN, NAN], [NAN, 3, NAN]])
+    assert mean_of_known(values).tolist() == pytest.approx([1.5, NAN, 3], nan_ok=True)
+    assert mean_of_known(np.stack([values, values + 1]))[:, 0].tolist() == [1.5, 2.5]

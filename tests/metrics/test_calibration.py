@@ -44,6 +44,14 @@ def test_no_voxels(error: object) -> None:
 
 
 @pytest.mark.parametrize("error", ERRORS.values())
+def test_tables_side_by_side_keep_to_themselves(error: object) -> None:
+    p, y, _ = random_table()
+    tables = [[BinCounts.of(p[start:stop], y[start:stop]) for stop in (3, 40, 5000)] for start in (0, 1)]
+    nested = BinCounts.stack([BinCounts.stack(row) for row in tables])
+    assert error(nested).tolist() == [[float(error(table)) for table in row] for row in tables]
+
+
+@pytest.mark.parametrize("error", ERRORS.values())
 def test_perfect_and_worst(error: object) -> None:
     sure = np.ones(4)
     assert error(BinCounts.of(sure, np.ones(4, bool))) == 0

@@ -8,6 +8,7 @@ from nnunet_nacl.metrics import confusion_matrix, dice
 def test_by_hand() -> None:
     confusion = confusion_matrix(np.array([[0, 1, 1, 2]]), np.array([[0, 0, 1, 1]]), 4)
     assert confusion.tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert confusion.dtype == np.int64
     assert dice(confusion, [1]) == 0.5
     assert dice(confusion, [2]) == 0
     assert dice(confusion, [1, 2]) == pytest.approx(2 * 2 / 5)

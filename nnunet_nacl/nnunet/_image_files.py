@@ -227,6 +227,13 @@ _META_BYTES = {
 }  # fmt: skip
 
 
+_META_NUMBERS = {
+    "ElementSize": 1, "ElementSpacing": 1, "Offset": 1, "Origin": 1, "Position": 1, "CenterOfRotation": 1,
+    "TransformMatrix": 2, "Rotation": 2, "Orientation": 2,
+}  # fmt: skip
+"""How often the number of axes is to be multiplied by itself for the count of a field's numbers."""
+
+
 def _meta_image(file: Path) -> ImageHeader:
     """The header of MetaImage, which ends with the line ElementDataFile; ``.mhd`` names another file there."""
     fields, start = _text_header(file, rb"(?m)^ElementDataFile *= *([^\r\n]*)\r?\n", "=")
@@ -245,6 +252,9 @@ def _meta_image(file: Path) -> ImageHeader:
         # ITK skips so many bytes from the file's beginning, where the header itself is.
         raise ValueError(f"expected no HeaderSize; got {fields['HeaderSize']}")
     sizes = _sizes(fields.get("DimSize", ""), fields.get("NDims", ""))
+    for key, number in _META_NUMBERS.items():
+        if key in fields and len(fields[key].split()) != len(sizes) ** number:  # ITK goes on to the next lines for more
+            raise ValueError(f"its header should have {len(sizes) ** number} numbers for {key}; got {fields[key]!r}")
     compressed = fields.get("CompressedData", "")[:1] in {"T", "t", "1"}
     stored = str((data or file).stat().st_size - start)
     if compressed and fields.get("CompressedDataSize") != stored:

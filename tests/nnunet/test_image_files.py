@@ -262,6 +262,9 @@ def test_a_meta_image_with_a_line_that_lacks_its_value(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"CompressedDataSize", b"ElementSize = \nCompressedDataSize"))
     with pytest.raises(ValueError, match="no value for ElementSize"):
         read_labels(file, SimpleITKIO())
+    file.write_bytes(file.read_bytes().replace(b"ElementSize = ", b"ElementSize = 0"))
+    with pytest.raises(ValueError, match="3 numbers for ElementSize; got '0'"):
+        read_labels(file, SimpleITKIO())
 
 
 def test_a_nifti_file_that_adds_no_number(tmp_path: Path) -> None:

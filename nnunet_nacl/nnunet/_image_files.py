@@ -5,6 +5,7 @@ compares every checksum, and memory is taken for whatever a header says. So a fi
 """
 
 import io
+import logging
 import math
 import re
 import zlib
@@ -42,6 +43,7 @@ class ImageHeader:
         compressed: whether it is a gzip or zlib stream.
         before_voxels: bytes in the stream that come before the voxels.
         floats: the voxels' dtype if they are floats.
+        data: the file that holds the voxels, if it is another one.
     """
 
     shape: tuple[int, ...]
@@ -50,6 +52,7 @@ class ImageHeader:
     compressed: bool = False
     before_voxels: int = 0
     floats: "np.dtype[np.floating] | None" = None
+    data: Path | None = None
 
 
 def declared_shape(file: Path) -> tuple[int, ...] | None:
@@ -72,7 +75,8 @@ def declared_shape(file: Path) -> tuple[int, ...] | None:
 def check_image_file(file: Path, *, finite: bool = False) -> None:
     """Check that a file holds what its header declares, no more and no less, and that its checksums are right.
 
-    NIfTI, MetaImage, NRRD, GIPL and PNG are looked through, and of TIFF the declared size. No voxels are held in memory.
+    NIfTI, MetaImage, NRRD, GIPL and PNG are looked through, and of TIFF the declared size. Nothing is held in memory,
+    but a PNG file's compressed pixels.
 
     Args:
         file: of any format.
@@ -86,7 +90,7 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
         header = _read_header(file)
         if header is None:
             return
-        with file.open("rb") as stream:
+        with (header.data or file).open("rb") as stream:
             stream.seek(header.start)
             pieces = _inflated(stream) if header.compressed else iter(lambda: stream.read(_PIECE), b"")
             _look_through(pieces, header, finite=finite)
@@ -115,7 +119,7 @@ def _read_header(file: Path) -> ImageHeader | None:
     else:
         return None
     if header is not None:
-        _check_size(header, file.stat().st_size - header.start)
+        _check_size(header, (header.data or file).stat().st_size - header.start)
     return header
 
 
@@ -187,9 +191,11 @@ def _nifti(file: Path) -> ImageHeader:
         if start[:4] == np.array(348, f"{order}i4").tobytes() and start[344:348] == b"n+1\0":
             dim, code = np.frombuffer(start, f"{order}i2", 8, 40), _number(start, f"{order}i2", 70)
             voxel_offset, smallest = _number(start, f"{order}f4", 108), 348
+            slope, intercept = np.frombuffer(start, f"{order}f4", 2, 112).tolist()
         elif start[:4] == np.array(540, f"{order}i4").tobytes() and start[4:8] == b"n+2\0" and len(start) >= 540:
             dim, code = np.frombuffer(start, f"{order}i8", 8, 16), _number(start, f"{order}i2", 12)
             voxel_offset, smallest = _number(start, f"{order}i8", 168), 540
+            slope, intercept = np.frombuffer(start, f"{order}f8", 2, 176).tolist()
         else:
             continue
         break
@@ -201,6 +207,8 @@ def _nifti(file: Path) -> ImageHeader:
         raise ValueError(f"its header declares the unknown data type {code}")
     if not smallest <= voxel_offset < _LONGEST_HEADER or voxel_offset != int(voxel_offset):
         raise ValueError(f"its header says that voxels begin at byte {voxel_offset}")
+    if math.isfinite(slope) and slope != 0 and not math.isfinite(intercept):  # ITK leaves it out
+        raise ValueError(f"its header says to add {intercept} to each voxel")
     sizes = dim[1 : dim[0] + 1].tolist()
     while len(sizes) > 3 and sizes[-1] == 1:
         sizes.pop()
@@ -219,22 +227,42 @@ _META_BYTES = {
 }  # fmt: skip
 
 
+_META_NUMBERS = {
+    "ElementSize": 1, "ElementSpacing": 1, "Offset": 1, "Origin": 1, "Position": 1, "CenterOfRotation": 1,
+    "TransformMatrix": 2, "Rotation": 2, "Orientation": 2,
+}  # fmt: skip
+"""How often the number of axes is to be multiplied by itself for the count of a field's numbers."""
+
+
 def _meta_image(file: Path) -> ImageHeader:
-    """The header of MetaImage, which ends with the line ElementDataFile."""
+    """The header of MetaImage, which ends with the line ElementDataFile; ``.mhd`` names another file there."""
     fields, start = _text_header(file, rb"(?m)^ElementDataFile *= *([^\r\n]*)\r?\n", "=")
-    if fields.get("ElementDataFile") != "LOCAL" or fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
-        raise ValueError("expected a MetaImage file that holds its voxels itself, as binary data")
-    if fields.get("HeaderSize", "0") != "0":  # ITK skips so many bytes of the file, the header's own among them
-        raise ValueError(f"expected voxels right behind the header; it has HeaderSize = {fields['HeaderSize']}")
+    empty = next((name for name, value in fields.items() if not value), None)
+    if empty is not None:  # ITK takes the next line for its value
+        raise ValueError(f"its header has no value for {empty}")
+    name, data = fields.get("ElementDataFile"), None
+    if file.suffix.lower() == ".mhd" and name not in {"LOCAL", "LIST"}:
+        data, start = file.parent / str(name), int(fields.get("HeaderSize", "0"))
+        check_input(data)
+    elif name != "LOCAL":
+        raise ValueError("expected a MetaImage file that holds its voxels itself")
+    if fields.get("BinaryData", "T")[:1] not in {"T", "t", "1"}:
+        raise ValueError("expected a MetaImage file with binary data")
+    if start < 0 or (data is None and fields.get("HeaderSize", "0") != "0"):
+        # ITK skips so many bytes from the file's beginning, where the header itself is.
+        raise ValueError(f"expected no HeaderSize; got {fields['HeaderSize']}")
     sizes = _sizes(fields.get("DimSize", ""), fields.get("NDims", ""))
+    for key, number in _META_NUMBERS.items():
+        if key in fields and len(fields[key].split()) != len(sizes) ** number:  # ITK goes on to the next lines for more
+            raise ValueError(f"its header should have {len(sizes) ** number} numbers for {key}; got {fields[key]!r}")
     compressed = fields.get("CompressedData", "")[:1] in {"T", "t", "1"}
-    stored = str(file.stat().st_size - start)
+    stored = str((data or file).stat().st_size - start)
     if compressed and fields.get("CompressedDataSize") != stored:
         declared = fields.get("CompressedDataSize", "no number of")
         raise ValueError(f"its header declares {declared} compressed bytes, and it has {stored}")
     channels = int(fields.get("ElementNumberOfChannels", "1"))
     num_bytes = math.prod(sizes) * channels * _bytes_of(fields.get("ElementType", "").removeprefix("MET_"), _META_BYTES)
-    return ImageHeader(sizes[::-1], num_bytes, start, compressed)
+    return ImageHeader(sizes[::-1], num_bytes, start, compressed, data=data)
 
 
 _NRRD_BYTES = {
@@ -320,11 +348,27 @@ def _png_header(header: bytes) -> ImageHeader:
     return ImageHeader((height, width), num_bytes, compressed=True)
 
 
+class _Raising(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise ValueError(record.getMessage())
+
+
+@contextmanager
+def _tiff_errors() -> Iterator[None]:
+    """Raise what tifffile only logs before it goes on without a tag that it cannot read."""
+    logger, handler = logging.getLogger("tifffile"), _Raising(logging.ERROR)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 def _tiff(file: Path) -> None:
     """Check that a TIFF file does not declare more than it can hold; tifffile refuses one that is cut short."""
     import tifffile
 
-    with tifffile.TiffFile(file) as tiff:
+    with _tiff_errors(), tifffile.TiffFile(file) as tiff:
         stored = file.stat().st_size
         for series in tiff.series:
             most = _MOST_OF_TIFF.get(int(series.keyframe.compression))
@@ -333,11 +377,20 @@ def _tiff(file: Path) -> None:
                     f"its header declares {' × '.join(map(str, series.shape))} voxels, which its {stored} bytes cannot "
                     "hold"
                 )
+        for page in tiff.pages:
+            whole = page.aspage()
+            if whole.tags.get("BitsPerSample") is None:  # tifffile assumes 1
+                raise ValueError("its header does not say how many bits a voxel has")
+            if any(
+                not 0 < start <= start + size <= stored
+                for start, size in zip(whole.dataoffsets, whole.databytecounts, strict=True)
+            ):
+                raise ValueError("its header says that voxels are where none can be")
 
 
 _HEADERS: dict[str, Callable[[Path], ImageHeader | None]] = {
-    ".nii": _nifti, ".nii.gz": _nifti, ".mha": _meta_image, ".nrrd": _nrrd, ".gipl": _gipl, ".png": _png, ".tif": _tiff,
-    ".tiff": _tiff,
+    ".nii": _nifti, ".nii.gz": _nifti, ".mha": _meta_image, ".mhd": _meta_image, ".nrrd": _nrrd,
+    ".gipl": _gipl, ".png": _png, ".tif": _tiff, ".tiff": _tiff,
 }  # fmt: skip
 
 

@@ -315,7 +315,7 @@ FIELDS = ["dim", "datatype", "scl_slope", "scl_inter", "pixdim", "qform_code", "
 
 @pytest.mark.parametrize("reader", ["SimpleITKIO", "NibabelIO"])
 def test_changed_headers(reader: str, make: Make) -> None:
-    """A field of one label map's header, with the right checksum. The same in both is another case, which none can tell.
+    """A field of one label map's header, with the right checksum.
 
     Changes of labels in the ground truth (``scl_slope``, ``scl_inter``, ``datatype``) cannot be told from others.
     """

@@ -95,11 +95,13 @@ def test_archives_that_inflate_to_gigabytes(factor: int, tmp_path: Path) -> None
     """A run of zeros that is as large as it says: read in blocks, whatever its size."""
     file = tmp_path / "case.npz"
     shape = (3, factor, 64, 64)
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened:
-        with opened.open("probabilities.npy", "w", force_zip64=True) as stream:
-            npy.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
-            for _ in range(3 * factor):
-                stream.write(bytes(8 * 64 * 64))
+    with (
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as opened,
+        opened.open("probabilities.npy", "w", force_zip64=True) as stream,
+    ):
+        npy.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        for _ in range(3 * factor):
+            stream.write(bytes(8 * 64 * 64))
 
     def read() -> int:
         channels = NpzChannels(file)

@@ -1,5 +1,6 @@
 import gzip
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import SimpleITK as sitk
 import tifffile
 from nnunetv2.imageio.natural_image_reader_writer import NaturalImage2DIO
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
+from PIL import Image
 
 from nnunet_nacl.nnunet import _image_files, check_image_file, declared_shape, read_labels
 from tests.nnunet.image_files import CHECKSUMS, FORMATS, LABELS, with_simpleitk
@@ -120,10 +123,10 @@ def test_text_headers_that_declare_too_much(tmp_path: Path, ending: str, old: st
 
 def test_a_tiff_file_that_declares_too_much(tmp_path: Path) -> None:
     file = tmp_path / "bomb.tif"
-    tifffile.imwrite(file, np.zeros((4, 4), np.uint8), compression="zlib")
+    tifffile.imwrite(file, np.zeros((4, 4), np.uint8), compression="zlib", metadata=None)
     content = bytearray(file.read_bytes())
     with tifffile.TiffFile(file) as tiff:
-        for tag in ("ImageWidth", "ImageLength"):
+        for tag in ("ImageWidth", "ImageLength", "RowsPerStrip"):
             content[tiff.pages[0].tags[tag].valueoffset : tiff.pages[0].tags[tag].valueoffset + 2] = b"\xff\xff"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"bomb.tif cannot be read: its header declares 65535 × 65535 voxels"):
@@ -163,3 +166,131 @@ def test_a_name_that_simpleitk_would_abort_over(tmp_path: Path) -> None:
     file.write_bytes(made(tmp_path, "nii.gz").read_bytes())
     with pytest.raises(ValueError, match=r"caf\\xe9.nii.gz: the name is not in UTF-8"):
         read_labels(file, SimpleITKIO())
+
+
+def png(size: tuple[int, int], rows: bytes, interlaced: int = 0) -> bytes:
+    """A gray PNG file with checksums that are right."""
+    header = struct.pack(">IIBBBBB", size[1], size[0], 8, 0, 0, 0, interlaced)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    packed = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+@pytest.mark.parametrize(("size", "message"), [
+    ((5, 7), "it holds 24 bytes of the 40"), ((2, 7), "it holds more than the 16 bytes"),
+    ((0, 7), "impossible dimensions"), ((13000, 13000), "cannot hold so many"),
+])  # fmt: skip
+def test_png_files_that_declare_something_else(tmp_path: Path, size: tuple[int, int], message: str) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(png((3, 7), bytes(24)))
+    assert read_labels(file, NaturalImage2DIO()).labels.shape == (1, 3, 7)
+    file.write_bytes(png(size, bytes(24)))
+    with pytest.raises(ValueError, match=f"{file} cannot be read: .*{message}"):
+        read_labels(file, NaturalImage2DIO())
+
+
+@pytest.mark.parametrize("options", [
+    {"mode": "L"}, {"mode": "1"}, {"mode": "P"}, {"mode": "I;16"}, {"mode": "RGB"}, {"mode": "RGBA"}, {"mode": "LA"},
+])  # fmt: skip
+def test_every_kind_of_png_is_as_long_as_it_declares(tmp_path: Path, options: dict[str, str]) -> None:
+    for width, height in ((1, 1), (13, 7), (64, 5)):
+        file = tmp_path / "a.png"
+        Image.new(size=(width, height), **options).save(file)
+        check_image_file(file)
+
+
+def test_an_interlaced_png(tmp_path: Path) -> None:
+    """The seven passes over 3 × 5 pixels, counted by hand; each row has a byte before its pixels."""
+    file = tmp_path / "a.png"
+    passes = [1 + 1, 1 + 1, 0, 1 + 1, 1 + 3, 2 * (1 + 2), 1 + 5]
+    file.write_bytes(png((3, 5), bytes(sum(passes)), interlaced=1))
+    assert read_labels(file, NaturalImage2DIO()).labels.shape == (1, 3, 5)
+    file.write_bytes(png((3, 5), bytes(sum(passes) - 1), interlaced=1))
+    with pytest.raises(ValueError, match="it holds 21 bytes of the 22"):
+        read_labels(file, NaturalImage2DIO())
+
+
+def test_a_part_of_a_png_that_declares_gigabytes(tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(png((3, 7), bytes(24))[:33] + b"\x7f\xff\xff\xffIDAT")
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="damaged or cut short"):
+        check_image_file(file)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_a_meta_image_that_says_where_its_voxels_begin(tmp_path: Path) -> None:
+    """ITK counts from the file's beginning, so that the header's text became voxels."""
+    file = made(tmp_path, "mha")
+    file.write_bytes(file.read_bytes().replace(b"NDims", b"HeaderSize = 1\nNDims"))
+    with pytest.raises(ValueError, match="expected no HeaderSize; got 1"):
+        read_labels(file, SimpleITKIO())
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_meta_image_in_two_files(tmp_path: Path, compressed: bool) -> None:
+    file, voxels = tmp_path / "a.mhd", tmp_path / ("a.zraw" if compressed else "a.raw")
+    with_simpleitk(file, compressed=compressed)
+    whole = voxels.read_bytes()
+    assert np.array_equal(read_labels(file, SimpleITKIO()).labels, LABELS)
+    changes = [whole[:-1], whole + b"\0", *([whole[:60] + b"\0" + whole[61:]] if compressed else [])]
+    for change in changes:
+        voxels.write_bytes(change)
+        with pytest.raises(ValueError, match=f"{file} cannot be read: "):
+            read_labels(file, SimpleITKIO())
+    voxels.unlink()
+    with pytest.raises(ValueError, match=f"{file} cannot be read: {voxels} does not exist"):
+        read_labels(file, SimpleITKIO())
+
+
+def test_a_meta_image_whose_voxels_begin_later_in_another_file(tmp_path: Path) -> None:
+    file, voxels = tmp_path / "a.mhd", tmp_path / "a.raw"
+    with_simpleitk(file, compressed=False)
+    file.write_bytes(file.read_bytes().replace(b"NDims", b"HeaderSize = 7\nNDims"))
+    with pytest.raises(ValueError, match="960 bytes, and it has 953"):
+        read_labels(file, SimpleITKIO())
+    voxels.write_bytes(b"7 bytes" + voxels.read_bytes())
+    assert np.array_equal(read_labels(file, SimpleITKIO()).labels, LABELS)
+
+
+def test_a_meta_image_with_a_line_that_lacks_its_value(tmp_path: Path) -> None:
+    """ITK took the next line for it, here the size of the compressed voxels, and showed compressed bytes as voxels."""
+    file = made(tmp_path, "mha, compressed")
+    file.write_bytes(file.read_bytes().replace(b"CompressedDataSize", b"ElementSize = \nCompressedDataSize"))
+    with pytest.raises(ValueError, match="no value for ElementSize"):
+        read_labels(file, SimpleITKIO())
+    file.write_bytes(file.read_bytes().replace(b"ElementSize = ", b"ElementSize = 0"))
+    with pytest.raises(ValueError, match="3 numbers for ElementSize; got '0'"):
+        read_labels(file, SimpleITKIO())
+
+
+def test_a_nifti_file_that_adds_no_number(tmp_path: Path) -> None:
+    file = made(tmp_path, "nii")
+    content = bytearray(file.read_bytes())
+    content[112:120] = struct.pack("<ff", 1, np.nan)
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="says to add nan to each voxel"):
+        read_labels(file, SimpleITKIO())
+    content[112:120] = struct.pack("<ff", np.nan, np.nan)  # as nibabel writes that there is no scaling
+    file.write_bytes(content)
+    assert np.array_equal(read_labels(file, SimpleITKIO()).labels, LABELS)
+
+
+@pytest.mark.parametrize(("tag", "place", "value"), [
+    ("BitsPerSample", 0, 3), ("BitsPerSample", 2, 0), ("StripOffsets", 8, 0), ("StripByteCounts", 11, 0x40),
+])  # fmt: skip
+def test_a_tiff_file_whose_tags_are_damaged(tmp_path: Path, tag: str, place: int, value: int) -> None:
+    """The type of voxels, where they are and how many bytes; tifffile read zeros, or took gigabytes."""
+    file = made(tmp_path, "tif")
+    content = bytearray(file.read_bytes())
+    with tifffile.TiffFile(file) as tiff:
+        start = tiff.pages[0].tags[tag].offset
+    content[start + place] = value
+    if tag == "StripOffsets":
+        content[start + 8 : start + 12] = bytes(4)
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{file} cannot be read: "):
+        read_labels(file, Tiff3DIO())

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "nnunet": {"files", "json_files", "linking"},
     "evaluation": {"metrics", "nnunet", "files", "json_files", "workers"},
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
-    "report": _EVALUATED,
+    "report": {*_EVALUATED, "confidence", "review"},
     "prediction_folders": {*_EVALUATED, "confidence", "workers"},
     "posthoc": {*_EVALUATED, "prediction_folders"},
     "review": {*_EVALUATED, "confidence", "posthoc", "workers"},

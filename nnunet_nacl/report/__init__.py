@@ -4,6 +4,7 @@
 """
 
 from nnunet_nacl.report._comparison import Comparison, compare, compare_all
+from nnunet_nacl.report._confidences import JudgedMethods, judged_methods
 from nnunet_nacl.report._metrics import tradeoff
 from nnunet_nacl.report._page import write_report
 from nnunet_nacl.report._panels import draw_study, write_plot
@@ -15,11 +16,13 @@ from nnunet_nacl.report._verdict import verdict
 
 __all__ = [
     "Comparison",
+    "JudgedMethods",
     "Study",
     "Variant",
     "compare",
     "compare_all",
     "draw_study",
+    "judged_methods",
     "read_results",
     "top_label_curves",
     "tradeoff",

@@ -17,11 +17,13 @@ from nnunet_nacl.evaluation import VOXEL_SETS
 from nnunet_nacl.files import Kind, check_file, check_input, whole_file
 from nnunet_nacl.json_files import read_json
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
+from nnunet_nacl.report._confidences import confidences_table, judged_methods
 from nnunet_nacl.report._formats import Table
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
     class_panels,
+    confidence_panels,
     draw_case,
     paper_rank_panels,
     radar_panels,
@@ -204,6 +206,7 @@ class _Page:
             "tradeoff": self.pictures(tradeoff_panels(comparison)) if several else [],
             "radar": self.pictures(radar_panels(comparison, main)) if len(comparison.methods) > 2 else [],
             "rankings": self.rankings([comparison]) if several else None,
+            "confidences": self._confidences(comparison),
             "case_views": self._case_views(comparison),
             "cases": cases_table(comparison, main),
             "main": main,
@@ -232,6 +235,18 @@ class _Page:
             "classes": classes,
             "num_classes": len(comparison.classes),
             "regions_left_out": max(len(comparison.classes) - MAX_REGIONS, 0) if comparison.has_regions else 0,
+        }
+
+    def _confidences(self, comparison: Comparison) -> dict[str, Any]:
+        judged = judged_methods(comparison)
+        shown = bool(judged.methods)
+        return {
+            "table": confidences_table(judged) if shown else None,
+            "pictures": self.pictures(confidence_panels(judged)) if shown else [],
+            "num_cases": len(judged.cases),
+            "missing": judged.missing,
+            "problems": judged.problems,
+            "commands": judged.commands,
         }
 
     def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:

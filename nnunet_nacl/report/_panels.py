@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all, notes_on
+from nnunet_nacl.report._confidences import JudgedMethods
 from nnunet_nacl.report._metrics import (
     DICE,
     POOLED,
@@ -34,6 +35,7 @@ from nnunet_nacl.report._study import (
     study_scores,
 )
 from nnunet_nacl.report.plots._case import draw_case_slice
+from nnunet_nacl.report.plots._confidences import dice_scatter, risk_coverage_curves, volume_differences
 from nnunet_nacl.report.plots._methods import (
     radar,
     rank_heatmap,
@@ -203,6 +205,18 @@ def _rank_panels(ranking: Ranking) -> list[Panel]:
     return [
         _panel(rank_heatmap, ranking, text),
         _panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"),
+    ]
+
+
+def confidence_panels(judged: JudgedMethods) -> list[Panel]:
+    """Predicted against true Dice of each method, risk–coverage curves, volumes of each method."""
+    colors = [color_of(judged.names, method.name) for method in judged.methods]
+    methods = list(zip(judged.methods, colors, strict=True))
+    least, frame = judged.least_dice, judged.volume_frame
+    return [
+        *(_panel(dice_scatter, one, one.describe_dice(), color=color, least=least) for one, color in methods),
+        _panel(risk_coverage_curves, judged, judged.describe_risks()),
+        *(_panel(volume_differences, one, one.describe_volumes(), color=color, frame=frame) for one, color in methods),
     ]
 
 

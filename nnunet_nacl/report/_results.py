@@ -8,6 +8,7 @@ from nnunet_nacl.evaluation import (
     SUMMARY_NAME,
     FolderResult,
     Origin,
+    Place,
     Settings,
     bins_file,
     merge_results,
@@ -113,14 +114,26 @@ def evaluate_command(result: FolderResult) -> str:
         return shlex.join(["nnunet_nacl", "evaluate", *model, *options])
     lines = []
     for place in origin.places:
-        words = [place.gt_folder, place.pred_folder]
-        for option, file, usual in (
-            ("-djfile", place.dataset_json, "dataset.json"),
-            ("-pfile", place.plans, "plans.json"),
-        ):
-            words += [option, file] if file is not None and Path(file) != Path(place.pred_folder) / usual else []
+        words = [place.gt_folder, place.pred_folder, *_descriptions(place)]
         lines.append(shlex.join(["nnunet_nacl", "evaluate", *words, *options]))
     return "\n".join(lines)
+
+
+def review_command(place: Place) -> str:
+    """The ``nnunet_nacl review`` command that judges these predictions by the ground truth."""
+    words = [place.pred_folder, "--gt", place.gt_folder, *_descriptions(place)]
+    return shlex.join(["nnunet_nacl", "review", *words])
+
+
+def _descriptions(place: Place) -> list[str]:
+    """Options that name ``dataset.json`` and ``plans.json`` where they are not with the predictions."""
+    words: list[str] = []
+    for option, file, usual in (
+        ("-djfile", place.dataset_json, "dataset.json"),
+        ("-pfile", place.plans, "plans.json"),
+    ):
+        words += [option, file] if file is not None and Path(file) != Path(place.pred_folder) / usual else []
+    return words
 
 
 def _model_options(folders: list[str]) -> list[str]:

@@ -4,8 +4,8 @@ from nnunet_nacl.review._cases import CountedCase
 from nnunet_nacl.review._counts import CaseCounts, StructureCounts, TruthCounts, voxel_volume_ml
 from nnunet_nacl.review._fit import FIT_NAME, fit_review
 from nnunet_nacl.review._fit_file import HeldOut, HeldOutPart, MissedShare, ReviewFit, SkippedCase, StructureFit
-from nnunet_nacl.review._judgement import ALL, Judgement, judgement_table
-from nnunet_nacl.review._review import REVIEW_NAME, Review, review_folder
+from nnunet_nacl.review._judgement import ALL, Judged, Judgement, judgement_table
+from nnunet_nacl.review._review import REVIEW_NAME, Review, read_judged, review_folder
 from nnunet_nacl.review._rows import StructureReview
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "CountedCase",
     "HeldOut",
     "HeldOutPart",
+    "Judged",
     "Judgement",
     "MissedShare",
     "Review",
@@ -27,6 +28,7 @@ __all__ = [
     "TruthCounts",
     "fit_review",
     "judgement_table",
+    "read_judged",
     "review_folder",
     "voxel_volume_ml",
 ]

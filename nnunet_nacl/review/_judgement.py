@@ -15,6 +15,7 @@ class Judged:
     """What is predicted of a structure in a case, and what is true of it.
 
     Attributes:
+        case: its name.
         structure: its name.
         predicted_dice: 1 − max p where nothing is segmented.
         dice: 1 where the structure is in neither segmentation nor ground truth.
@@ -26,6 +27,7 @@ class Judged:
         missed: share of the structure that the mask of a recall threshold misses; None without one.
     """
 
+    case: str
     structure: str
     predicted_dice: float
     dice: float

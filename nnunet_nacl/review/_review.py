@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import Kind, check_file, is_readable, only_writer, whole_file, write_csv
-from nnunet_nacl.json_files import load_json, typed
+from nnunet_nacl.json_files import load_json, read_json, typed
 from nnunet_nacl.nnunet import CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
 from nnunet_nacl.review._cases import Basis, CountedCase, Journal, count_cases
 from nnunet_nacl.review._counts import CountSettings
 from nnunet_nacl.review._fit_file import ReviewFit, SkippedCase
-from nnunet_nacl.review._judgement import Judgement, judge, judgement_table
+from nnunet_nacl.review._judgement import Judged, Judgement, judge, judgement_table
 from nnunet_nacl.review._page import PAGE, write_page
 from nnunet_nacl.review._rows import StructureReview, judged, rows_of
 
@@ -32,6 +33,7 @@ class Review:
 
     Attributes:
         rows: one for each structure of each case, worst first.
+        judged: what is predicted of each structure of each case, and what is true; empty without ground truth.
         judgements: of each structure, and of all together; empty without ground truth.
         cases: what was counted of each case.
         skipped: cases that could not be reviewed, and why.
@@ -41,6 +43,7 @@ class Review:
     """
 
     rows: list[StructureReview]
+    judged: list[Judged]
     judgements: list[Judgement]
     cases: list[CountedCase]
     skipped: list[SkippedCase]
@@ -145,9 +148,10 @@ def review_folder(
             )
         rows = rows_of(counted, chosen)
         names = list(counted[0].counts.structures)
-        judgements = judge([judged(case, name, chosen) for name in names for case in counted]) if settings.truth else []
+        of_truth = [judged(case, name, chosen) for name in names for case in counted] if settings.truth else []
+        judgements = judge(of_truth)
         notes = _notes(counted, seen)
-        review = Review(rows, judgements, counted, skipped, seen, notes, file)
+        review = Review(rows, of_truth, judgements, counted, skipped, seen, notes, file)
         _write(review, Basis.of(data_set, replace(settings, slices=0, images=None)), chosen, overwrite=overwrite)
         if page is not None:
             meaning = data_set.meaning
@@ -221,6 +225,31 @@ def _notes(cases: Sequence[CountedCase], seen: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
+class _StoredJudged:
+    """What of the JSON file :func:`read_judged` returns; the first version did not write it."""
+
+    format: Literal["review of nnunet_nacl"]
+    judged: list[Judged] = field(default_factory=list)
+
+
+def read_judged(review: str | Path) -> list[Judged]:
+    """What a review says of each structure of each case, and what the ground truth says.
+
+    Args:
+        review: the JSON file that :func:`review_folder` writes beside the CSV.
+
+    Returns:
+        One for each structure and case; empty if there was no ground truth.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read.
+        ValueError: it is something else, or damaged.
+    """
+    return read_json(Path(review), _StoredJudged, _FORMAT, finite=True).judged
+
+
+@dataclass(frozen=True)
 class _Stored:
     """What of the JSON file is taken up again."""
 
@@ -251,6 +280,7 @@ def _write(review: Review, basis: Basis, fit: ReviewFit | None, *, overwrite: bo
         "fit": None if fit is None else str(fit.file),
         "fitted_to_same_cases": review.fitted_to_same_cases,
         "judgements": [asdict(one) for one in review.judgements],
+        "judged": [asdict(one) for one in review.judged],
         "notes": review.notes,
         "skipped": [asdict(one) for one in review.skipped],
         "basis": asdict(basis),

@@ -122,7 +122,7 @@ def judged(case: CountedCase, name: str, fit: ReviewFit | None = None, threshold
     assert truth is not None
     sums = truth.sums
     expected = sums.expected_volume_ml(voxel_ml)
-    one = Judged(name, dice_to_expect(sums), truth.dice, expected, truth.voxels * voxel_ml)
+    one = Judged(case.case, name, dice_to_expect(sums), truth.dice, expected, truth.voxels * voxel_ml)
     if fit is None:
         return one
     fitted = fit.structures[name]

@@ -221,8 +221,9 @@ def confidences_table(judged: JudgedMethods) -> Table:
     ]
     number = f"{len(judged.cases)} case{'' if len(judged.cases) == 1 else 's'}"
     note = (
-        f"All structures of {number} together. Dice MAE and bias: of predicted less true Dice. Spearman: their rank correlation. AURC: area under the risk–coverage curve; "
-        "excess: above that of the best order. Volume bias: sum of expected over sum of true volumes, less 1."
+        f"All structures of {number} together. Dice MAE and bias: of predicted less true Dice. "
+        "Spearman: their rank correlation. AURC: area under the risk–coverage curve; excess: above that of the best "
+        "order. Volume bias: sum of expected over sum of true volumes, less 1."
     )
     if any(one.interval_coverage is not None for one in judgements):
         columns += [

@@ -131,7 +131,7 @@ class PlansJson:
         names = [configuration]
         while True:
             if names[-1] not in self.configurations:
-                known = ", ".join(self.configurations) or "none"
+                known = ", ".join(one if one.isprintable() else repr(one) for one in self.configurations) or "none"
                 raise ValueError(f"{self.file} has no configuration {names[-1]!r}; it has {known}.")
             parent = self.configurations[names[-1]].get("inherits_from")
             if parent is None:

@@ -24,7 +24,7 @@ setting: cases
 runs:
   - {name: half, trainer: nnUNetTrainerNACL_1epochs_2iterations, training_cases: 50%, group: A, value: 50}
 """
-BROKEN = "  - {name: broken, trainer: nnUNetTrainerThatIsNot, group: A, value: 100}\n"
+BROKEN = "  - {name: broken, trainer: nnUNetTrainerAdan, group: A, value: 100}\n"
 
 
 def arguments(nnunet: NNUNet, study: Path, *options: str) -> list[str]:

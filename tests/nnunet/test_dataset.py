@@ -131,13 +131,14 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
         "b": {"inherits_from": "a"},
         "c": {"inherits_from": "d"},
         "d": {"inherits_from": "c"},
+        "two\nlines": {},
     }
     file.write_text(json.dumps({"image_reader_writer": "X", "configurations": configurations}))
     plans = PlansJson.read(file)
     assert plans.lineage("b") == [{"inherits_from": "a"}, {"n": 1}]
     with pytest.raises(ValueError, match=r"configurations\.d\.inherits_from: expected another configuration; got 'c'"):
         plans.lineage("c")
-    with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c, d\."):
+    with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c, d, 'two\\nlines'\."):
         plans.lineage("x")
 
 

@@ -18,9 +18,19 @@ from nnunet_nacl.report.plots._style import draw_panels
 from nnunet_nacl.review import Judgement, fit_review, read_judged, review_folder
 from tests.posthoc.generated import write_folder
 from tests.report.generated import write_predictions
-from tests.report.test_page import NASTY, page_of
+from tests.report.test_page import NASTY, QUICK, page_of
 
 TITLE = "What the confidences are good for"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Method -> folder of predictions, evaluated over one voxel set: its page is drawn sooner."""
+    folder = tmp_path_factory.mktemp("quick") / "Dataset004_Demo"
+    predictions = write_predictions(folder, {"sharp": 0.4, "right": 1.0, "soft": 1.8})
+    for predicted in predictions.values():
+        evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=QUICK)
+    return predictions
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from predictions import generate
 
 from nnunet_nacl.evaluation import evaluate, near_core
 from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibration_error, top_label
-from nnunet_nacl.nnunet import BLOCK, NpzChannels, Predictions, _probabilities
+from nnunet_nacl.nnunet import BLOCK, NpzChannels, Predictions, _inflate
 
 NUM_CASES = 12
 SHAPE = (128, 320, 320)
@@ -102,7 +102,7 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
 
     def evaluating(num_processes: int, inflate: object) -> Callable[[], object]:
         def work() -> None:
-            _probabilities._inflate = inflate  # with and without the extra "fast"
+            _inflate.library = inflate  # with and without the extra "fast"
             result = evaluate(
                 Predictions.of_folder(ground_truth, predictions), num_processes=num_processes, overwrite=True
             )
@@ -111,7 +111,7 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
         return work
 
     def stream() -> None:
-        _probabilities._inflate = isal_zlib
+        _inflate.library = isal_zlib
         for file in files:
             for _ in NpzChannels(file).blocks():
                 pass

@@ -55,8 +55,11 @@ def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
 def describe(name: str, result: FolderResult) -> None:
     """Print Dice and calibration of a folder."""
     dice = np.mean([values["Dice"] for case in result.cases for values in case.result.segmentation.values()])
-    near = result.pooled("near")
-    print(f"{name:25} Dice {dice:.4f}  near: NLL {near['NLL']:.4f}, ECE {near['ECE']:.4f}")
+    scores, near = result.pooled("image"), result.pooled("near")
+    print(
+        f"{name:25} Dice {dice:.4f}  NLL per foreground voxel {scores['NLL_per_foreground']:.4f}  "
+        f"ECE near {near['ECE']:.4f}, confidence - accuracy {near['over_confidence']:+.4f}"
+    )
 
 
 def main(gt_folder: str, *members: str) -> None:
@@ -76,7 +79,7 @@ def main(gt_folder: str, *members: str) -> None:
         largest, segmentations = difference(ours, nnunets)
         print(f"largest difference of a probability {largest:g}, segmentations that differ: {segmentations}")
         geometric_mean(folders, geometric)
-        settings = Settings(voxels=("near",))
+        settings = Settings(voxels=("near", "image"))
         for name, folder in (
             *((f"member {number}", folder) for number, folder in enumerate(folders)),
             ("mean of probabilities", ours),

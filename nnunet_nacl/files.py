@@ -164,6 +164,46 @@ def only_writer(output: Path) -> Iterator[None]:
         lock.release()
 
 
+class Journal:
+    """Finished cases, each in a file of its own, in a hidden folder beside an output until that is written.
+
+    Args:
+        folder: hidden, and this output's alone.
+        ending: of the cases' files.
+
+    Raises:
+        OSError: the folder cannot be made, or is a link.
+    """
+
+    def __init__(self, folder: Path, ending: str) -> None:
+        self.folder, self._ending = folder, ending
+        if folder.is_symlink():
+            raise FileExistsError(f"{folder} is a link; expected a folder of finished cases. Remove it.")
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise OSError(f"{folder.parent} cannot be written: {error}") from error
+
+    def file_of(self, case: str) -> Path:
+        """Where a case is kept: not under its own name, which may be as long as the file system allows."""
+        return self.folder / f"{hashlib.sha256(case.encode(errors='surrogateescape')).hexdigest()}{self._ending}"
+
+    def files(self) -> list[Path]:
+        """Those of the kept cases."""
+        return list(self.folder.glob(f"*{self._ending}"))
+
+    def clear(self) -> None:
+        """Forget the kept cases."""
+        for file in (*self.files(), *self.folder.glob(".*.partial")):
+            file.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Forget them, once the output is written."""
+        self.clear()
+        with suppress(OSError):  # something else is in it
+            self.folder.rmdir()
+
+
 def hidden(path: Path, ending: str) -> Path:
     """A hidden path beside another, with an ending; a name that would get too long is shortened."""
     name = f".{path.name}{ending}"

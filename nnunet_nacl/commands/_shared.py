@@ -18,8 +18,7 @@ def add_predictions(command: argparse.ArgumentParser) -> None:
     """Predictions with their ground truth: folders, or the validation cases of a model."""
     command.add_argument("gt_folder", nargs="?", metavar="GT_FOLDER", help="folder with the ground truth")
     command.add_argument("pred_folder", nargs="?", metavar="PRED_FOLDER", help="segmentations and their .npz files")
-    command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")
-    command.add_argument("-pfile", metavar="FILE", help="plans.json (default: the one in PRED_FOLDER, if any)")
+    add_reading(command)
     command.add_argument("-d", metavar="DATASET", help="instead, a model: name or number of its data set")
     command.add_argument("-c", metavar="CONFIGURATION", help="the model's configuration, such as 2d")
     command.add_argument("-tr", metavar="TRAINER", help="default: nnUNetTrainer")

@@ -1,15 +1,11 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._agreement import check_agreement, check_drawn, given_labels
+from nnunet_nacl.evaluation._agreement import check_drawn, given_labels
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_case
 from nnunet_nacl.evaluation._checks import (
     CaseLabels,
-    SumCheck,
     canonical_labels,
-    check_block,
     check_channels,
-    check_declared_shape,
-    check_shape,
     checked_blocks,
     read_case_labels,
 )
@@ -25,7 +21,7 @@ from nnunet_nacl.evaluation._result import (
 )
 from nnunet_nacl.evaluation._saved_case import SavedCase
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
-from nnunet_nacl.evaluation._tables import COUNTING, METRICS, SCORES, CalibrationTables
+from nnunet_nacl.evaluation._tables import COUNTING, METRICS, CalibrationTables
 from nnunet_nacl.evaluation._text import format_table
 from nnunet_nacl.nnunet import Predictions, Region
 
@@ -34,7 +30,6 @@ __all__ = [
     "COUNTING",
     "METRICS",
     "PROTOCOLS",
-    "SCORES",
     "SUMMARY_NAME",
     "VOXEL_SETS",
     "CalibrationTables",
@@ -49,16 +44,11 @@ __all__ = [
     "SavedCase",
     "Settings",
     "Skipped",
-    "SumCheck",
     "Voxels",
     "bins_file",
     "canonical_labels",
-    "check_agreement",
-    "check_block",
     "check_channels",
-    "check_declared_shape",
     "check_drawn",
-    "check_shape",
     "checked_blocks",
     "evaluate",
     "evaluate_case",

@@ -1,6 +1,5 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ from nnunet_nacl.evaluation._origin import Origin, joined_versions
 from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output, part_file
 from nnunet_nacl.evaluation._settings import Settings
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
-from nnunet_nacl.files import hidden, only_writer, whole_file
+from nnunet_nacl.files import Journal, hidden, only_writer, whole_file
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 from nnunet_nacl.workers import results_of
 
@@ -146,27 +145,21 @@ def _died(files: CaseFiles) -> tuple[dict[str, Any], CaseResult | str]:
     return files.states(), f"{files.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
 
 
-class _Journal:
-    """Finished cases, kept one by one in a hidden folder beside the output until that is written."""
+class _Journal(Journal):
+    """Evaluated cases, kept until the output is written."""
 
     def __init__(self, output: Path, origin: Origin) -> None:
         self._bins = bins_file(output)
-        self._folder = hidden(self._bins.with_suffix(""), ".partial")
-        self._anew = self._folder / "anew"  # is there: what the output holds is not taken up
+        super().__init__(hidden(self._bins.with_suffix(""), ".partial"), ".zip")
+        self._anew = self.folder / "anew"  # is there: what the output holds is not taken up
         self._origin = origin
-        if self._folder.is_symlink():
-            raise FileExistsError(f"{self._folder} is a link; expected a folder of finished cases. Remove it.")
-        try:
-            self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise OSError(f"{output.parent} cannot be written: {error}") from error
 
     def finished(self, cases: Sequence[CaseFiles]) -> tuple[dict[str, Case], list[dict[str, str]]]:
         """Cases that were counted alike before, from files that have not changed since, and by which versions."""
         by_name = {case.name: case for case in cases}
         done: dict[str, Case] = {}
         versions: list[dict[str, str]] = []
-        for file in (*([] if self._anew.exists() else [self._bins]), *self._folder.glob("*.zip")):
+        for file in (*([] if self._anew.exists() else [self._bins]), *self.files()):
             with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
                 kept, origin, _ = load_cases(file)
                 if origin.difference(self._origin) is not None:
@@ -181,21 +174,14 @@ class _Journal:
         return done, versions
 
     def keep(self, case: Case) -> None:
-        # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
-        short = hashlib.sha256(case.name.encode(errors="surrogateescape")).hexdigest()
-        with whole_file(self._folder / f"case_{short}.zip") as file:
+        with whole_file(self.file_of(case.name)) as file:
             save_cases(file, [case], self._origin)
 
     def start_anew(self) -> None:
         """Forget what was evaluated before; the output stays until the new one replaces it."""
-        self._clear()
+        self.clear()
         self._anew.touch()
 
-    def remove(self) -> None:
-        self._clear()
-        with suppress(OSError):  # something else is in it
-            self._folder.rmdir()
-
-    def _clear(self) -> None:
-        for file in (self._anew, *self._folder.glob("*.zip"), *self._folder.glob(".*.partial")):
-            file.unlink(missing_ok=True)
+    def clear(self) -> None:
+        super().clear()
+        self._anew.unlink(missing_ok=True)

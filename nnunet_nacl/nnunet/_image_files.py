@@ -10,7 +10,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -18,15 +18,10 @@ from typing import IO, Any
 import numpy as np
 
 from nnunet_nacl.files import check_input
+from nnunet_nacl.nnunet import _inflate
+from nnunet_nacl.nnunet._inflate import MOST_OF_DEFLATE
 
-_inflate: Any = zlib
-with suppress(ImportError):  # the extra "fast": the same stream, inflated faster
-    from isal import isal_zlib
-
-    _inflate = isal_zlib
 _READ, _PIECE = 1 << 16, 1 << 18
-MOST_OF_DEFLATE = 1032
-"""Deflate makes at most so many bytes of one."""
 _LONGEST_HEADER = 1 << 20
 _MOST_OF_TIFF = {1: 1, 5: 1500, 8: MOST_OF_DEFLATE, 32773: 128, 32946: MOST_OF_DEFLATE}
 """How many bytes compression makes of one: none, LZW, deflate, PackBits, deflate."""
@@ -153,7 +148,7 @@ def _inflated(stream: IO[bytes]) -> Iterator[bytes]:
     data = stream.read(_READ)
     while data:
         is_gzip = data[:2] == b"\x1f\x8b"
-        part = _inflate.decompressobj(31 if is_gzip else 15)
+        part = _inflate.library.decompressobj(31 if is_gzip else 15)
         while not part.eof:
             piece: bytes = part.decompress(data, _PIECE)
             data = part.unconsumed_tail
@@ -402,8 +397,15 @@ def _text_header(file: Path, end: bytes, separator: str) -> tuple[dict[str, str]
     if found is None:
         raise ValueError("its header has no end, so it is damaged or cut short")
     lines = start[: found.end()].decode("latin-1").splitlines()
-    pairs = (line.split(separator, 1) for line in lines if separator in line)
-    return {key.strip(): value.strip() for key, value in pairs}, found.end()
+    fields: dict[str, str] = {}
+    for line in lines:
+        key, is_field, value = line.partition(separator)
+        if not is_field or key.startswith("#"):
+            continue
+        if key.strip() in fields:  # readers differ in which of the two they take
+            raise ValueError(f"its header gives {key.strip()} twice")
+        fields[key.strip()] = value.strip()
+    return fields, found.end()
 
 
 def _sizes(text: str, number: str) -> tuple[int, ...]:

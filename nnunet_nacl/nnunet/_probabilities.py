@@ -5,9 +5,8 @@ The ``.npz`` files that nnU-Net saves are never held whole.
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -15,18 +14,15 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from nnunet_nacl.nnunet import _inflate
+from nnunet_nacl.nnunet._inflate import MOST_OF_DEFLATE
+
 BLOCK = 1 << 16
 """Voxels in a block. Positions within a block fit into 16 bits."""
 
 KEY = "probabilities"
-_inflate: Any = zlib
-with suppress(ImportError):  # the extra "fast": the same stream, inflated faster
-    from isal import isal_zlib
-
-    _inflate = isal_zlib
 _READ = 1 << 16
 _LONGEST_HEADER = 10_000  # NumPy's own limit, which it compares when it has read the header
-_SMALL_DEFLATE_BYTE = 1100  # deflate makes at most 1,032 bytes of one
 
 
 class Channels(Protocol):
@@ -95,7 +91,7 @@ class NpzChannels:
         self._stored_dtype = dtype
         declared = self._header_size + math.prod(self.shape) * dtype.itemsize
         compressed = min(self._member.compress_size, file.stat().st_size)
-        if self._member.file_size != declared or declared > _SMALL_DEFLATE_BYTE * (compressed + 1):
+        if self._member.file_size != declared or declared > MOST_OF_DEFLATE * (compressed + 1):
             raise ValueError(
                 f"{file} cannot be right: shape {self.shape} and dtype {dtype} take {declared} bytes, but it says to "
                 f"hold {self._member.file_size} and is {compressed} bytes long."
@@ -156,7 +152,8 @@ class _Inflated:
         self._stream = stream
         self._left = member.compress_size
         self._crc, self._expected_crc = 0, member.CRC
-        self._decompressor = _inflate.decompressobj(-15) if member.compress_type == zipfile.ZIP_DEFLATED else None
+        is_deflated = member.compress_type == zipfile.ZIP_DEFLATED
+        self._decompressor = _inflate.library.decompressobj(-15) if is_deflated else None
 
     def read(self, size: int) -> bytes:
         """Return exactly ``size`` bytes."""
@@ -168,7 +165,7 @@ class _Inflated:
             pieces.append(piece)
             missing -= len(piece)
             self.position += len(piece)
-            self._crc = _inflate.crc32(piece, self._crc)
+            self._crc = _inflate.library.crc32(piece, self._crc)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def finish(self) -> None:

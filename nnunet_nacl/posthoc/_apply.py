@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.evaluation import SavedCase, checked_blocks
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.nnunet import CALIBRATED_NAME, ArrayChannels, CaseFiles, DataSet, Model
 from nnunet_nacl.posthoc._result import Fit
 from nnunet_nacl.posthoc._surroundings import Images
-from nnunet_nacl.posthoc._voxels import checked_blocks
 from nnunet_nacl.prediction_folders import (
     PredictionFolder,
     Skipped,
@@ -195,7 +194,7 @@ def _apply_case(
     image = None if images is None else images.read(files.name, probabilities.shape, like)
     calibrator.apply_to_case(probabilities, image=image, spacing_mm=case.geometry.spacing)
     calibrated = ArrayChannels(probabilities, f"{files.probabilities}, once calibrated")
-    for _ in checked_blocks(calibrated, calibrator.link):
+    for _ in checked_blocks(calibrated, regions=meaning.regions is not None):
         pass
     keeps = calibrator.keeps_labels and files.thresholds is None  # decoded ones follow from other probabilities
     labels = None if keeps else nnunet_labels(probabilities, meaning)

@@ -1,7 +1,7 @@
 """The voxels of a case: read as a stream, chosen, and so few of them drawn that those of all cases are held at once."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
-    SumCheck,
-    check_block,
     check_drawn,
+    checked_blocks,
     given_labels,
     near_core,
     read_case_labels,
@@ -126,7 +125,7 @@ def sample_case(
     ends = np.searchsorted(chosen, np.arange(0, labels.size + BLOCK, BLOCK))
     volume = np.empty(channels.shape[1:] if surroundings else 0, np.float32)
     surrounding: list[NDArray[np.float32]] = []
-    for channel, part, block in checked_blocks(channels, link):
+    for channel, part, block in checked_blocks(channels, regions=link is Link.SIGMOID):
         number = part.start // BLOCK
         within = slice(ends[number], ends[number + 1])
         probabilities[channel, within] = block[chosen[within] - part.start]
@@ -230,29 +229,3 @@ def open_channels(file: Path, meaning: LabelMeaning) -> NpzChannels:
             f"{meaning.num_channels} {kind}."
         )
     return channels
-
-
-def checked_blocks(channels: Channels, link: Link) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
-    """Yield channel, voxels and values of each block, with the checks that the evaluation makes.
-
-    Raises:
-        ValueError: the file is damaged, or values are no probabilities.
-    """
-    voxels = int(np.prod(channels.shape[1:]))
-    sums = SumCheck(channels) if link is Link.SOFTMAX else None
-    blocks = channels.blocks()
-    try:
-        for channel in range(channels.shape[0]):
-            for number, start in enumerate(range(0, voxels, BLOCK)):
-                block = next(blocks)
-                check_block(block, channel, channels.name)
-                if sums is not None:
-                    sums.add(number, block)
-                yield channel, slice(start, start + block.size), block
-        next(blocks, None)  # reading to the end checks the file
-        if sums is not None:
-            sums.check()
-    except ValueError:
-        for _ in channels.blocks():
-            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
-        raise

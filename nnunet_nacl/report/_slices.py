@@ -14,9 +14,7 @@ from nnunet_nacl.evaluation import Case
 from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, image_file, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
-
-_MARGIN = 0.35  # of the structures' extent, shown around them
-_SMALLEST = 48  # voxels shown at least along each axis
+from nnunet_nacl.review import window_around
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def read_slice(
         image = _slice_of(channels_of_image[0], number, truth.shape, file)
 
     shown = [foreground[number], *(one > 0 for one in segmentations.values())]
-    window = _window(np.any(np.stack(shown), axis=0))
+    window = window_around(np.any(np.stack(shown), axis=0))
     return CaseSlice(
         case,
         number,
@@ -211,15 +209,3 @@ def _image_folders(labels: Path) -> list[Path]:
 
         return [Path(nnUNet_raw) / labels.parent.name / "imagesTr"] if nnUNet_raw else []
     return []
-
-
-def _window(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
-    """The surroundings of the structures."""
-    window = []
-    for axis in (0, 1):
-        size = mask.shape[axis]
-        places = np.flatnonzero(mask.any(1 - axis))
-        low, high = (places[0], places[-1] + 1) if places.size else (0, size)
-        middle, half = (low + high) / 2, max((high - low) * (0.5 + _MARGIN), _SMALLEST / 2)
-        window.append(slice(max(int(middle - half), 0), min(int(np.ceil(middle + half)), size)))
-    return window[0], window[1]

@@ -2,15 +2,15 @@
 
 from nnunet_nacl.review._cases import CountedCase
 from nnunet_nacl.review._counts import CaseCounts, StructureCounts, TruthCounts, voxel_volume_ml
-from nnunet_nacl.review._fit import FIT_NAME, fit_review
+from nnunet_nacl.review._fit import fit_review
 from nnunet_nacl.review._fit_file import HeldOut, HeldOutPart, MissedShare, ReviewFit, SkippedCase, StructureFit
-from nnunet_nacl.review._judgement import ALL, Judged, Judgement, judgement_table
+from nnunet_nacl.review._judgement import ALL, Judged, Judgement
+from nnunet_nacl.review._pictures import window_around
 from nnunet_nacl.review._review import REVIEW_NAME, Review, read_judged, review_folder
 from nnunet_nacl.review._rows import StructureReview
 
 __all__ = [
     "ALL",
-    "FIT_NAME",
     "REVIEW_NAME",
     "CaseCounts",
     "CountedCase",
@@ -27,8 +27,8 @@ __all__ = [
     "StructureReview",
     "TruthCounts",
     "fit_review",
-    "judgement_table",
     "read_judged",
     "review_folder",
     "voxel_volume_ml",
+    "window_around",
 ]

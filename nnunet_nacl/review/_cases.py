@@ -1,6 +1,5 @@
 """The cases of a folder counted, in processes; finished ones are kept, and taken up when their files are the same."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from nnunet_nacl.files import hidden, whole_file
+from nnunet_nacl.files import Journal, hidden, whole_file
 from nnunet_nacl.json_files import load_json, typed
 from nnunet_nacl.nnunet import CaseFiles, DataSet, file_state, image_file
 from nnunet_nacl.review._counts import CaseCounts, CountSettings, count_case
@@ -82,30 +81,25 @@ def states_of(files: CaseFiles, settings: CountSettings) -> States:
     return states
 
 
-class Journal:
-    """Finished cases, kept one by one in a hidden folder beside the output until that is written.
+class CountJournal(Journal):
+    """Counted cases, kept until the output is written.
 
     Args:
         output: beside which they are kept.
         basis: of the counts.
 
     Raises:
-        OSError: the folder cannot be made.
+        OSError: the folder cannot be made, or is a link.
     """
 
     def __init__(self, output: Path, basis: Basis) -> None:
-        self._folder, self._basis = hidden(output, ".cases"), basis
-        if self._folder.is_symlink():
-            raise FileExistsError(f"{self._folder} is a link; expected a folder of finished cases. Remove it.")
-        try:
-            self._folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise OSError(f"{output.parent} cannot be written: {error}") from error
+        super().__init__(hidden(output, ".cases"), ".json")
+        self._basis = basis
 
     def finished(self) -> dict[str, CountedCase]:
         """The cases that are kept, whether or not their files are as they were."""
         found: dict[str, CountedCase] = {}
-        for file in self._folder.glob("*.json"):
+        for file in self.files():
             with suppress(OSError, ValueError):  # what cannot be read is counted again
                 kept = typed(load_json(file), _Kept, str(file), "finished case")
                 if kept.basis == self._basis:
@@ -114,21 +108,8 @@ class Journal:
 
     def keep(self, case: CountedCase) -> None:
         """Keep a finished case."""
-        # Not under the case's own name, to which nothing can be added if it is as long as file systems allow.
-        name = hashlib.sha256(case.case.encode(errors="surrogateescape")).hexdigest()
-        with whole_file(self._folder / f"{name}.json") as partial_file:
+        with whole_file(self.file_of(case.case)) as partial_file:
             partial_file.write_text(json.dumps(asdict(_Kept(self._basis, case)), allow_nan=False))
-
-    def clear(self) -> None:
-        """Forget them."""
-        for file in (*self._folder.glob("*.json"), *self._folder.glob(".*.partial")):
-            file.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Forget them, once the output is written."""
-        self.clear()
-        with suppress(OSError):  # something else is in it
-            self._folder.rmdir()
 
 
 def count_cases(
@@ -136,7 +117,7 @@ def count_cases(
     data_set: DataSet,
     settings: CountSettings,
     *,
-    journal: Journal,
+    journal: CountJournal,
     known: Mapping[str, CountedCase],
     num_processes: int,
 ) -> tuple[list[CountedCase], list[SkippedCase]]:

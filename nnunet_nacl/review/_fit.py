@@ -10,7 +10,7 @@ from typing import Literal
 from nnunet_nacl.confidence import DiceFit, fit_dice, fit_volume
 from nnunet_nacl.files import check_file, only_writer
 from nnunet_nacl.nnunet import Model, Predictions
-from nnunet_nacl.review._cases import Basis, CountedCase, Journal, count_cases
+from nnunet_nacl.review._cases import Basis, CountedCase, CountJournal, count_cases
 from nnunet_nacl.review._counts import CountSettings
 from nnunet_nacl.review._fit_file import REVIEW_FIT, HeldOut, HeldOutPart, MissedShare, ReviewFit, StructureFit
 from nnunet_nacl.review._judgement import Judged, judge
@@ -70,7 +70,7 @@ def fit_review(
         raise ValueError(f"{predictions.dataset_json}: expected 2 labels or more, the background being one; got 1.")
     settings = CountSettings(truth=True, curves=True, ignore_geometry=ignore_geometry)
     with only_writer(file):
-        journal = Journal(file, Basis.of(data_set, settings))
+        journal = CountJournal(file, Basis.of(data_set, settings))
         counted, skipped = count_cases(
             predicted.cases, data_set, settings, journal=journal, known={}, num_processes=num_processes
         )

@@ -106,7 +106,7 @@ def doubtful_slices(
     pictures = []
     for z in _chosen(doubt, ends, number):
         unsure = doubt.of_slice(z, ends)
-        window = _window((segmentation[z] > 0) | (unsure > _SEEN))
+        window = window_around((segmentation[z] > 0) | (unsure > _SEEN))
         labels = segmentation[z][window]
         pictures.append(
             SlicePicture(
@@ -149,8 +149,8 @@ def _image(folder: Path, case: SavedCase, reader: Any, *, ignore_geometry: bool)
     return mean
 
 
-def _window(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
-    """The surroundings of what is to be seen."""
+def window_around(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
+    """Rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
     window = []
     for axis in (0, 1):
         size = mask.shape[axis]

@@ -11,7 +11,7 @@ from nnunet_nacl import __version__
 from nnunet_nacl.files import Kind, check_file, is_readable, only_writer, whole_file, write_csv
 from nnunet_nacl.json_files import load_json, read_json, typed
 from nnunet_nacl.nnunet import CaseFiles, DataSet, DatasetJson, dataset_files, find_cases
-from nnunet_nacl.review._cases import Basis, CountedCase, Journal, count_cases
+from nnunet_nacl.review._cases import Basis, CountedCase, CountJournal, count_cases
 from nnunet_nacl.review._counts import CountSettings
 from nnunet_nacl.review._fit_file import ReviewFit, SkippedCase
 from nnunet_nacl.review._judgement import Judged, Judgement, judge, judgement_table
@@ -181,9 +181,9 @@ def _counted(
     num_processes: int,
     *,
     overwrite: bool,
-) -> tuple[list[CountedCase], list[SkippedCase], Journal]:
+) -> tuple[list[CountedCase], list[SkippedCase], CountJournal]:
     basis = Basis.of(data_set, settings)
-    journal = Journal(file, basis)
+    journal = CountJournal(file, basis)
     known: Mapping[str, CountedCase] = {}
     if overwrite:
         journal.clear()

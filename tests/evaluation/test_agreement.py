@@ -11,7 +11,8 @@ from acvl_utils.morphology.morphology_helper import remove_all_but_largest_compo
 from nnunetv2.postprocessing.remove_connected_components import remove_all_but_largest_component_from_segmentation
 from scipy.ndimage import gaussian_filter
 
-from nnunet_nacl.evaluation import VOXEL_SETS, Settings, check_agreement, evaluate, given_labels
+from nnunet_nacl.evaluation import VOXEL_SETS, Settings, evaluate, given_labels
+from nnunet_nacl.evaluation._agreement import check_agreement
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Predictions
 from tests.evaluation.generated import Folders, add_case, reasons, run_evaluate, write
 

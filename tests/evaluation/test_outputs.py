@@ -183,7 +183,8 @@ def test_an_interrupt_while_processes_start_is_quiet(folders: Folders) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_order(folders: Folders, number: signal.Signals) -> None:
     """The processes end, too, though one of them would take an hour."""
-    hour = "import time\nfrom nnunet_nacl.evaluation import _case\n_case.check_shape = lambda *_: time.sleep(3600)\n"
+    hour = "import time\nfrom nnunet_nacl.evaluation import _checks\n"
+    hour += "_checks.check_shape = lambda *_, **__: time.sleep(3600)\n"
     run = "from nnunet_nacl.cli import main\nimport sys\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     script = folders[0].parent / "slow.py"  # worker processes import it, too
     script.write_text(hour + run)

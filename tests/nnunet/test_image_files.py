@@ -13,7 +13,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 from PIL import Image
 
-from nnunet_nacl.nnunet import _image_files, check_image_file, declared_shape, read_labels
+from nnunet_nacl.nnunet import _inflate, check_image_file, declared_shape, read_labels
 from tests.nnunet.image_files import CHECKSUMS, FORMATS, LABELS, with_simpleitk
 
 
@@ -28,7 +28,7 @@ def made(folder: Path, name: str) -> Path:
 def inflate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without the extra fast."""
     if request.param == "zlib":
-        monkeypatch.setattr(_image_files, "_inflate", zlib)
+        monkeypatch.setattr(_inflate, "library", zlib)
 
 
 @pytest.mark.usefixtures("inflate")
@@ -264,6 +264,14 @@ def test_a_meta_image_with_a_line_that_lacks_its_value(tmp_path: Path) -> None:
         read_labels(file, SimpleITKIO())
     file.write_bytes(file.read_bytes().replace(b"ElementSize = ", b"ElementSize = 0"))
     with pytest.raises(ValueError, match="3 numbers for ElementSize; got '0'"):
+        read_labels(file, SimpleITKIO())
+
+
+def test_a_text_header_that_gives_a_field_twice(tmp_path: Path) -> None:
+    """ITK took the first, empty one with the next line for its value; the second one hid that from our check."""
+    file = made(tmp_path, "mha, compressed")
+    file.write_bytes(file.read_bytes().replace(b"CompressedDataSize", b"ElementSpacing = \nCompressedDataSize"))
+    with pytest.raises(ValueError, match="gives ElementSpacing twice"):
         read_labels(file, SimpleITKIO())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nnunet_nacl.nnunet import BLOCK, NpzChannels, _probabilities
+from nnunet_nacl.nnunet import BLOCK, NpzChannels, _inflate
 from tests.evaluation.generated import random_case
 
 
@@ -19,7 +19,7 @@ def inflate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "isal":
         pytest.importorskip("isal", reason="the extra fast is not installed")
     else:
-        monkeypatch.setattr(_probabilities, "_inflate", zlib)
+        monkeypatch.setattr(_inflate, "library", zlib)
 
 
 def read(file: Path) -> np.ndarray:

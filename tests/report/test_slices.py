@@ -11,7 +11,8 @@ import SimpleITK as sitk
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import NpzChannels, Predictions
 from nnunet_nacl.report import Comparison, compare_all, read_results
-from nnunet_nacl.report._slices import _channel_slices, _window, chosen_cases, read_slice
+from nnunet_nacl.report._slices import _channel_slices, chosen_cases, read_slice
+from nnunet_nacl.review import window_around
 
 
 def read(runs: dict[str, Path]) -> Comparison:
@@ -52,9 +53,9 @@ def test_slices_of_a_stream(tmp_path: Path) -> None:
 
 def test_the_window() -> None:
     mask = np.zeros((200, 100), bool)
-    assert _window(mask) == (slice(0, 200), slice(0, 100))
+    assert window_around(mask) == (slice(0, 200), slice(0, 100))
     mask[100:110, 40] = True
-    assert _window(mask) == (slice(81, 129), slice(16, 65))
+    assert window_around(mask) == (slice(81, 129), slice(16, 65))
 
 
 def test_chosen_cases(runs: dict[str, Path]) -> None:

@@ -21,6 +21,7 @@ STEPS = 3
 
 
 def step_seconds(network: nn.Module, images: torch.Tensor, *, half: bool) -> float:
+    """CPU time of a training step."""
     adam = torch.optim.Adam(network.parameters(), lr=1e-4)
     times = []
     for _ in range(STEPS):
@@ -38,6 +39,7 @@ def step_seconds(network: nn.Module, images: torch.Tensor, *, half: bool) -> flo
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-d", required=True)
     parser.add_argument("-c", required=True)

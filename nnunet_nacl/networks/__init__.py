@@ -42,8 +42,9 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in {"monai", "timm"}:
+        package = str(error.name).partition(".")[0]
+        if package not in {"monai", "timm"}:
             raise
         raise RuntimeError(
-            f"{__name__}.{name} needs {error.name}, which is not installed: pip install 'nnunet-nacl[networks]'"
+            f"{__name__}.{name} needs {package}, which is not installed: pip install 'nnunet-nacl[networks]'"
         ) from error

@@ -166,7 +166,7 @@ class _Step:
     parameters: int
 
     def memory_gb(self, batch_size: int) -> float:
-        """2 bytes for each value and 2 for its gradient; 16 for a parameter, its gradient and the optimizer's moments."""
+        """2 bytes for a value, 2 for its gradient; 16 for a parameter, its gradient and the optimizer's moments."""
         return (4 * self.values * batch_size + 16 * self.parameters) / 1e9
 
     def most_images(self, memory_gb: float) -> int:

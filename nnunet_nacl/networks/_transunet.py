@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -54,9 +55,9 @@ class TransUNet(Adapter):
         num_heads: int = 12,
     ) -> None:
         super().__init__(deep_supervision, strides)
-        hybrid = {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "num_classes": 0, "global_pool": ""}
-        hybrid |= {"img_size": tuple(patch_size), "in_chans": input_channels}
-        self.encoder = timm.create_model(
+        hybrid: dict[str, Any] = {"img_size": tuple(patch_size), "in_chans": input_channels, "num_classes": 0}
+        hybrid |= {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "global_pool": ""}
+        self.encoder: Any = timm.create_model(
             _HYBRID, class_token=False, pos_drop_rate=_DROPOUT, proj_drop_rate=_DROPOUT, **hybrid
         )
         self.missing_weights: str | None = None
@@ -64,7 +65,7 @@ class TransUNet(Adapter):
             self.encoder.load_state_dict(_pretrained(weights, timm.create_model(_HYBRID, **hybrid), input_channels))
         elif weights is not None:
             self.missing_weights = weights
-            self.register_load_state_dict_post_hook(_weights_are_there)
+            self.register_load_state_dict_post_hook(_weights_are_there)  # type: ignore[no-untyped-call]
         self.bottleneck = _convolution(embed_dim, 512)
         self.blocks = nn.ModuleList()
         width = 512
@@ -113,7 +114,7 @@ def _weights_are_there(network: nn.Module, _: object) -> None:
     network.missing_weights = None
 
 
-def _pretrained(file: str, model: nn.Module, input_channels: int) -> dict[str, Tensor]:
+def _pretrained(file: str, model: Any, input_channels: int) -> dict[str, Tensor]:
     """The state of an encoder without class token, from weights of timm's model, which has one.
 
     Args:
@@ -123,15 +124,15 @@ def _pretrained(file: str, model: nn.Module, input_channels: int) -> dict[str, T
     """
     try:
         if file.endswith(".npz"):
-            model.load_pretrained(file)  # type: ignore[operator]
+            model.load_pretrained(file)
         else:
-            state = checkpoint_filter_fn(load_state_dict(file, weights_only=True), model)  # type: ignore[arg-type]
-            state = {name: value for name, value in state.items() if not name.startswith("head.")}
-            state[_FIRST_CONV] = adapt_input_conv(input_channels, state[_FIRST_CONV])
-            model.load_state_dict(state)
+            given = checkpoint_filter_fn(load_state_dict(file, weights_only=True), model)
+            given = {name: value for name, value in given.items() if not name.startswith("head.")}
+            given[_FIRST_CONV] = adapt_input_conv(input_channels, given[_FIRST_CONV])
+            model.load_state_dict(given)
     except Exception as error:  # whatever another file makes of it
         raise ValueError(f"{file}: expected weights of timm's {_HYBRID}; got others: {error!r:.300}") from error
-    state = model.state_dict()
+    state: dict[str, Tensor] = model.state_dict()
     del state["cls_token"]
     state["pos_embed"] = state["pos_embed"][:, 1:]
     return state

@@ -16,6 +16,7 @@ import numpy as np
 
 
 def load(file: Path) -> Any:
+    """The content of a JSON file."""
     return json.loads(file.read_text())
 
 

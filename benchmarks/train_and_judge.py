@@ -10,7 +10,6 @@ only logged, takes 5 batches. Test cases are predicted with mirroring, in single
 """
 
 import os
-import subprocess
 import sys
 import time
 import traceback
@@ -26,6 +25,8 @@ from nnunetv2.paths import nnUNet_raw, nnUNet_results
 from nnunetv2.run.run_training import run_training
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
 from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+from nnunet_nacl.cli import main as command_line
 
 
 def train(data_set: str, configuration: str, fold: int, trainer: str) -> None:
@@ -58,7 +59,8 @@ def judge(model: list[str], labels: Path, folder: Path) -> None:
     test, fit, best = folder / "test", folder / "temperature.json", folder / "best_temperature.json"
 
     def run(*command: object) -> None:
-        subprocess.run(["nnunet_nacl", *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+        if command_line([str(part) for part in command]) != 0:
+            raise RuntimeError(f"nnunet_nacl {command} failed")
 
     run("evaluate", labels, test, "--surface", "-np", 1)
     run("decode", test, "-o", folder / "decoded", "-np", 1, "--overwrite")
@@ -118,10 +120,10 @@ def main(data_set: str, configuration: str, output: Path, queue: Path) -> None:
             in_process(predict, model, int(fold), Path(nnUNet_raw) / name / "imagesTs", folder / "test")
             predicted = time.time()
             options = ["-d", its_set, "-c", its_configuration, "-tr", trainer, "-f", fold]
-            judge(options, Path(nnUNet_raw) / name / "labelsTs", folder)
+            in_process(judge, options, Path(nnUNet_raw) / name / "labelsTs", folder)
             seconds = [round(b - a) for a, b in ((start, trained), (trained, predicted), (predicted, time.time()))]
             print(line, "trained, predicted, judged in", seconds, "s", flush=True)
-        except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
+        except (OSError, RuntimeError) as error:
             print(line, "FAILED", error, flush=True)
 
 

@@ -73,6 +73,31 @@ class DicePlusPlus(nn.Module):
         return 1 - dice[..., 1:].mean()
 
 
+class GradientSurgery(nn.Module):
+    """Soft Dice whose gradient by each probability is multiplied by |p − g|, the error. Softmax only.
+
+    References:
+        Lux et al., Beyond scalar losses: calibrating segmentation models via gradient vector field surgery, MIDL 2026
+        (as its abstract describes it).
+    """
+
+    def __init__(self, *, batch: bool) -> None:
+        super().__init__()
+        self.batch = batch
+
+    def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
+        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        p = logits.softmax(1)
+        g = one_hot(target, logits, loss_mask)
+        if p.requires_grad:
+            error = (p.detach() - g).abs()
+            p.register_hook(lambda gradient: gradient * error)
+        p = p if loss_mask is None else p * loss_mask
+        axes = (0, *range(2, p.ndim)) if self.batch else tuple(range(2, p.ndim))
+        dice = (2 * (p * g).sum(axes) + 1e-5) / (p.sum(axes) + g.sum(axes) + 1e-5)
+        return 1 - dice[..., 1:].mean()
+
+
 class SoftACE(nn.Module):
     """mL1-ACE: for each image and class the mean over bins of |share of voxels of the class − mean probability|.
 
@@ -168,7 +193,12 @@ def _dice_plus_plus(dice: nn.Module) -> nn.Module:
     return DicePlusPlus(2.0, batch=_batch(dice))
 
 
+def _surgery(dice: nn.Module) -> nn.Module:
+    return GradientSurgery(batch=_batch(dice))
+
+
 CANDIDATES = {
+    "SurgeryDice": Candidate("DiceCE", _surgery),
     "SharpDice": Candidate("DiceCE", Sharpened, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
     "DicePlusPlus": Candidate("DiceCE", _dice_plus_plus),
     "SoftACE": Candidate("DiceCE", SoftACE),

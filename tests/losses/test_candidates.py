@@ -13,7 +13,7 @@ from nnunet_nacl.losses import NACLLoss
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
 import dice_candidates
-from dice_candidates import DicePlusPlus, LogNACL, MarginNACL, Sharpened, SoftACE
+from dice_candidates import DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE
 
 
 class Nothing(nn.Module):
@@ -44,6 +44,21 @@ def test_dice_plus_plus(generator: torch.Generator, batch: bool) -> None:
         logits_of([[0.2, 0.8], [0.7, 0.3]]), torch.tensor([1, 0]).reshape(1, 1, 1, 2), loss_mask=None
     )
     assert float(value) == pytest.approx(1 - 1.6 / (1.6 + 0.09 + 0.04), abs=1e-5)
+
+
+def test_gradient_surgery(generator: torch.Generator) -> None:
+    """The value is that of Dice; the gradient by each probability is multiplied by its error."""
+    logits = torch.randn(1, 2, 3, 3, generator=generator, requires_grad=True)
+    labels = torch.randint(2, (1, 1, 3, 3), generator=generator)
+    value = GradientSurgery(batch=True)(logits, labels, loss_mask=None)
+    torch.testing.assert_close(value, 1 + nnunets_dice(batch=True)(logits, labels), atol=1e-4, rtol=0)
+    (found,) = torch.autograd.grad(value, logits)
+    p = logits.softmax(1)
+    g = torch.cat([labels == 0, labels == 1], 1).float()
+    dice = 2 * (p * g)[:, 1].sum() / (p[:, 1].sum() + g[:, 1].sum())
+    (by_p,) = torch.autograd.grad(1 - dice, p, retain_graph=True)
+    (expected,) = torch.autograd.grad(p, logits, by_p * (p - g).abs().detach())
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_soft_ace() -> None:

@@ -16,7 +16,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["trainers"], ["trainers", "--path"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["networks"], ["trainers"], ["trainers", "--path"], ["--version"]])
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys, runpy; sys.argv = ['nnunet_nacl', *sys.argv[1:]]\n"

@@ -13,8 +13,10 @@ import pytest
 
 from nnunet_nacl import cli
 from nnunet_nacl.experiments import _executors
+from nnunet_nacl.networks import add_network
 from tests.conftest import KINDS, NNUNet
 from tests.experiments.conftest import NAME
+from tests.networks.conftest import shrink
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 STUDY = """
@@ -198,3 +200,30 @@ def test_slurm(nnunet: NNUNet, run: Command) -> None:
         time.sleep(3)
     assert page.is_file(), printed
     assert "2 done" in run("penalty", *options[:4], "--status")
+
+
+@pytest.mark.slow
+def test_a_study_of_networks(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
+    add_network("unet_plus_plus", 901, "2d_small", patch_size=(32, 32), batch_size=2)
+    shrink(nnunet.folder / "preprocessed" / NAME / "nnUNetPlans.json", "2d_small", "unet_plus_plus")
+    study = tmp_path / "networks.yaml"
+    brief = "trainer: nnUNetTrainerNACL_1epochs_2iterations"
+    study.write_text(
+        "title: Networks\nfigure: curves\nsetting: network\nruns:\n"
+        f"  - {{name: NACL nnU-Net, {brief}, group: NACL, value: nnU-Net}}\n"
+        f"  - {{name: NACL UNet++, {brief}, network: unet_plus_plus, group: NACL, value: UNet++}}\n"
+    )
+    printed = run(study)
+    assert "2 left" not in printed
+    reports = nnunet.folder / "out" / OUTPUT / "networks"
+    for page in ("test.html", "validation.html"):
+        text = (reports / page).read_text()
+        assert "NACL nnU-Net" in text
+        assert "NACL UNet++" in text
+    predictions = Path("predictions", "nnUNetTrainerNACL_1epochs_2iterations", "fold_0", "calibration_summary.json")
+    values = {
+        json.loads((nnunet.folder / "out" / folder / predictions).read_text())["mean"]["near"]["ECE"]
+        for folder in (OUTPUT, f"{OUTPUT}_unet_plus_plus")
+    }
+    assert len(values) == 2
+    assert "2 done" in run(study, "--status")

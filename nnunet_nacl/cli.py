@@ -20,12 +20,27 @@ from nnunet_nacl.commands import (
     logits,
     maps,
     members,
+    networks,
     report,
     review,
     trainers,
 )
 
-_GROUPS = (demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers)
+_GROUPS = (
+    demo,
+    evaluate,
+    report,
+    review,
+    experiment,
+    data_sets,
+    calibrate,
+    decode,
+    maps,
+    members,
+    logits,
+    networks,
+    trainers,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

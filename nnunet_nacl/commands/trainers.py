@@ -29,7 +29,7 @@ def _trainers(options: argparse.Namespace) -> int:
     if options.path:
         print(trainers_path())
         return 0
-    from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
+    from nnunet_nacl.trainers import DICE_SUFFIXES, LOSSES, SCHEDULE_SUFFIXES, trainer_names
 
     print("Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):")
     for name in trainer_names():
@@ -44,6 +44,9 @@ def _trainers(options: argparse.Namespace) -> int:
             print(f"    _{setting.shown():<44} default {setting.default:<8} paper: {setting.paper}")
     print("all of them")
     for suffix, meaning in SCHEDULE_SUFFIXES.items():
+        print(f"    _{suffix:<44} {meaning}")
+    print("those with Dice")
+    for suffix, meaning in DICE_SUFFIXES.items():
         print(f"    _{suffix:<44} {meaning}")
     return 0
 
@@ -63,8 +66,15 @@ def _unlink(_: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from nnunet_nacl.export import NOTE_NAME, export_model
+    from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
 
     output = export_model(options.model_folder, options.o, overwrite=options.overwrite)
-    print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    network = network_of_model(output)
+    if network is None:
+        print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    else:
+        print(
+            f"Wrote {output}. Its network is {network}: nnU-Net runs it only where nnunet_nacl is installed "
+            f"(pip install 'nnunet-nacl[networks]'). See {NOTE_NAME} there."
+        )
     return 0

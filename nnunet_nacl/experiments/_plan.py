@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -13,6 +14,7 @@ from nnunet_nacl.nnunet import (
     PreprocessedDataSet,
     RawDataSet,
     Split,
+    find_plans,
     fold_name,
     missing_trainer,
     validation_folder,
@@ -30,12 +32,14 @@ class Run:
         fold: nnU-Net's fold.
         of_fold: the fold whose validation cases it has. Differs from ``fold`` if it is trained with a share of that
             fold's cases.
+        network: ending of the configuration, or None for the experiment's own.
     """
 
     method: str
     trainer: str
     fold: int
     of_fold: int
+    network: str | None = None
 
     @property
     def key(self) -> str:
@@ -54,7 +58,7 @@ class Job:
         run: what to train.
         split: its training and validation cases.
         data: the data set.
-        output: folder of the data set's experiments: predictions, logs, states, reports.
+        output: folder of the configuration's experiments: predictions, logs, states, reports.
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
         surface: also evaluate surface distances.
@@ -146,6 +150,7 @@ class Experiment:
         study: its methods.
         jobs: its runs.
         splits: of the data set, with those that the runs need.
+        output: folder of the experiment's configuration, in which its reports are; networks have their own.
         command: the command line, for the report.
         notes: what the user should know, such as methods that are left out.
     """
@@ -153,13 +158,14 @@ class Experiment:
     study: StudyTable
     jobs: tuple[Job, ...]
     splits: list[Split]
+    output: Path
     command: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Folder of the reports."""
-        return self.jobs[0].output / self.study.name
+        return self.output / self.study.name
 
 
 def plan_experiment(
@@ -209,15 +215,36 @@ def plan_experiment(
     study, notes = _suitable(study, data, skip=skip_unsuitable)
     study_plot(study)  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
-    folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
-    jobs = [
-        Job(run, splits[run.fold], data, folder, device, keep, surface, disable_tta, num_processes, checkpoint)
-        for run in runs
-    ]
+    by_network = {row.network: data if row.network is None else _with_network(data, row.network) for row in study.rows}
+    parent = Path(output or "nnunet_nacl_experiments").absolute()
+    jobs = []
+    for run in runs:
+        own = by_network[run.network]
+        folder = _folder_of(own, parent)
+        split = splits[run.fold]
+        jobs.append(Job(run, split, own, folder, device, keep, surface, disable_tta, num_processes, checkpoint))
     if checkpoint != "final":
         for job in {job.run.of_fold: job for job in jobs}.values():
             raw_validation_files(job)  # which checks that they are there
-    return Experiment(study, tuple(jobs), splits, command, notes)
+    return Experiment(study, tuple(jobs), splits, _folder_of(data, parent), command, notes)
+
+
+def _folder_of(data: PreprocessedDataSet, parent: Path) -> Path:
+    return parent / f"{data.name}__{data.plans}__{data.configuration}"
+
+
+def _with_network(data: PreprocessedDataSet, network: str) -> PreprocessedDataSet:
+    """The same data set in a configuration with another network.
+
+    Raises:
+        ValueError: the plans have no such configuration.
+    """
+    name = f"{data.configuration}_{network}"
+    plans = find_plans(data.name, data.configuration, data.plans)
+    if name not in plans.configurations:
+        command = ["nnunet_nacl", "networks", "add", "-d", data.name, "-c", data.configuration, "-p", data.plans]
+        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join([*command, network])}")
+    return PreprocessedDataSet.find(data.name, name, data.plans)
 
 
 def raw_validation_files(job: Job) -> list[Path]:
@@ -239,7 +266,7 @@ def raw_validation_files(job: Job) -> list[Path]:
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:
     """Each training once, although several methods may be the same one."""
-    return list({job.run.key: job for experiment in experiments for job in experiment.jobs}.values())
+    return list({(job.output, job.run.key): job for experiment in experiments for job in experiment.jobs}.values())
 
 
 def plan_runs(
@@ -277,7 +304,7 @@ def plan_runs(
             if split not in all_splits:
                 all_splits.append(split)
             number = fold if split == splits[fold] else all_splits.index(split)
-            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold))
+            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold, row.network))
     return runs, all_splits
 
 

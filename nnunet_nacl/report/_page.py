@@ -14,7 +14,7 @@ from tqdm import tqdm
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
 from nnunet_nacl.files import Kind, check_file, whole_file
-from nnunet_nacl.report._comparison import Comparison, Results, compare_all
+from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all
 from nnunet_nacl.report._confidences import JudgedMethods, confidences_table, judged_methods
 from nnunet_nacl.report._formats import Table, to_csv, to_latex
 from nnunet_nacl.report._logit_plots import read_logit_plots
@@ -50,6 +50,8 @@ from nnunet_nacl.report._verdict import Verdict, full_verdict, missing_notes, ra
 from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_of, to_svg
 
 _PAGE = Kind("a report", re.compile(rb'<meta name="generator" content="nnunet_nacl '))
+Setting = tuple[str, str]
+"""Name and value, as the page shows them."""
 _SWITCHED = ("near", "foreground", "union", "boundary", "image")
 """Voxel sets in the order of the page's switch."""
 
@@ -142,6 +144,14 @@ class Section:
         return [(glyph_of(names, name), color_of(names, name), name) for name in names]
 
     @property
+    def settings(self) -> tuple[list[Setting], list[tuple[str, list[Setting]]]]:
+        """Settings and versions that all methods share, and for each method its own."""
+        of_methods = [_settings(method) for method in self.comparison.methods]
+        shared = [one for one in of_methods[0] if all(one in other for other in of_methods)]
+        own = [[one for one in settings if one not in shared] for settings in of_methods]
+        return shared, list(zip(self.comparison.names, own, strict=True))
+
+    @property
     def commands(self) -> list[str]:
         """That evaluated the methods."""
         return [evaluate_command(method.result) for method in self.comparison.methods]
@@ -196,7 +206,7 @@ def write_report(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(setting=_setting_text, place=place, csv=to_csv, latex=to_latex)
+    environment.filters.update(place=place, csv=to_csv, latex=to_latex)
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
@@ -226,6 +236,12 @@ def _renamed(results: Mapping[str, Results], names: ShortNames) -> dict[str, dic
         dataset: {names.by_full[name]: result for name, result in methods.items()}
         for dataset, methods in results.items()
     }
+
+
+def _settings(method: Method) -> list[Setting]:
+    settings = [(key, _setting_text(value)) for key, value in method.result.origin.settings_json().items()]
+    versions = ", ".join(f"{package} {version}" for package, version in method.result.versions.items())
+    return [*settings, ("versions", versions)]
 
 
 def _setting_text(value: Any) -> str:

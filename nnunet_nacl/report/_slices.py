@@ -70,7 +70,8 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     """Best, median and worst case by the mean of the methods' ECE, and the one whose ECE differs most between methods.
 
     Returns:
-        Role -> name; fewer for fewer cases. The case that differs most is another than these three.
+        Role -> name, fewer for fewer cases: ``differ`` (another case than the others) and ``worst`` first, then
+        ``median`` and ``best``.
     """
     by_method = np.array([method.calibration[voxels]["ECE"] for method in comparison.methods])
     errors = by_method.mean(axis=0)
@@ -79,13 +80,13 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
         return {}
     if len(order) == 1:
         return {"only": comparison.cases[order[0]]}
-    roles = {"best": order[0], "median": order[(len(order) - 1) // 2], "worst": order[-1]}
+    roles = {"worst": order[-1], "median": order[(len(order) - 1) // 2], "best": order[0]}
     if len(order) == 2:
         del roles["median"]
     others = [place for place in order if place not in roles.values()]
     if len(by_method) > 1 and others:
         spread = np.ptp(by_method, axis=0)
-        roles["differ"] = max(others, key=lambda place: float(spread[place]))
+        roles = {"differ": max(others, key=lambda place: float(spread[place])), **roles}
     return {role: comparison.cases[place] for role, place in roles.items()}
 
 

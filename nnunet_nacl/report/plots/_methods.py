@@ -77,12 +77,12 @@ def reliability_curves(
     if any(curve.expected_accuracy is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
     for curve in data:
-        filled = curve.share > 0
         color = color_of(names, curve.name)
         if curve.expected_accuracy is not None:
             _perfect(curve, ax, color if len(data) > 1 else INK)
+        solid = ~curve.is_faint
         ax.fill_between(
-            curve.confidence[filled], curve.low[filled], curve.high[filled], color=color, alpha=0.15, linewidth=0
+            curve.confidence[solid], curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
         )
         label = f"\u200b{wrapped(curve.name)} ({number_text(curve.error)})"  # no legend for names that start with _
         _curve(curve, ax, color=color, marker=marker_of(names, curve.name), label=label)

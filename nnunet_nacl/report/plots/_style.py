@@ -229,7 +229,9 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
 def _adapted(tag: str, prefix: str, referred: set[str]) -> str:
     """A tag with the page's color and font, hundredths of a point, and an id only if something refers to it."""
     tag = tag.replace(INK, "currentColor")
-    tag = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", tag)
+    tag = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", tag)  # Matplotlib before 3.10
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
+    tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)
     tag = re.sub(r' id="([^"]+)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in referred else "", tag)
     return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", tag)

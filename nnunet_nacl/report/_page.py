@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from nnunet_nacl.report._panels import (
     tradeoff_panels,
 )
 from nnunet_nacl.report._pictures import CaseView, case_views, confidence_colors, legend
+from nnunet_nacl.report._published import published_method, published_table
 from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._slices import check_images
 from nnunet_nacl.report._statistics import SCHEMES, Ranking, rank_by_scores, rank_methods, ranked_voxels
@@ -166,6 +167,7 @@ def write_report(
     logits: str | Path | None = None,
     command: str = "",
     study: Study | None = None,
+    paper: bool = False,
     overwrite: bool = False,
     ignore_geometry: bool = False,
 ) -> None:
@@ -181,6 +183,7 @@ def write_report(
         logits: folder that ``nnunet_nacl logits`` has written; its plots become a section.
         command: the command line that makes this page, to be shown on it.
         study: variants along a setting; its plots begin each data set's section.
+        paper: show the paper's published values beside ours.
         overwrite: replace a file that is no page of ours, too.
         ignore_geometry: in pictures of cases, take files as they are, though their spacing, origin or direction differ.
 
@@ -202,6 +205,8 @@ def write_report(
     together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else []
     methods = [method for comparison in comparisons for method in comparison.methods]
     voxel_sets = [one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)]
+    full = [_with_full_names(comparison, names) for comparison in comparisons]
+    known = [one for one in full if any(map(published_method, one.names))]
     environment = Environment(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -210,6 +215,7 @@ def write_report(
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
+        published=[_published_table(one, names) for one in known or full] if paper else [],
         datasets=[comparison.dataset for comparison in comparisons],
         names=names,
         logit_plots=logit_plots,
@@ -236,6 +242,17 @@ def _renamed(results: Mapping[str, Results], names: ShortNames) -> dict[str, dic
         dataset: {names.by_full[name]: result for name, result in methods.items()}
         for dataset, methods in results.items()
     }
+
+
+def _with_full_names(comparison: Comparison, names: ShortNames) -> Comparison:
+    full = {short: name for name, short in names.by_full.items()}
+    return replace(comparison, methods=[replace(method, name=full[method.name]) for method in comparison.methods])
+
+
+def _published_table(comparison: Comparison, names: ShortNames) -> Table:
+    """With short names of the methods, which are known to the paper by their full ones."""
+    table = published_table(comparison)
+    return replace(table, rows=[(names.by_full[name], cells) for name, cells in table.rows])
 
 
 def _settings(method: Method) -> list[Setting]:

@@ -170,7 +170,7 @@ def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
 def _label_layer(labels: NDArray[np.integer]) -> str:
     shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
     colors = [(0, 0, 0, 0), *((*bytes.fromhex(one[1:]), _OPACITY) for one in LABEL_COLORS)]
-    return _indexed_png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)  # type: ignore[arg-type]
+    return _indexed_png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
 
 
 def _confidence_layer(confidence: NDArray[np.floating], wrong: NDArray[np.bool_]) -> str:

@@ -15,7 +15,6 @@ from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
 from nnunet_nacl.review import window_around
 
-
 SURE = 0.9
 """A method that is so sure of a voxel, and wrong, is marked."""
 
@@ -128,7 +127,8 @@ def read_slices(
     Args:
         comparison: as for :func:`read_slice`.
         case: as for :func:`read_slice`.
-        most: how many slices at most. They are evenly spaced; the one in which the structures are largest is among them.
+        most: how many slices at most. They are evenly spaced, but the one in which the structures are largest is among
+            them.
         images: as for :func:`read_slice`.
         ignore_geometry: as for :func:`read_slice`.
 

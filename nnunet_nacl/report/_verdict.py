@@ -352,7 +352,8 @@ def ranking_remark(comparison: Comparison, ranking: Ranking) -> str:
     by = f"by {judging[0].label}"
     why = "Ranks count Dice too, and a small difference like a large one."
     if set(first) <= set(standing.leaders):
-        return f"The ranking puts {listed(first)} first; {by} the cases do not tell {listed(standing.leaders)} apart. {why}"
+        leaders = listed(standing.leaders)
+        return f"The ranking puts {listed(first)} first; {by} the cases do not tell {leaders} apart. {why}"
     return f"The ranking puts {listed(first)} first, the verdict, {by}, {standing.best}. {why}"
 
 

@@ -97,7 +97,9 @@ def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, hei
 
 def test_sorting(browser: Any, page_file: Path) -> None:
     page, said = opened(browser, page_file, 1280, 900)
-    column = "[...document.querySelectorAll('table[aria-label^=Cases] tbody tr')].map(r => r.cells[%d].innerText.trim())"
+    column = (
+        "[...document.querySelectorAll('table[aria-label^=Cases] tbody tr')].map(r => r.cells[%d].innerText.trim())"
+    )
     head = page.locator("table[aria-label^=Cases] th[data-column='2']")
     before = page.evaluate(column % 2)
     head.locator("button").click()
@@ -119,7 +121,8 @@ def test_sorting(browser: Any, page_file: Path) -> None:
     head = page.locator("table[aria-label^=Methods] th[data-column='6']")
     head.locator("button").click()
     signed = page.evaluate(
-        "[...document.querySelectorAll('table[aria-label^=Methods] tbody tr')].map(r => r.cells[6].innerText.split(' ')[0])"
+        "[...document.querySelectorAll('table[aria-label^=Methods] tbody tr')]"
+        ".map(r => r.cells[6].innerText.split(' ')[0])"
     )
     values = [float(one.split()[0].replace("−", "-")) for one in signed]
     assert values == sorted(values)
@@ -160,7 +163,9 @@ def test_pictures(browser: Any, deep_page_file: Path) -> None:
     page.keyboard.press("ArrowRight")
     assert page.evaluate(shown) == [False, False, True]
     assert page.locator(".case output").first.inner_text() == "4"
-    drawn = page.evaluate("[...document.querySelectorAll('.slice:not([hidden]) image')].map(i => i.getBoundingClientRect().width)")
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.slice:not([hidden]) image')].map(i => i.getBoundingClientRect().width)"
+    )
     assert drawn
     assert min(drawn) > 100
     page.locator("table[aria-label^=Cases] a").first.click()
@@ -214,13 +219,15 @@ def test_print(browser: Any, page_file: Path, tmp_path: Path) -> None:
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("details:not([open])").count() == 0
     cut = page.evaluate(
-        "[...document.querySelectorAll('table, svg, pre, p')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+        "[...document.querySelectorAll('table, svg, pre, p')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
         ".map(e => e.tagName + e.innerText)"
     )
     assert cut == []
     # A table that is wider than tall is turned: its head is a column.
     heads = page.evaluate(
-        "[...document.querySelectorAll('table.wide')].filter(t => t.clientWidth).map(t => [...t.querySelectorAll('thead th')].filter(h => h.offsetWidth)"
+        "[...document.querySelectorAll('table.wide')].filter(t => t.clientWidth)"
+        ".map(t => [...t.querySelectorAll('thead th')].filter(h => h.offsetWidth)"
         ".map(h => h.getBoundingClientRect().left))"
     )
     assert heads

@@ -47,7 +47,9 @@ def test_layers_of_a_slice() -> None:
 def test_large_slices_are_made_small() -> None:
     truth = np.zeros((600, 400), int)
     truth[100:500, 100:300] = 1
-    layers = slice_layers(CaseSlice("a", 0, 1, 1.0, truth, None, {"one": truth}, {"one": np.ones(truth.shape)}), ["one"])
+    layers = slice_layers(
+        CaseSlice("a", 0, 1, 1.0, truth, None, {"one": truth}, {"one": np.ones(truth.shape)}), ["one"]
+    )
     assert pixels(layers.methods[0].confidence).shape[:2] == (150, 100)
     assert (layers.width, layers.height) == (400, 600)  # in voxels, as the outline is
     assert layers.image is None

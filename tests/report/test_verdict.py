@@ -87,18 +87,24 @@ def test_the_best_against_the_next_and_the_baseline(comparison: Comparison) -> N
     first, second, third = found.details
     value = {name: NLL.of(comparison[name]).value for name in comparison.names}
     following = min(("sharp", "soft"), key=value.__getitem__)
-    assert first.startswith(f"right gives the best probabilities: NLL per foreground voxel {text_of(comparison, 'right', NLL)}.")
+    assert first.startswith(
+        f"right gives the best probabilities: NLL per foreground voxel {text_of(comparison, 'right', NLL)}."
+    )
     assert f" Next is {following}" in first
     for name in {following, "sharp"}:
         gap = nll[name]
         assert f": {text_of(comparison, name, NLL)}, {NLL.format_difference(gap.mean)} (" in first
     assert f"significant (p = {nll['sharp'].p_holm:.3f})" in first
     assert f"The Dice of right is {text_of(comparison, 'right', DICE)[:5]}, that of sharp " in first
-    assert second.startswith(f"Near the structures, right is calibrated best: ECE {text_of(comparison, 'right', NEAR)}.")
+    assert second.startswith(
+        f"Near the structures, right is calibrated best: ECE {text_of(comparison, 'right', NEAR)}."
+    )
     assert NEAR.format_difference(near["sharp"].mean) in second
     assert "On the whole, " in second
     in_short = found.summary[-1]
-    assert in_short.startswith(f"right gives the best probabilities (NLL per foreground voxel {value['right']:.3f}; next is ")
+    assert in_short.startswith(
+        f"right gives the best probabilities (NLL per foreground voxel {value['right']:.3f}; next is "
+    )
     assert "Near the structures, right is calibrated best (ECE 0." in in_short
     means = [comparison["right"].result.mean("union", name) for name in ("ECE", "ECE_expected")]
     assert third.startswith("By the paper's ECE over the foreground (")
@@ -190,14 +196,18 @@ def test_why_the_ranking_has_another_first(comparison: Comparison) -> None:
     assert ranking is not None
     first = replace(ranking, overall=np.array([1.0, 2.0, 3.0]))  # sharp first
     remark = ranking_remark(comparison, first)
-    assert remark.startswith("The ranking puts sharp first, the verdict, by NLL per foreground voxel, right. Ranks count Dice")
+    assert remark.startswith(
+        "The ranking puts sharp first, the verdict, by NLL per foreground voxel, right. Ranks count Dice"
+    )
     assert ranking_remark(comparison, replace(ranking, overall=np.array([2.0, 1.0, 3.0]))) == ""
     same = compare({"one": make_result(0.4), "copy": make_result(0.4), "far": make_result(0.1)})
     standing = rank_by_scores([same])
     assert standing is not None
     assert ranking_remark(same, standing) == ""
     told = ranking_remark(same, replace(standing, overall=np.array([1.0, 2.0, 3.0])))
-    assert told.startswith("The ranking puts one first; by NLL per foreground voxel the cases do not tell one and copy apart.")
+    assert told.startswith(
+        "The ranking puts one first; by NLL per foreground voxel the cases do not tell one and copy apart."
+    )
 
 
 def test_below_its_expected_value(blurred: dict[str, FolderResult]) -> None:
@@ -286,7 +296,9 @@ def test_another_winner_by_class(before: dict[str, FolderResult]) -> None:
             cases.append(replace(case, result=replace(case.result, calibration=found)))
         swapped[name] = replace(before[name], cases=cases)
     last = verdict(compare(swapped))[-1]
-    assert last.startswith("By the class-wise error (CECE) another method has the lowest value: over the foreground sharp (0.")
+    assert last.startswith(
+        "By the class-wise error (CECE) another method has the lowest value: over the foreground sharp (0."
+    )
     assert np.isfinite(float(last.split("sharp (")[1][:5]))
 
 

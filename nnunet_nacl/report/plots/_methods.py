@@ -176,8 +176,7 @@ def radar(data: Tradeoff, ax: Axes | None = None) -> Axes:
         ax: polar axes to draw on; by default a new figure.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, figure "Compromise between calibration and discriminative
-        performance".
+        Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
     ax = axes_or_new(ax, projection="polar")
     angles = np.linspace(0, 2 * np.pi, len(data.names), endpoint=False)
@@ -228,7 +227,7 @@ def rank_heatmap(data: Ranking, ax: Axes | None = None) -> Axes:
 
 
 def rank_stability(data: Ranking, ax: Axes | None = None) -> Axes:
-    """How often each method takes each place when the cases are drawn anew, in per cent; the darker the blue, the more often.
+    """How often each method takes each place when the cases are drawn anew, in per cent; the darker, the more often.
 
     Args:
         data: a ranking.

@@ -23,9 +23,9 @@ from nnunet_nacl.files import Kind, check_file, whole_file
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""
 
-# Okabe and Ito's colors, which color-blind readers can tell apart, without black (unreadable on dark pages) and with the
-# light ones darkened: each has a contrast of at least 3 : 1 with the page, light or dark. Markers differ too, so that
-# none depends on color alone.
+# Okabe and Ito's colors, which color-blind readers can tell apart, without black (unreadable on dark pages), the light
+# ones darkened: each has a contrast of at least 3 : 1 with the page, light or dark. Markers differ too, so that none
+# depends on color alone.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#2F9BD6", "#B87F00", "#706A00", "#808080")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _GLYPHS = "●■▲◆▼✚✖★◀▶⬟⬢"

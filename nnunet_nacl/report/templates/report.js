@@ -60,7 +60,10 @@ for (const view of document.querySelectorAll(".case")) {
 const unfold = () => {
   const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
   const folded = target && (target.closest("details") || (target.nextElementSibling || {}));
-  if (folded && folded.tagName === "DETAILS") folded.open = true;
+  if (folded && folded.tagName === "DETAILS" && !folded.open) {
+    folded.open = true;
+    target.scrollIntoView();
+  }
 };
 addEventListener("hashchange", unfold);
 unfold();

@@ -88,7 +88,8 @@ def link_validation_data(job: Job) -> None:
             old.unlink()
     for target, file in wanted.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
+        if not (target.exists() and target.samefile(file)):  # the raw data set may have been made anew
+            target.unlink(missing_ok=True)
             place(file, target)
 
 

@@ -154,11 +154,13 @@ def test_the_best_checkpoint_has_predictions_of_its_own(job: Job) -> None:
 def test_the_best_checkpoint_validates_on_the_folds_own_cases(job: Job) -> None:
     best = replace(job, checkpoint="best")
     archive(best.fold_folder / "checkpoint_best.pth", best.fold_folder / "checkpoint_final.pth")
-    touch(best.validation_data / "imagesTr" / "of_an_earlier_split_0000.nii.gz")
+    renewed = f"imagesTr/{best.validation_cases[0]}_0000.nii.gz"
+    touch(best.validation_data / "imagesTr" / "of_an_earlier_split_0000.nii.gz", best.validation_data / renewed)
     (step, *_) = steps_left(best)
     predicted(best.validation, *best.validation_cases)
     halve(best.validation / f"{best.validation_cases[0]}.npz")
     clear_the_way(best, step)
+    assert (best.validation_data / renewed).samefile(best.data.raw / best.data.name / renewed)
     linked = {str(file.relative_to(best.validation_data)) for file in best.validation_data.glob("*/*")}
     assert linked == {f"imagesTr/{case}_0000.nii.gz" for case in best.validation_cases} | {
         f"labelsTr/{case}.nii.gz" for case in best.validation_cases

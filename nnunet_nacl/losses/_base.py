@@ -33,12 +33,17 @@ class SegmentationLoss(nn.Module, ABC):
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.
 
+    Attributes:
+        dice_weight: factor of the Dice term, 1 at first. A training may change it between steps; at 0 the term is not
+            computed.
+
     Raises:
         ValueError: a setting that is not allowed.
     """
 
     _neighborhood: Neighborhood | None = None
     """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
+    dice_weight: float
 
     def __init__(
         self, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
@@ -53,6 +58,7 @@ class SegmentationLoss(nn.Module, ABC):
         self.ignore_label = ignore_label
         self.regions = regions
         self.dice = dice
+        self.dice_weight = 1.0
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
@@ -86,8 +92,8 @@ class SegmentationLoss(nn.Module, ABC):
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         with _without_autocast(logits.device.type):
             loss = mean_in_pieces(self, logits, target)  # self.mean(logits, target) gives the same and holds more
-            if self.dice is not None:
-                loss = loss + self._dice_term(self.dice, logits, target)
+            if self.dice is not None and self.dice_weight != 0:
+                loss = loss + self.dice_weight * self._dice_term(self.dice, logits, target)
         return loss
 
     def mean(self, logits: Tensor, target: Tensor) -> Tensor:

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 """Of each kind of file."""
 
-FUZZ = settings(
-    max_examples=EXAMPLES, deadline=timedelta(seconds=20), suppress_health_check=list(HealthCheck), database=None
-)
+FUZZ = settings(max_examples=EXAMPLES, deadline=timedelta(seconds=20), suppress_health_check=list(HealthCheck))
 HEADROOM = 256 << 20
 """How much memory reading a small file may take, whatever it says of itself, in bytes."""
 _OUT_OF_MEMORY = ("memory", "allocat", "bad_alloc", "std::length_error")

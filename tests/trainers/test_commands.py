@@ -1,7 +1,11 @@
 """Our trainers in nnU-Net's own commands, as users run them."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +209,30 @@ def test_continue(preprocessed: Preprocessed) -> None:
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()
+
+
+@pytest.mark.slow
+def test_fading_dice_killed_and_continued(preprocessed: Preprocessed) -> None:
+    nnunet, number = preprocessed("labels", "2d_small")
+    trainer = "nnUNetTrainerDiceCE_fadeDice_9epochs_2iterations"
+    command = ["nnUNetv2_train", number, "2d_small", "0", "-tr", trainer, "-device", "cpu"]
+    process = subprocess.Popen(command, env={**os.environ, **nnunet.environment}, stdout=subprocess.DEVNULL)
+    fold = fold_folder(nnunet, number, "2d_small", trainer)
+    until = time.monotonic() + 120
+    while "Epoch 3" not in (log(fold) if list(fold.glob("training_log_*.txt")) else "") and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert not (fold / "checkpoint_final.pth").exists()
+    before = set(fold.glob("training_log_*.txt"))
+    train(nnunet, number, "2d_small", trainer, "--c")
+    (new,) = set(fold.glob("training_log_*.txt")) - before
+    lines = new.read_text().splitlines()
+    epochs = [int(line.split()[-1]) for line in lines if re.search(r"Epoch \d+$", line.strip())]
+    weights = [float(line.split()[-1]) for line in lines if "Weight of the Dice loss" in line]
+    assert 0 < epochs[0] < 9
+    assert epochs == [*range(epochs[0], 9)]
+    assert weights == pytest.approx([max(0, 1 - epoch / 6) for epoch in epochs], abs=1e-4)
 
 
 @pytest.mark.slow

@@ -1,0 +1,131 @@
+"""Train models on a CPU, and judge each on the test cases: as trained, with a temperature, and decoded for Dice.
+
+    python benchmarks/train_and_judge.py DATASET CONFIGURATION OUTPUT_FOLDER QUEUE.txt
+
+Each line of the queue is a fold and a trainer, such as ``0 nnUNetTrainerDiceCE_fadeDice_6epochs``, with a data set and
+a configuration of its own behind them if they differ. Run it once for each core: a model that another run has begun is
+left to that. nnU-Net's environment variables must be set, and nnUNet_extTrainer for ``dice_candidates``.
+Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16); an epoch's validation, which is
+only logged, takes 5 batches. Test cases are predicted with mirroring, in single precision.
+"""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ["nnUNet_n_proc_DA"] = "0"
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.paths import nnUNet_raw, nnUNet_results
+from nnunetv2.run.run_training import run_training
+from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
+from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+from nnunet_nacl.cli import main as command_line
+
+
+def train(data_set: str, configuration: str, fold: int, trainer: str) -> None:
+    """One training, with the validation's probabilities."""
+    trainer_module.dummy_context = lambda: torch.autocast("cpu", torch.bfloat16)
+    whole = trainer_module.nnUNetTrainer.run_training
+
+    def with_few_validation_batches(self: trainer_module.nnUNetTrainer) -> None:
+        self.num_val_iterations_per_epoch = 5
+        whole(self)
+
+    trainer_module.nnUNetTrainer.run_training = with_few_validation_batches
+    run_training(
+        data_set, configuration, fold, trainer, export_validation_probabilities=True, device=torch.device("cpu")
+    )
+
+
+def predict(model: Path, fold: int, images: Path, output: Path) -> None:
+    """The test cases, with probabilities."""
+    predictor = nnUNetPredictor(
+        device=torch.device("cpu"), perform_everything_on_device=False, allow_tqdm=False, verbose=False
+    )
+    predictor.initialize_from_trained_model_folder(str(model), (fold,), "checkpoint_final.pth")
+    output.mkdir(exist_ok=True)
+    predictor.predict_from_files_sequential(str(images), str(output), save_probabilities=True)
+
+
+def judge(model: list[str], labels: Path, folder: Path) -> None:
+    """Evaluate predictions as trained, decoded for Dice, with a temperature, with both; and their predicted Dice."""
+    test, fit, best = folder / "test", folder / "temperature.json", folder / "best_temperature.json"
+
+    def run(*command: object) -> None:
+        if command_line([str(part) for part in command]) != 0:
+            raise RuntimeError(f"nnunet_nacl {command} failed")
+
+    run("evaluate", labels, test, "--surface", "-np", 1)
+    run("decode", test, "-o", folder / "decoded", "-np", 1, "--overwrite")
+    run("evaluate", labels, folder / "decoded", "-np", 1)
+    run("calibrate", "fit", *model, "-o", fit, "--overwrite")
+    run("calibrate", "fit", labels, test, "-o", best, "--overwrite")  # what one temperature could do at best
+    run("calibrate", "apply", fit, test, "-o", folder / "calibrated", "--overwrite")
+    run("evaluate", labels, folder / "calibrated", "-np", 1)
+    run("decode", folder / "calibrated", "-o", folder / "calibrated_decoded", "-np", 1, "--overwrite")
+    run("evaluate", labels, folder / "calibrated_decoded", "-np", 1)
+    run("review", test, "--gt", labels, "-o", folder / "review.csv", "-np", 1, "--overwrite")
+
+
+def in_process(function: Callable[..., None], *arguments: object) -> None:
+    """Run a function in a forked process, so that nothing of it is left behind."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            torch.set_num_threads(1)
+            function(*arguments)
+            status = 0
+        except Exception:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    if os.waitpid(child, 0)[1] != 0:
+        raise RuntimeError(f"{function} failed")
+
+
+def main(data_set: str, configuration: str, output: Path, queue: Path) -> None:
+    """Train and judge what the queue lists."""
+    torch.set_num_threads(1)
+    done: set[str] = set()
+    while True:
+        # Read anew each time: lines may be added and moved while it runs.
+        lines = [line for line in queue.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        line = next((line for line in lines if line not in done), None)
+        if line is None:
+            return
+        done.add(line)
+        fold, trainer, *other = line.split()
+        its_set, its_configuration = other or (data_set, configuration)
+        name = maybe_convert_to_dataset_name(int(its_set))
+        folder = output / name / trainer / f"fold_{fold}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            (folder / "begun").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        model = Path(nnUNet_results) / name / f"{trainer}__nnUNetPlans__{its_configuration}"
+        start = time.time()
+        try:
+            if not (model / f"fold_{fold}" / "validation" / "summary.json").exists():
+                in_process(train, its_set, its_configuration, int(fold), trainer)
+            trained = time.time()
+            in_process(predict, model, int(fold), Path(nnUNet_raw) / name / "imagesTs", folder / "test")
+            predicted = time.time()
+            options = ["-d", its_set, "-c", its_configuration, "-tr", trainer, "-f", fold]
+            in_process(judge, options, Path(nnUNet_raw) / name / "labelsTs", folder)
+            seconds = [round(b - a) for a, b in ((start, trained), (trained, predicted), (predicted, time.time()))]
+            print(line, "trained, predicted, judged in", seconds, "s", flush=True)
+        except (OSError, RuntimeError) as error:
+            print(line, "FAILED", error, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))

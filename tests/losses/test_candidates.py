@@ -1,0 +1,111 @@
+"""The losses of benchmarks/dice_candidates, whose figures stand in docs/results/dice.md."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
+from nnunetv2.utilities.helpers import softmax_helper_dim1
+from torch import nn
+
+from nnunet_nacl.losses import NACLLoss
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
+import dice_candidates
+from dice_candidates import DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE
+
+
+class Nothing(nn.Module):
+    def forward(self, *_: object, **__: object) -> torch.Tensor:
+        return torch.zeros(())
+
+
+def nnunets_dice(*, batch: bool) -> nn.Module:
+    return MemoryEfficientSoftDiceLoss(
+        apply_nonlin=softmax_helper_dim1, batch_dice=batch, do_bg=False, smooth=0, ddp=False
+    )
+
+
+def logits_of(p: list[list[float]]) -> torch.Tensor:
+    """Logits (1, K, 1, voxels) of probabilities, a list a voxel."""
+    return torch.tensor(p).T[None, :, None].log()
+
+
+@pytest.mark.parametrize("batch", [True, False])
+def test_dice_plus_plus(generator: torch.Generator, batch: bool) -> None:
+    # γ = 1 is nnU-Net's soft Dice, plus 1.
+    logits = torch.randn(2, 3, 6, 6, generator=generator)
+    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
+    plain = DicePlusPlus(1.0, batch=batch)(logits, labels, loss_mask=None)
+    torch.testing.assert_close(plain, 1 + nnunets_dice(batch=batch)(logits, labels))
+    # Two voxels, of class 1 and 0: 2 · 0.8 / (2 · 0.8 + 0.3² + 0.2²) with γ = 2.
+    value = DicePlusPlus(2.0, batch=batch)(
+        logits_of([[0.2, 0.8], [0.7, 0.3]]), torch.tensor([1, 0]).reshape(1, 1, 1, 2), loss_mask=None
+    )
+    assert float(value) == pytest.approx(1 - 1.6 / (1.6 + 0.09 + 0.04), abs=1e-5)
+
+
+def test_gradient_surgery(generator: torch.Generator) -> None:
+    """The value is that of Dice; the gradient by each probability is multiplied by its error."""
+    logits = torch.randn(1, 2, 3, 3, generator=generator, requires_grad=True)
+    labels = torch.randint(2, (1, 1, 3, 3), generator=generator)
+    value = GradientSurgery(batch=True)(logits, labels, loss_mask=None)
+    torch.testing.assert_close(value, 1 + nnunets_dice(batch=True)(logits, labels), atol=1e-4, rtol=0)
+    (found,) = torch.autograd.grad(value, logits)
+    p = logits.softmax(1)
+    g = torch.cat([labels == 0, labels == 1], 1).float()
+    dice = 2 * (p * g)[:, 1].sum() / (p[:, 1].sum() + g[:, 1].sum())
+    (by_p,) = torch.autograd.grad(1 - dice, p, retain_graph=True)
+    (expected,) = torch.autograd.grad(p, logits, by_p * (p - g).abs().detach())
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_soft_ace() -> None:
+    # Both voxels at the bin center 0.775 of class 0 and 0.225 of class 1; one of the two is of class 0.
+    logits = logits_of([[0.775, 0.225], [0.775, 0.225]])
+    target = torch.tensor([0, 1]).reshape(1, 1, 1, 2)
+    assert float(SoftACE(Nothing())(logits, target, loss_mask=None)) == pytest.approx(0.275, abs=1e-5)
+    # A probability between two centers counts in both.
+    logits = logits_of([[0.8, 0.2]])
+    value = SoftACE(Nothing())(logits, target[..., :1], loss_mask=None)
+    assert float(value) == pytest.approx(0.2, abs=1e-5)
+    mask = torch.tensor([True, False]).reshape(1, 1, 1, 2)
+    value = SoftACE(Nothing())(logits_of([[0.775, 0.225]] * 2), target, loss_mask=mask)
+    assert float(value) == pytest.approx(0.225, abs=1e-5)
+
+
+def test_sharpened(generator: torch.Generator) -> None:
+    logits = torch.randn(2, 3, 6, 6, generator=generator)
+    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
+    loss = Sharpened(nnunets_dice(batch=True))
+    loss.sharpness = 4.0
+    expected = nnunets_dice(batch=True)(4 * logits, labels)
+    torch.testing.assert_close(loss(logits, labels, loss_mask=None), expected)
+
+
+def test_nacl_with_a_margin(generator: torch.Generator) -> None:
+    logits = torch.randn(2, 3, 6, 6, generator=generator)
+    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
+    loss = MarginNACL()
+    loss.margin = 1.0
+    torch.testing.assert_close(loss(logits, labels), NACLLoss()(logits, labels))
+    # One class all around: τ = (1, 0), logits (5, 0) are 5 τ, and cross-entropy is left.
+    far = torch.tensor([5.0, 0]).reshape(1, 2, 1, 1).expand(1, 2, 5, 5)
+    value = MarginNACL()(far, torch.zeros(1, 1, 5, 5))
+    assert float(value) == pytest.approx(float(torch.log1p(torch.exp(torch.tensor(-5.0)))), abs=1e-6)
+
+
+def test_nacl_in_log_probabilities() -> None:
+    logits = logits_of([[0.5, 0.5]] * 9).reshape(1, 2, 3, 3)
+    value = LogNACL()(logits, torch.zeros(1, 1, 3, 3))
+    log = torch.tensor([0.5, 0.5]).log() - torch.tensor([1.0001, 0.0001]).log()
+    assert float(value) == pytest.approx(float(0.6931472 + 0.1 * log.abs().mean()), abs=1e-5)
+
+
+def test_names() -> None:
+    trainer = dice_candidates.nnUNetTrainerSharpDice_paperSchedule_6epochs
+    assert trainer.recipe.paper_schedule
+    assert trainer.recipe.num_epochs == 6
+    with pytest.raises(AttributeError):
+        _ = dice_candidates.nnUNetTrainerOther

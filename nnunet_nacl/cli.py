@@ -107,6 +107,11 @@ def _check_environment() -> None:
             environment_number(variable, lowest, lowest=lowest)
 
 
+def command_help() -> dict[str, str]:
+    """The help of each command, by its name as a user types it; first that of all."""
+    return {one.prog: one.format_help() for one in _parser().walk()}
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="nnunet_nacl",

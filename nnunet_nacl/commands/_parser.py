@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
@@ -20,17 +20,38 @@ class Parser(argparse.ArgumentParser):
     Attributes:
         more: what the help ends with, as it stands.
         brief: the help shows usage and description alone before that.
+        actions: parsers that take over where the first argument is their name; argparse has no optional subparsers.
     """
 
     def __init__(self, *args: Any, brief: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)
         self.more = ""
         self.brief = brief
+        self.actions: dict[str, Parser] = {}
+        self._nested: list[Subparsers] = []
         self.set_defaults(parser=self)
 
     def add_section(self, title: str, lines: Sequence[str]) -> None:
         """Let the help end with some lines."""
         self.more += f"\n{title}:\n" + "".join(f"  {line}\n" for line in lines)
+
+    def add_subparsers(self, **options: Any) -> Subparsers:  # type: ignore[override]
+        """As argparse has it."""
+        self._nested.append(super().add_subparsers(**options))
+        return self._nested[-1]
+
+    def walk(self) -> "Iterator[Parser]":
+        """This parser, and those of all its commands."""
+        yield self
+        nested = [parser for subparsers in self._nested for parser in subparsers.choices.values()]
+        for parser in [*nested, *self.actions.values()]:
+            yield from parser.walk()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it, or by one of the actions."""
+        if args and args[0] in self.actions:
+            return self.actions[args[0]].parse_known_args(args[1:], namespace)
+        return super().parse_known_args(args, namespace)
 
     def format_help(self) -> str:
         """The whole text."""
@@ -38,6 +59,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_all(self, arguments: Sequence[str] | None) -> argparse.Namespace:
         """As :meth:`parse_args`, but what is unknown is an error of the command that it was given to."""
+        options: argparse.Namespace
         options, unknown = self.parse_known_args(arguments)
         if unknown:
             options.parser.error(f"unrecognized arguments: {' '.join(unknown)}{options.parser.meant_option(unknown)}")

@@ -3,9 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nnunet_nacl.commands._shared import (
     Commands,
@@ -83,20 +81,7 @@ def add(commands: Commands) -> None:
     add_ignore_geometry(fit)
     add_overwrite(fit)
     fit.set_defaults(run=_fit, usage_error=fit.error)
-    _add_action(review, "fit", fit)
-
-
-def _add_action(parser: Parser, name: str, action: Parser) -> None:
-    """Let another parser take over where the first argument is that name: argparse has no optional actions."""
-    own: Any = parser.parse_known_args
-
-    def parse(arguments: Sequence[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        if arguments and arguments[0] == name:
-            return action.parse_known_args(arguments[1:], namespace)
-        result: tuple[argparse.Namespace, list[str]] = own(arguments, namespace)
-        return result
-
-    parser.parse_known_args = parse  # type: ignore[method-assign, assignment]
+    review.actions["fit"] = fit
 
 
 def _review(options: argparse.Namespace) -> int:

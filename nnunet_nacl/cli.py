@@ -126,7 +126,7 @@ def _parser() -> Parser:
     parser.add_section("from a data set that nnU-Net has planned and preprocessed to a report", FIRST_COMMANDS)
     for title, names in _GROUPS.items():
         parser.add_section(title, [f"{name:<11} {commands.lines[name]}" for name in names])
-    parser.add_section("more", ["nnunet_nacl COMMAND --help: options, voxel sets and examples of a command"])
+    parser.add_section("more", ["COMMAND --help shows the options, voxel sets and examples of a command"])
     return parser
 
 

@@ -10,6 +10,9 @@ from contextlib import contextmanager
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import (
+    FIRST_COMMANDS,
+    Commands,
+    Parser,
     calibrate,
     completion,
     data_sets,
@@ -24,8 +27,6 @@ from nnunet_nacl.commands import (
     review,
     trainers,
 )
-from nnunet_nacl.commands._parser import Commands, Parser
-from nnunet_nacl.commands._shared import FIRST_COMMANDS
 
 _MODULES = (
     demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers,
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted, 143 terminated.
     """
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_all(arguments)
     options.top_parser = parser
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -109,10 +110,11 @@ def _check_environment() -> None:
 
 def command_help() -> dict[str, str]:
     """The help of each command, by its name as a user types it; first that of all."""
-    return {one.prog: one.format_help() for one in _parser().walk()}
+    return {one.prog: one.format_help() for one in make_parser().walk()}
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """The parser of all commands."""
     parser = Parser(
         prog="nnunet_nacl",
         brief=True,

@@ -1,7 +1,8 @@
+import os
 import re
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,17 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_help_is_quick() -> None:
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        assert run("--help").returncode == 0
-        times.append(time.perf_counter() - start)
-    # Measured against what the interpreter itself needs here: machines are noisy.
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import argparse"], check=True)
-    bare = time.perf_counter() - start
-    assert min(times) < 0.3 + bare
+    """By the processor's time: machines are busy."""
+    assert children_seconds(lambda: run("--help")) < 0.3 + children_seconds(
+        lambda: subprocess.run([sys.executable, "-c", "import argparse"], check=True)
+    )
+
+
+def children_seconds(call: Callable[[], object]) -> float:
+    before = os.times()
+    call()
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def test_version() -> None:

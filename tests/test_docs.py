@@ -14,9 +14,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from nnunet_nacl.cli import _parser
-from nnunet_nacl.commands._parser import Parser
-from nnunet_nacl.commands._shared import FIRST_COMMANDS
+from nnunet_nacl.cli import make_parser
+from nnunet_nacl.commands import FIRST_COMMANDS, Parser
 from nnunet_nacl.experiments import STUDIES, read_study, study_file
 from tests.evaluation.generated import add_case, random_case
 from tests.posthoc.generated import probabilities, write_folder, write_model
@@ -131,7 +130,7 @@ def test_commands_within_sentences(page: str) -> None:
 
 
 def test_command_lines_of_help() -> None:
-    lines = [line for parser in _parser().walk() for line in command_lines(parser.more)]
+    lines = [line for parser in make_parser().walk() for line in command_lines(parser.more)]
     assert len(lines) > 30
     for line in lines:
         check_line(line)
@@ -158,7 +157,7 @@ def check_line(line: str) -> None:
     words = shlex.split(line)
     if words[0] == "nnunet_nacl":
         try:
-            _parser().parse_all(words[1:])
+            make_parser().parse_all(words[1:])
         except SystemExit as end:
             pytest.fail(f"{line}: status {end.code}")
     elif words[0] == "python":
@@ -174,7 +173,7 @@ def check_options(words: list[str], known: set[str], line: str) -> None:
 
 def parser_of(words: list[str]) -> Parser:
     """Of the longest beginning that names a command."""
-    parsers = {parser.prog: parser for parser in _parser().walk()}
+    parsers = {parser.prog: parser for parser in make_parser().walk()}
     names = [" ".join(["nnunet_nacl", *words[:number]]) for number in (2, 1, 0)]
     return next(parsers[name] for name in names if name in parsers)
 

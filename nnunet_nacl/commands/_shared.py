@@ -60,9 +60,10 @@ def explain_voxels(command: Parser, *names: str) -> None:
     )
 
 
-def say_next(*lines: str) -> None:
-    """Say what to do next, on stderr: some commands' output is read by others."""
-    print("Next:", *lines, sep="\n    " if len(lines) > 1 else " ", file=sys.stderr)
+def say_next(*lines: str, aside: bool = False) -> None:
+    """Say what to do next; ``aside`` from an output that other programs may read."""
+    separator, stream = "\n    " if len(lines) > 1 else " ", sys.stderr if aside else sys.stdout
+    print("Next:", *lines, sep=separator, file=stream)
 
 
 def add_ignore_geometry(command: Parser) -> None:

@@ -143,7 +143,7 @@ def _table(options: argparse.Namespace) -> int:
         show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
-    say_next(f"nnunet_nacl plot reliability {shlex.join(options.summaries)}")
+    say_next(f"nnunet_nacl plot reliability {shlex.join(options.summaries)}", aside=options.o is None)
     return 0
 
 

@@ -16,7 +16,8 @@ from nnunet_nacl.commands._shared import (
 )
 
 _TABLES = (
-    "methods", "differences", "paper", "structures", "scores", "ranks", "sum-rank", "mean-case-rank", "cases",
+    "methods", "differences", "paper", "published", "structures", "scores", "ranks", "sum-rank", "mean-case-rank",
+    "cases",
 )  # fmt: skip
 
 
@@ -32,6 +33,7 @@ def add(commands: Commands) -> None:
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
     add_ignore_geometry(report)
     report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
+    report.add_argument("--paper", action="store_true", help="show the paper's published values beside yours")
     add_overwrite(report)
     report.set_defaults(run=_report)
     report.add_section(
@@ -49,6 +51,13 @@ def add(commands: Commands) -> None:
         default="methods",
         choices=_TABLES,
         help="default: %(default)s",
+    )
+    table.add_argument(
+        "--paper",
+        dest="table",
+        action="store_const",
+        const="published",
+        help="the paper's published values beside yours: the same as --table published",
     )
     table.add_argument(
         "--format", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s"
@@ -117,6 +126,7 @@ def _report(options: argparse.Namespace) -> int:
         images=options.images,
         logits=options.logits,
         command=command,
+        paper=options.paper,
         overwrite=options.overwrite,
         ignore_geometry=options.ignore_geometry,
     )

@@ -10,7 +10,7 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, mer
 from nnunet_nacl.experiments._plan import Experiment, Job, all_jobs
 from nnunet_nacl.experiments._run import State, Status, duration, epochs_begun, read_state, status_of, steps_left
 from nnunet_nacl.experiments._study import study_plot
-from nnunet_nacl.report import write_report
+from nnunet_nacl.report import has_published, write_report
 
 
 def format_status(experiments: Sequence[Experiment], *, at_once: int = 1) -> str:
@@ -72,7 +72,8 @@ def report_experiment(experiment: Experiment) -> list[Path]:
         if not results:
             continue
         page = experiment.folder / f"{cases}.html"
-        write_report(results, page, command=experiment.command, study=study_plot(experiment.study))
+        paper = any(has_published(data_set, list(by_method)) for data_set, by_method in results.items())
+        write_report(results, page, command=experiment.command, study=study_plot(experiment.study), paper=paper)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

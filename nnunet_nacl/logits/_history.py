@@ -49,7 +49,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> MaxLogitHist
         ValueError: the model was trained without keeping it, or the checkpoint cannot be read.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, "Effect on the logit distributions".
+        Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
     """
     file, checkpoint = furthest_checkpoint(model_folder, fold)
     logged = checkpoint["logging"]

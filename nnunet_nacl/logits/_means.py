@@ -65,7 +65,7 @@ def mean_logits(
             stage, a label that the data set does not have, or logits that are not finite.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, "Effect on the logit distributions".
+        Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
     if (images is None) != (labels is None):
         raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")

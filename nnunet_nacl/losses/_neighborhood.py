@@ -55,9 +55,9 @@ def neighbor_shares(
         ValueError: a wrong setting or shape, or a label that is not allowed.
 
     References:
-        Murugesan et al., Neighbor-aware calibration of segmentation networks with penalty-based constraints,
-        Medical Image Analysis 2024, section 3.2. Islam and Glocker, Spatially varying label smoothing, IPMI 2021,
-        for the Gaussian.
+        Murugesan et al., Medical Image Analysis 2025, sections 3.2 and 3.3; the τ of its equation 6 leaves the center
+        out, that of its authors' code does not. Islam and Glocker, Spatially varying label smoothing, IPMI 2021, for
+        the Gaussian.
 
     >>> import torch
     >>> neighbor_shares(torch.tensor([[[[0, 0, 1, 1]]]]), 2)[0, 1, 0]

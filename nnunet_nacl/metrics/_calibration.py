@@ -23,7 +23,8 @@ def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
         (...) ECE in [0, 1]; NaN for a table without voxels.
 
     References:
-        Naeini et al., AAAI 2015; Murugesan et al., Medical Image Analysis 2024, section 4.1.2.
+        Naeini et al., AAAI 2015; Murugesan et al., Medical Image Analysis 2025, section 4.1.2, equations 10
+        and 11 (which sums over the classes).
 
     >>> table = BinCounts.of(np.array([0.9, 0.9, 0.6, 0.6]), np.array([True, True, True, False]))
     >>> round(float(expected_calibration_error(table)), 3)  # 2/4 |1 - 0.9| + 2/4 |0.5 - 0.6|

@@ -8,6 +8,7 @@ from nnunet_nacl.report._confidences import JudgedMethods, judged_methods
 from nnunet_nacl.report._metrics import tradeoff
 from nnunet_nacl.report._page import write_report
 from nnunet_nacl.report._panels import draw_study, write_plot
+from nnunet_nacl.report._published import Published, has_published, published
 from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._results import read_results
 from nnunet_nacl.report._study import Study, Variant
@@ -17,12 +18,15 @@ from nnunet_nacl.report._verdict import verdict
 __all__ = [
     "Comparison",
     "JudgedMethods",
+    "Published",
     "Study",
     "Variant",
     "compare",
     "compare_all",
     "draw_study",
+    "has_published",
     "judged_methods",
+    "published",
     "read_results",
     "top_label_curves",
     "tradeoff",

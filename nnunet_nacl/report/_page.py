@@ -32,6 +32,7 @@ from nnunet_nacl.report._panels import (
     study_panels,
     tradeoff_panels,
 )
+from nnunet_nacl.report._published import published_method, published_table
 from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._slices import check_images, chosen_cases
 from nnunet_nacl.report._statistics import SCHEMES, ranked_voxels
@@ -88,6 +89,7 @@ def write_report(
     logits: str | Path | None = None,
     command: str = "",
     study: Study | None = None,
+    paper: bool = False,
     overwrite: bool = False,
     ignore_geometry: bool = False,
 ) -> None:
@@ -101,6 +103,7 @@ def write_report(
         logits: folder that ``nnunet_nacl logits`` has written; its plots become a section.
         command: the command line that makes this page, to be shown on it.
         study: variants along a setting; its plots begin each data set's section.
+        paper: show the paper's published values beside ours.
         overwrite: replace a file that is no page of ours, too.
         ignore_geometry: in pictures of cases, take files as they are, though their spacing, origin or direction differ.
 
@@ -117,6 +120,7 @@ def write_report(
     voxel_sets = {voxels for comparison in comparisons for voxels in comparison.voxels}
     page = _Page(images, ignore_geometry=ignore_geometry)
     sections = [page.section(comparison, study) for comparison in comparisons]
+    known = [one for one in comparisons if any(map(published_method, one.names))]
     together = page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else None
     environment = Environment(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -127,6 +131,7 @@ def write_report(
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,
+        published=[published_table(one) for one in known or comparisons] if paper else [],
         datasets=[comparison.dataset for comparison in comparisons],
         logit_plots=logit_plots,
         command=command,

@@ -26,6 +26,7 @@ from nnunet_nacl.report._metrics import (
     place,
     segmentation_metrics,
 )
+from nnunet_nacl.report._published import published_table
 from nnunet_nacl.report._reliability import class_errors
 from nnunet_nacl.report._statistics import (
     Difference,
@@ -251,6 +252,7 @@ TABLES: dict[str, Callable[[Sequence[Comparison], str | None], list[Table]]] = {
     "methods": lambda comparisons, _: [methods_table(one) for one in comparisons],
     "differences": lambda comparisons, _: [differences_table(one) for one in comparisons],
     "paper": lambda comparisons, _: [paper_table(one) for one in comparisons],
+    "published": lambda comparisons, _: [published_table(one) for one in comparisons],
     "structures": lambda comparisons, voxels: [structures_table(one, voxels or one.main) for one in comparisons],
     "scores": lambda comparisons, voxels: [scores_table(one, voxels or one.main) for one in comparisons],
     "ranks": lambda comparisons, _: [score_ranks_table(comparisons)],
@@ -286,8 +288,8 @@ def write_table(
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
-        name: ``methods``, ``differences``, ``paper``, ``structures``, ``scores``, ``ranks``, ``sum-rank``,
-            ``mean-case-rank`` or ``cases``.
+        name: ``methods``, ``differences``, ``paper``, ``published``, ``structures``, ``scores``, ``ranks``,
+            ``sum-rank``, ``mean-case-rank`` or ``cases``.
         output: the file. It is written completely or not at all.
         form: ``markdown``, ``latex`` or ``csv``.
         baseline: the method that the others are compared with; by default each data set's first.

@@ -183,7 +183,7 @@ class HalfTimeLRScheduler(LRScheduler):
     call with an epoch.)
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, implementation details.
+        Murugesan et al., Medical Image Analysis 2025, section 4.1.3.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:

@@ -60,8 +60,8 @@ def test_methods_that_the_data_set_does_not_allow(
     main = read_study(study_file("main"))
     monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, has_regions=True))
     experiment = plan_experiment(main.chosen(None), 901, "2d", skip_unsuitable=True)
-    assert [job.run.method for job in experiment.jobs] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "NACL"]
-    assert [row.name for row in experiment.study.rows] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "NACL"]
+    assert [job.run.method for job in experiment.jobs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "NACL"]
+    assert [row.name for row in experiment.study.rows] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "NACL"]
     (note,) = experiment.notes
     assert note.startswith("MbLS cannot be trained on Dataset901_Labels: ")
     assert note.endswith(" It is left out.")

@@ -33,9 +33,16 @@ def test_built_in_studies_are_read(name: str) -> None:
     assert (study_plot(study) is None) == (study.figure is None)
 
 
-def test_main_has_the_papers_methods_and_ce_on_request() -> None:
+def test_main_has_the_papers_methods_and_ce_as_control() -> None:
     study = read("main")
-    assert [row.name for row in study.chosen(None).rows] == ["DiceCE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+    assert [row.name for row in study.chosen(None).rows] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+    recipes = {row.name: parse_name(row.trainer) for row in study.rows}
+    for loss, (setting, _) in PAPER.items():  # what the paper compares them with: its section 4.1.3
+        recipe = recipes[loss]
+        assert recipe is not None
+        assert not recipe.dice
+        assert recipe.settings.get(setting, DEFAULTS[loss]) == DEFAULTS[loss]
+    assert recipes["DiceCE"].dice  # type: ignore[union-attr]
     assert [row.name for row in study.chosen(["NACL", "CE"]).rows] == ["CE", "NACL"]
     with pytest.raises(ValueError, match="Study main has no method 'Dice'; it has DiceCE, CE, FL"):
         study.chosen(["Dice"])
@@ -51,6 +58,26 @@ def test_hyperparameters_are_the_papers() -> None:
             assert recipe is not None
             assert recipe.settings.get(setting, DEFAULTS[loss]) == row.value
             assert row.name.endswith(f"={row.value:g}")
+
+
+def test_ecp_has_the_papers_mean_over_classes() -> None:
+    """The authors' code averages the entropy over classes, too; our trainer's default is the entropy itself."""
+    rows = [row for name in STUDIES for row in read(name).rows if "ECP" in row.trainer]
+    assert len(rows) == 1 + 3 + 4
+    for row in rows:
+        recipe = parse_name(row.trainer)
+        assert recipe is not None
+        assert recipe.settings["class_reduction"] == "mean"
+
+
+def test_the_gaussians_say_their_width() -> None:
+    for name in ("prior", "sigma"):
+        for row in read(name).rows:
+            recipe = parse_name(row.trainer)
+            assert recipe is not None
+            if recipe.settings.get("prior") == "gaussian":
+                assert row.name.endswith(f" σ={recipe.settings.get('sigma', 1):g}")
+                assert row.group == "NACL Gaussian"
 
 
 def test_other_studies_vary_what_they_say() -> None:

@@ -137,8 +137,7 @@ def radar(data: Tradeoff, ax: Axes | None = None) -> Axes:
         ax: polar axes to draw on; by default a new figure.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, figure "Compromise between calibration and discriminative
-        performance".
+        Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
     ax = axes_or_new(ax, projection="polar")
     angles = np.linspace(0, 2 * np.pi, len(data.names), endpoint=False)

@@ -20,8 +20,7 @@ def study_radar(data: StudyScores, ax: Axes) -> Axes:
         ax: polar axes to draw on.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, figure "Radar plots displaying hyperparameter-dependence
-        performance".
+        Murugesan et al., Medical Image Analysis 2025, figure 6.
     """
     groups = [name for name in data.study.groups if any(one.group == name for one in data.variants)]
     places = range(max(map(len, data.study.groups.values())))
@@ -120,7 +119,7 @@ def study_differences(data: RelativeDifferences, ax: Axes) -> Axes:
         ax: where to draw.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, figure "Direct comparison of SVLS vs. NACL".
+        Murugesan et al., Medical Image Analysis 2025, figure 7.
     """
     groups = [data.first, data.second]
     left, right = (data.second, data.first) if data.metric.higher_is_better else (data.first, data.second)
@@ -153,7 +152,7 @@ def study_arrows(data: Tradeoff, pairs: list[tuple[Variant, Variant]], groups: l
         ax: where to draw.
 
     References:
-        Murugesan et al., Medical Image Analysis 2024, figure "Impact of applying the penalty over softmax vs logits".
+        Murugesan et al., Medical Image Analysis 2025, figure 3.
     """
     for first, second in pairs:
         places = [data.names.index(one.method) for one in (first, second)]

@@ -23,14 +23,15 @@ from nnunet_nacl.commands import (
     logits,
     maps,
     members,
+    networks,
     report,
     review,
     trainers,
 )
 
 _MODULES = (
-    demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers,
-    completion,
+    demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, networks,
+    trainers, completion,
 )  # fmt: skip
 
 _GROUPS = {
@@ -38,7 +39,7 @@ _GROUPS = {
     "compare": ("experiment", "table", "plot", "merge", "logits"),
     "use the confidences": ("review", "maps", "decode", "members"),
     "calibrate after training": ("calibrate",),
-    "data sets": ("convert", "split"),
+    "data sets and networks": ("convert", "split", "networks"),
     "this package": ("demo", "export", "unlink", "completion"),
 }
 """What a user is about -> the commands for it, in the order of the help."""

@@ -19,7 +19,8 @@ def add(commands: Commands) -> None:
     experiment.add_argument(
         "study",
         metavar="STUDY",
-        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), or FILE.yaml",
+        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or "
+        "FILE.yaml",
     )
     experiment.add_argument("-d", metavar="DATASET", help="name or number")
     experiment.add_argument("-c", metavar="CONFIGURATION", help="such as 2d or 3d_fullres")
@@ -82,7 +83,9 @@ def _experiment(options: argparse.Namespace) -> int:
         options.usage_error("the following arguments are required: -d, -c")
     if options.study == "all" and options.methods:
         options.usage_error("--methods does not go with all: methods differ between studies.")
-    names = experiments.STUDIES if options.study == "all" else [options.study]
+    names = [options.study]
+    if options.study == "all":  # but the one that needs configurations which the plans may not have
+        names = [name for name in experiments.STUDIES if name != "backbones"]
     files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
     # A table of the user's own, or --methods, is the user's choice; a built-in study is not.
     skip_unsuitable = options.methods is None and not options.study.endswith(".yaml")

@@ -73,9 +73,16 @@ def _unlink(_: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from nnunet_nacl.export import NOTE_NAME, export_model
+    from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
 
     output = export_model(options.model_folder, options.o, overwrite=options.overwrite)
-    print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    network = network_of_model(output)
+    if network is None:
+        print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    else:
+        print(
+            f"Wrote {output}. Its network is {network}: nnU-Net runs it only where nnunet_nacl is installed "
+            f"(with monai and timm). See {NOTE_NAME} there."
+        )
     say_next(f"nnUNetv2_predict_from_modelfolder -m {shlex.quote(str(output))} -i IMAGES -o PREDICTIONS -f FOLDS")
     return 0

@@ -2,13 +2,14 @@
 
 import hashlib
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, missing_trainer, validation_folder
+from nnunet_nacl.nnunet import PreprocessedDataSet, Split, find_plans, fold_name, missing_trainer, validation_folder
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -22,12 +23,14 @@ class Run:
         fold: nnU-Net's fold.
         of_fold: the fold whose validation cases it has. Differs from ``fold`` if it is trained with a share of that
             fold's cases.
+        network: ending of the configuration, or None for the experiment's own.
     """
 
     method: str
     trainer: str
     fold: int
     of_fold: int
+    network: str | None = None
 
     @property
     def key(self) -> str:
@@ -46,7 +49,7 @@ class Job:
         run: what to train.
         split: its training and validation cases.
         data: the data set.
-        output: folder of the data set's experiments: predictions, logs, states, reports.
+        output: folder of the configuration's experiments: predictions, logs, states, reports.
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
         surface: also evaluate surface distances.
@@ -120,6 +123,7 @@ class Experiment:
         study: its methods.
         jobs: its runs.
         splits: of the data set, with those that the runs need.
+        output: folder of the experiment's configuration, in which its reports are; networks have their own.
         command: the command line, for the report.
         notes: what the user should know, such as methods that are left out.
     """
@@ -127,13 +131,14 @@ class Experiment:
     study: StudyTable
     jobs: tuple[Job, ...]
     splits: list[Split]
+    output: Path
     command: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Folder of the reports."""
-        return self.jobs[0].output / self.study.name
+        return self.output / self.study.name
 
 
 def plan_experiment(
@@ -181,14 +186,37 @@ def plan_experiment(
     study, notes = _suitable(study, data, skip=skip_unsuitable)
     study_plot(study)  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
-    folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
-    jobs = [Job(run, splits[run.fold], data, folder, device, keep, surface, disable_tta, num_processes) for run in runs]
-    return Experiment(study, tuple(jobs), splits, command, notes)
+    by_network = {row.network: data if row.network is None else _with_network(data, row.network) for row in study.rows}
+    parent = Path(output or "nnunet_nacl_experiments").absolute()
+    jobs = []
+    for run in runs:
+        own = by_network[run.network]
+        folder = _folder_of(own, parent)
+        jobs.append(Job(run, splits[run.fold], own, folder, device, keep, surface, disable_tta, num_processes))
+    return Experiment(study, tuple(jobs), splits, _folder_of(data, parent), command, notes)
+
+
+def _folder_of(data: PreprocessedDataSet, parent: Path) -> Path:
+    return parent / f"{data.name}__{data.plans}__{data.configuration}"
+
+
+def _with_network(data: PreprocessedDataSet, network: str) -> PreprocessedDataSet:
+    """The same data set in a configuration with another network.
+
+    Raises:
+        ValueError: the plans have no such configuration.
+    """
+    name = f"{data.configuration}_{network}"
+    plans = find_plans(data.name, data.configuration, data.plans)
+    if name not in plans.configurations:
+        command = ["nnunet_nacl", "networks", "add", "-d", data.name, "-c", data.configuration, "-p", data.plans]
+        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join([*command, network])}")
+    return PreprocessedDataSet.find(data.name, name, data.plans)
 
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:
     """Each training once, although several methods may be the same one."""
-    return list({job.run.key: job for experiment in experiments for job in experiment.jobs}.values())
+    return list({(job.output, job.run.key): job for experiment in experiments for job in experiment.jobs}.values())
 
 
 def plan_runs(
@@ -226,7 +254,7 @@ def plan_runs(
             if split not in all_splits:
                 all_splits.append(split)
             number = fold if split == splits[fold] else all_splits.index(split)
-            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold))
+            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold, row.network))
     return runs, all_splits
 
 

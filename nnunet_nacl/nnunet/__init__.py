@@ -32,7 +32,7 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
 )
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
-from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
+from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, build_network, check_model, find_plans
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
 from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
@@ -80,6 +80,7 @@ __all__ = [
     "RegionLabels",
     "Split",
     "Thresholds",
+    "build_network",
     "check_geometry",
     "check_image_file",
     "check_model",
@@ -93,6 +94,7 @@ __all__ = [
     "environment_number",
     "file_state",
     "find_cases",
+    "find_plans",
     "fold_name",
     "furthest_checkpoint",
     "image_dtypes",

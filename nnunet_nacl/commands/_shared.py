@@ -75,6 +75,16 @@ def add_ignore_geometry(command: Parser) -> None:
     )
 
 
+def add_checkpoint(command: Parser) -> None:
+    """Which of a training's checkpoints predicts."""
+    command.add_argument(
+        "--checkpoint",
+        choices=("final", "best"),
+        default="final",
+        help="predict with the last epoch, or with nnU-Net's best by validation Dice, as in the paper (default: final)",
+    )
+
+
 def add_reading(command: Parser) -> None:
     """Where to find what a folder of predictions itself does not have."""
     command.add_argument("-djfile", metavar="FILE", help="dataset.json (default: the one in PRED_FOLDER)")

@@ -11,8 +11,9 @@ def add(commands: Commands) -> None:
     convert.add_argument(
         "name",
         metavar="NAME",
-        choices=("flare21", "kits19", "mrbrains18", "mrbrains18_structures"),
-        help="flare21, kits19, mrbrains18 (three tissues) or mrbrains18_structures (eight)",
+        choices=("brats19", "brats19_regions", "flare21", "kits19", "mrbrains18", "mrbrains18_structures"),
+        help="brats19 (exclusive classes), brats19_regions (nnU-Net's regions), flare21, kits19, mrbrains18 (three "
+        "tissues) or mrbrains18_structures (eight)",
     )
     convert.add_argument("source", metavar="SOURCE", help="folder of the data set as downloaded and unpacked")
     convert.add_argument("-d", required=True, type=int, metavar="ID", help="number of the new data set, 1 to 999")

@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from nnunet_nacl.commands._shared import Commands, allow_interrupts, find_device, positive, say_next
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, allow_interrupts, find_device, positive, say_next
 
 
 def add(commands: Commands) -> None:
@@ -39,6 +39,7 @@ def add(commands: Commands) -> None:
     experiment.add_argument("-np", type=positive, default=2, metavar="N", help="processes of predicting, evaluating")
     experiment.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
     experiment.add_argument("--disable_tta", action="store_true", help="predict test cases without mirroring")
+    add_checkpoint(experiment)
     experiment.add_argument(
         "--keep",
         choices=("probabilities", "summaries"),
@@ -107,6 +108,7 @@ def _experiment(options: argparse.Namespace) -> int:
             surface=options.surface,
             disable_tta=options.disable_tta,
             num_processes=options.np,
+            checkpoint=options.checkpoint,
             skip_unsuitable=skip_unsuitable,
             command=shlex.join(["nnunet_nacl", *options.arguments]),
         )

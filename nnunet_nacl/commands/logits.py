@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite, find_device, say_next
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device, say_next
 
 
 def add(commands: Commands) -> None:
@@ -14,6 +14,7 @@ def add(commands: Commands) -> None:
         "model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG"
     )
     logits.add_argument("-f", default="0", metavar="FOLD", help="of each model (default: %(default)s)")
+    add_checkpoint(logits)
     logits.add_argument("-i", metavar="IMAGES", help="labelled images (default: the fold's validation cases)")
     logits.add_argument("-gt", metavar="LABELS", help="their ground truth")
     logits.add_argument("--names", nargs="+", metavar="NAME", help="of the methods, one a model (default: trainers)")
@@ -37,6 +38,7 @@ def _logits(options: argparse.Namespace) -> int:
         images=options.i,
         labels=options.gt,
         device=find_device(options.device),
+        checkpoint=options.checkpoint,
         overwrite=options.overwrite,
     )
     for name, reason in without.items():

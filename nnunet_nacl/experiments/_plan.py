@@ -9,7 +9,16 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split, find_plans, fold_name, missing_trainer, validation_folder
+from nnunet_nacl.nnunet import (
+    Checkpoint,
+    PreprocessedDataSet,
+    RawDataSet,
+    Split,
+    find_plans,
+    fold_name,
+    missing_trainer,
+    validation_folder,
+)
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -55,6 +64,7 @@ class Job:
         surface: also evaluate surface distances.
         disable_tta: predict the test cases without mirroring.
         num_processes: of predicting and evaluating; 0 to start none.
+        checkpoint: the one that predicts, ``final`` or ``best``.
     """
 
     run: Run
@@ -66,6 +76,16 @@ class Job:
     surface: bool = False
     disable_tta: bool = False
     num_processes: int = 1
+    checkpoint: Checkpoint = "final"
+
+    @property
+    def key(self) -> str:
+        """A name for files; the training is that of the run's other checkpoint, too."""
+        return f"{self.run.key}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.checkpoint == "final" else f"_{self.checkpoint}"
 
     @property
     def fold_folder(self) -> Path:
@@ -73,14 +93,21 @@ class Job:
 
     @property
     def validation(self) -> Path:
-        """Folder of the predictions of the validation cases."""
+        """Folder of the predictions of the validation cases: nnU-Net's, which are of the final checkpoint, or ours."""
+        if self.checkpoint != "final":
+            return self.output / f"validation{self._suffix}" / self.run.trainer / self.fold_folder.name
         return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
 
     @property
     def predictions(self) -> Path:
         """Folder of the predictions of the test cases."""
-        folder = "predictions_disable_tta" if self.disable_tta else "predictions"
+        folder = f"predictions{self._suffix}{'_disable_tta' if self.disable_tta else ''}"
         return self.output / folder / self.run.trainer / self.fold_folder.name
+
+    @property
+    def validation_data(self) -> Path:
+        """Folder with ``imagesTr`` and ``labelsTr`` of the validation cases alone, linked from the raw data set."""
+        return self.output / "validation_data" / self.run.key
 
     @property
     def test_labels(self) -> Path:
@@ -155,6 +182,7 @@ def plan_experiment(
     surface: bool = False,
     disable_tta: bool = False,
     num_processes: int = 1,
+    checkpoint: Checkpoint = "final",
     skip_unsuitable: bool = False,
     command: str = "",
 ) -> Experiment:
@@ -174,6 +202,7 @@ def plan_experiment(
         surface: also evaluate surface distances.
         disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
         num_processes: of predicting and evaluating; 0 to start none.
+        checkpoint: ``final``, or ``best``: predict with nnU-Net's best by validation Dice.
         skip_unsuitable: leave out the methods whose loss cannot be used on this data set, instead of refusing them.
         command: the command line, for the report.
 
@@ -192,7 +221,11 @@ def plan_experiment(
     for run in runs:
         own = by_network[run.network]
         folder = _folder_of(own, parent)
-        jobs.append(Job(run, splits[run.fold], own, folder, device, keep, surface, disable_tta, num_processes))
+        split = splits[run.fold]
+        jobs.append(Job(run, split, own, folder, device, keep, surface, disable_tta, num_processes, checkpoint))
+    if checkpoint != "final":
+        for job in {job.run.of_fold: job for job in jobs}.values():
+            raw_validation_files(job)  # which checks that they are there
     return Experiment(study, tuple(jobs), splits, _folder_of(data, parent), command, notes)
 
 
@@ -212,6 +245,23 @@ def _with_network(data: PreprocessedDataSet, network: str) -> PreprocessedDataSe
         command = ["nnunet_nacl", "networks", "add", "-d", data.name, "-c", data.configuration, "-p", data.plans]
         raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join([*command, network])}")
     return PreprocessedDataSet.find(data.name, name, data.plans)
+
+
+def raw_validation_files(job: Job) -> list[Path]:
+    """The images and ground truth of its validation cases, in ``imagesTr`` and ``labelsTr`` of the raw data set.
+
+    Raises:
+        FileNotFoundError: the raw data set, or a file of it, is missing.
+        ValueError: the raw data set lacks a case, or has other than nnU-Net's usual folders.
+    """
+    cases = RawDataSet.of_folder(job.data.raw / job.data.name).cases
+    missing = [case for case in job.validation_cases if case not in cases]
+    if missing:
+        raise ValueError(
+            f"{job.data.raw / job.data.name} lacks the validation case {missing[0]}, whose image --checkpoint "
+            f"{job.checkpoint} predicts from."
+        )
+    return [file for case in job.validation_cases for file in cases[case]]
 
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:

@@ -40,6 +40,7 @@ class Cell:
         interval: its 95 % interval; NaN if there is none.
         p: corrected p-value of a test; NaN if there is none.
         mark: whether it is the best or second best of those that it is compared with.
+        remark: a word after it, such as ``tied``; not in CSV.
     """
 
     value: float
@@ -48,10 +49,11 @@ class Cell:
     interval: Interval = NO_INTERVAL
     p: float = math.nan
     mark: Mark = ""
+    remark: str = ""
 
     @property
     def text(self) -> str:
-        return self._shown(self.value) + ("*" if self.p < LEVEL else "")
+        return self._shown(self.value) + ("*" if self.p < LEVEL else "") + (f" {self.remark}" if self.remark else "")
 
     @property
     def low(self) -> str:
@@ -83,12 +85,14 @@ class Table:
         note: how to read it.
         columns: titles; the first is that of the row names.
         rows: name of the row, and its cells, one for each further column.
+        groups: of each further column, the title that it shares with its neighbors, and its own; empty if none does.
     """
 
     title: str
     note: str
     columns: list[str]
     rows: list[tuple[str, list[Cell]]] = field(default_factory=list)
+    groups: list[tuple[str, str]] = field(default_factory=list)
 
 
 def p_value(p: float) -> str:

@@ -148,12 +148,28 @@ def reliability_panels(comparison: Comparison, voxels: str) -> list[Panel]:
     return panels
 
 
-def class_panels(comparison: Comparison, voxels: str, classes: Sequence[str] | None = None) -> list[Panel]:
-    """The curves of all methods for each class: by default for those that any method is worst calibrated in."""
+def overlaid_panels(comparison: Comparison, voxels: str) -> list[Panel]:
+    """The curves of all methods in one diagram; with regions, in one for each of the first few regions."""
+    of_methods = [top_label_curves(comparison, name, voxels)[:MAX_REGIONS] for name in comparison.names]
     panels = []
-    for one in worst_classes(comparison, voxels) if classes is None else classes:
+    for curves in zip(*of_methods, strict=True):
+        text = " ".join(curve.describe(voxels) for curve in curves)
+        panels.append(_panel(reliability_curves, curves, text))
+    return panels
+
+
+def class_panels(
+    comparison: Comparison, voxels: str, classes: Sequence[str] | None = None, *, legend: bool = True
+) -> list[Panel]:
+    """The curves of all methods for each class: by default for those that any method is worst calibrated in."""
+    if classes is None:
+        classes = worst_classes(comparison, voxels)
+        if voxels == "foreground" and not comparison.has_regions:
+            classes = [one for one in classes if one != "background"]  # no voxel there is background
+    panels = []
+    for one in classes:
         curves = [class_curve(comparison, name, voxels, one) for name in comparison.names]
-        panels.append(_panel(reliability_curves, curves, _describe_classes(curves, voxels)))
+        panels.append(_panel(reliability_curves, curves, _describe_classes(curves, voxels), legend=legend))
     return panels
 
 
@@ -170,14 +186,14 @@ def worst_classes(comparison: Comparison, voxels: str) -> list[str]:
     return [one for one in comparison.classes if one in chosen]
 
 
-def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
+def tradeoff_panels(comparison: Comparison, voxels: str | None = None, *, legend: bool = True) -> list[Panel]:
     """Dice against what calibration is judged by; over a given voxel set, against ECE and CECE."""
     judging = judging_metrics(comparison) or study_metrics(comparison)
     metrics = judging if voxels is None else [Metric(name, voxels) for name in ("ECE", "CECE")]
     panels = []
     for metric in metrics:
         data = tradeoff(comparison, metric.name, voxels=metric.voxels)
-        panels.append(_panel(tradeoff_scatter, data, data.describe("Scatter plot")))
+        panels.append(_panel(tradeoff_scatter, data, data.describe("Scatter plot"), legend=legend))
     return panels
 
 
@@ -201,11 +217,12 @@ def paper_rank_panels(comparisons: Sequence[Comparison], voxels: str) -> list[Pa
 
 
 def _rank_panels(ranking: Ranking) -> list[Panel]:
-    text = ranking.describe()
-    return [
-        _panel(rank_heatmap, ranking, text),
-        _panel(rank_stability, ranking, f"Places in bootstrap resamples. {text}"),
-    ]
+    return [_panel(rank_heatmap, ranking, ranking.describe()), stability_panel(ranking)]
+
+
+def stability_panel(ranking: Ranking) -> Panel:
+    """How often each method takes each place when the cases are drawn anew."""
+    return _panel(rank_stability, ranking, f"Places in bootstrap resamples. {ranking.describe()}")
 
 
 def confidence_panels(judged: JudgedMethods) -> list[Panel]:

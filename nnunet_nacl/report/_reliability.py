@@ -3,10 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error, ratio, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
 from nnunet_nacl.report._metrics import place
+
+FAINT = 0.001
+"""Share of the voxels below which a bin is drawn faintly."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,19 @@ class Reliability:
     expected_confidence: Array | None = None
     expected_accuracy: Array | None = None
     expected_error: float = float("nan")
+
+    @property
+    def is_faint(self) -> NDArray[np.bool_]:
+        """(M,) whether a bin holds so few voxels that it hardly matters; empty ones do, too."""
+        return np.asarray(self.share < FAINT)
+
+    def accuracy_at(self, confidence: float) -> float | None:
+        """The accuracy at a confidence, read off the line between the points; None if hardly any voxel has about it."""
+        inside = (self.edges[:-1] <= confidence) & (confidence <= self.edges[1:])  # two bins at an edge
+        known = ~self.is_faint
+        if not (inside & known).any():
+            return None
+        return float(np.interp(confidence, self.confidence[known], self.accuracy[known]))
 
     def describe(self, voxels: str) -> str:
         """What a reliability diagram shows, in words."""

@@ -161,7 +161,8 @@ class Ranking:
         metrics: names of the metrics, J of them.
         by_metric: (M, J) sums of ranks over data sets, or mean ranks over cases; low is good.
         overall: (M,) sums over metrics, or means over metrics.
-        stability: (M, M) share of the bootstrap resamples of the cases in which a method has each place.
+        stability: (M, M) share of the bootstrap resamples of the cases in which a method has each place; equal methods
+            share their places.
     """
 
     scheme: Scheme
@@ -175,6 +176,11 @@ class Ranking:
     def places(self) -> Array:
         """(M,) place of each method, from 1; equal ones share the best."""
         return _places(self.overall)
+
+    @property
+    def tied(self) -> NDArray[np.bool_]:
+        """(M,) whether a method shares its place with another."""
+        return np.asarray((self.places[:, None] == self.places).sum(1) > 1)
 
     @property
     def order(self) -> NDArray[np.intp]:
@@ -255,9 +261,19 @@ def _rank(comparisons: Sequence[Comparison], scheme: Scheme, metrics: list[Metri
     combine = np.sum if scheme == "sum-rank" else np.mean
     by_metric = combine([exact for exact, _ in sampled], axis=0)
     resampled = combine([resamples for _, resamples in sampled], axis=0)
-    places = _places(combine(resampled, axis=-1))
-    stability = np.stack([(places == place).mean(0) for place in range(1, len(names) + 1)], axis=1)
+    stability = _shares_of_places(_places(combine(resampled, axis=-1)))
     return Ranking(scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), stability)
+
+
+def _shares_of_places(places: Array) -> Array:
+    """(M, M) how often each method has each place; k methods that share k places have a k-th of each.
+
+    Args:
+        places: (resamples, M), from 1; equal methods share the best.
+    """
+    sharing = (places[:, :, None] == places[:, None, :]).sum(-1)
+    has = [(places <= place) & (place < places + sharing) for place in range(1, places.shape[1] + 1)]
+    return np.stack([(one / sharing).mean(0) for one in has], axis=1)
 
 
 def _ranks(

@@ -150,15 +150,18 @@ def _difference_cell(gap: Difference, metric: Metric) -> Cell:
 def structures_table(comparison: Comparison, voxels: str) -> Table:
     """Dice, HD95 and class ECE of each structure."""
     columns: list[str] = []
+    groups: list[tuple[str, str]] = []
     cells: list[list[Cell]] = []  # by column
     rows = range(len(comparison.structures))
     for metric in segmentation_metrics(comparison):
         values = [metric.values(method) for method in comparison.methods]
         columns += [f"{metric.title} {name} {_arrow(metric)}" for name in comparison.names]
+        groups += [(_column_title(metric), name) for name in comparison.names]
         cells += _marked_across(metric, [[CaseMeans(one[:, [row]]).value for one in values] for row in rows])
     metric = Metric("ECE", voxels)
     errors = [_class_errors(comparison, method, voxels) for method in comparison.methods]
     columns += [f"class ECE {voxels} {name} {_arrow(metric)}" for name in comparison.names]
+    groups += [(f"class ECE {voxels} {_arrow(metric)}", name) for name in comparison.names]
     cells += _marked_across(metric, [[one[row] for one in errors] for row in rows])
     pooled = ", of all cases together" if voxels in POOLED else ""
     return Table(
@@ -166,6 +169,7 @@ def structures_table(comparison: Comparison, voxels: str) -> Table:
         f"Means over {_cases(comparison)}. Class ECE: of the structure's own probability, {place(voxels)}{pooled}.",
         ["structure", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.structures)],
+        groups,
     )
 
 
@@ -222,11 +226,13 @@ def _table_of_ranks(ranking: Ranking, title: str) -> Table:
     rows = []
     for row, name in enumerate(ranking.methods):
         cells = [Cell(value, digits) for value in (*ranking.by_metric[row], ranking.overall[row])]
-        cells += [Cell(ranking.places[row], 0), Cell(100 * ranking.stability[row, 0], 0)]
+        place = Cell(ranking.places[row], 0, remark="tied" if ranking.tied[row] else "")
+        cells += [place, Cell(100 * ranking.stability[row, 0], 0)]
         rows.append((name, cells))
     return Table(
         title,
-        f"Low is good: {note}. First in resamples: how often a method takes first place when the cases are drawn anew.",
+        f"Low is good: {note}. First in resamples: how often a method takes first place when the cases are drawn anew; "
+        "tied methods share it.",
         ["method", *ranking.metrics, "overall", "place", "first in resamples (%)"],
         rows,
     )
@@ -235,9 +241,10 @@ def _table_of_ranks(ranking: Ranking, title: str) -> Table:
 def cases_table(comparison: Comparison, voxels: str) -> Table:
     """Dice and ECE of every case and method."""
     ece = Metric("ECE", voxels)
-    columns, cells = [], []
+    columns, groups, cells = [], [], []
     for method in comparison.methods:
         columns += [f"Dice {method.name}", f"ECE {method.name}"]
+        groups += [(method.name, "Dice"), (method.name, "ECE")]
         cells += [[Cell(value) for value in CaseMeans(DICE.values(method)).by_case]]
         cells += [[Cell(value) for value in ece.values(method)[:, 0]]]
     return Table(
@@ -245,6 +252,7 @@ def cases_table(comparison: Comparison, voxels: str) -> Table:
         f"Dice: mean over the structures. ECE: {place(voxels)}.",
         ["case", *columns],
         [(name, [column[row] for column in cells]) for row, name in enumerate(comparison.cases)],
+        groups,
     )
 
 

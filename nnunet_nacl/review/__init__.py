@@ -5,7 +5,7 @@ from nnunet_nacl.review._counts import CaseCounts, StructureCounts, TruthCounts,
 from nnunet_nacl.review._fit import fit_review
 from nnunet_nacl.review._fit_file import HeldOut, HeldOutPart, MissedShare, ReviewFit, SkippedCase, StructureFit
 from nnunet_nacl.review._judgement import ALL, Judged, Judgement
-from nnunet_nacl.review._pictures import window_around
+from nnunet_nacl.review._pictures import image_layer, outline, window_around
 from nnunet_nacl.review._review import REVIEW_NAME, Review, read_judged, review_folder
 from nnunet_nacl.review._rows import StructureReview
 
@@ -27,6 +27,8 @@ __all__ = [
     "StructureReview",
     "TruthCounts",
     "fit_review",
+    "image_layer",
+    "outline",
     "read_judged",
     "review_folder",
     "voxel_volume_ml",

@@ -116,7 +116,7 @@ def doubtful_slices(
                 labels.shape[0],
                 float(spacing[1] / spacing[2]),
                 _doubt_layer(unsure[window]),
-                None if image is None else _image_layer(image[z][window]),
+                None if image is None else image_layer(image[z][window]),
                 {str(label): outline(labels == label) for label in np.unique(labels).tolist() if label},
             )
         )
@@ -172,7 +172,8 @@ def _smaller(picture: NDArray[np.floating]) -> NDArray[np.floating]:
     return means
 
 
-def _image_layer(image: NDArray[np.floating]) -> str:
+def image_layer(image: NDArray[np.floating]) -> str:
+    """An image (H, W) in gray, from its 0.5th to its 99.5th percentile: a JPEG, as a ``data:`` address."""
     image = _smaller(image)
     finite = image[np.isfinite(image)]
     low, high = np.percentile(finite, [0.5, 99.5]) if finite.size else (0.0, 1.0)

@@ -9,11 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
+import torch
 
 from nnunet_nacl import cli
 from nnunet_nacl.experiments import _executors
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, Trained
 from tests.experiments.conftest import NAME
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
@@ -110,6 +113,41 @@ def test_a_study_killed_and_resumed(
     assert "1 done" in run(study, "--status")
     commands = run(study, "--executor", "commands")
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
+
+
+def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
+    """A trained model whose best checkpoint says ``shell`` everywhere: so must all that is predicted with it."""
+    source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    fold = nnunet.folder / "results" / NAME / source.name / "fold_0"
+    shutil.copytree(source, fold.parent)
+    content = torch.load(fold / "checkpoint_best.pth", weights_only=False)
+    for name, weights in content["network_weights"].items():
+        if name.startswith("decoder.seg_layers"):
+            weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
+    torch.save(content, fold / "checkpoint_best.pth")
+    of_final = {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
+    study = tmp_path / "toys.yaml"
+    study.write_text("title: Toys\nruns: [{name: NACL, trainer: nnUNetTrainerNACL_2epochs_2iterations}]")
+    printed = run(study, "--checkpoint", "best")
+    assert "NACL, fold 0: train" not in printed
+    out = nnunet.folder / "out" / OUTPUT
+    for folder, cases in (("predictions_best", {"toy_a", "toy_b"}), ("validation_best", None)):
+        predicted = out / folder / "nnUNetTrainerNACL_2epochs_2iterations" / "fold_0"
+        files = sorted(predicted.glob("*.nii.gz"))
+        assert len(files) == 2
+        assert cases is None or {file.name.removesuffix(".nii.gz") for file in files} == cases
+        for file in files:
+            assert np.unique(sitk.GetArrayFromImage(sitk.ReadImage(str(file)))).tolist() == [1]
+        counted = json.loads((predicted / "calibration_summary.json").read_text())["num_cases"]
+        assert counted == {"evaluated": 2, "skipped": 0}
+    assert of_final == {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
+    for page, name in (("test_best", f"{NAME}, best checkpoint"), ("validation_best", "validation, best checkpoint")):
+        assert name in (out / "toys" / f"{page}.html").read_text()
+    assert "1 done" in run(study, "--checkpoint", "best", "--status")
+    assert "next: predict" in run(study, "--status")  # of the final checkpoint there is only nnU-Net's validation
+    script = run(study, "--checkpoint", "best", "--disable_tta", "--executor", "commands")
+    assert "predictions_best_disable_tta" in script
+    assert "-chk checkpoint_best.pth --disable_tta" in script
 
 
 @pytest.mark.slow

@@ -77,6 +77,21 @@ def test_methods_that_the_data_set_does_not_allow(
     assert plan_experiment(main.chosen(["NACL", "MbLS"]), 901, "2d").notes == ()
 
 
+def test_the_best_checkpoint_needs_the_raw_images(
+    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+    study = read_study(study_file("penalty"))
+    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best").jobs
+    assert {job.checkpoint for job in jobs} == {"best"}
+    case = data_set.splits[0]["val"][0]
+    for file in (data_set.raw / data_set.name).glob(f"*Tr/{case}*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=f"lacks the validation case {case}, whose image --checkpoint best predicts"):
+        plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
+    assert plan_experiment(study, 901, "2d_small", output=tmp_path).jobs
+
+
 def test_a_fold_that_is_not_there() -> None:
     study = read_study(study_file("penalty"))
     with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):

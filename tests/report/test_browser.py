@@ -6,9 +6,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
 
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results, write_report
+from tests.report.generated import NAMED, write_predictions
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
@@ -18,6 +23,29 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debi
 def page_file(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "report.html"
     write_report(read_results([*runs.values()]), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def deep_page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of images with several slices."""
+    folder = tmp_path_factory.mktemp("deep") / "Dataset004_Demo"
+    predictions = write_predictions(folder, {"sharp": 0.4, "right": 1.0}, cases=NAMED[:2])
+    for file in folder.rglob("*.nii.gz"):
+        flat = sitk.GetArrayFromImage(sitk.ReadImage(str(file)))
+        deep = np.repeat(flat[None], 5, axis=0)
+        if file.parent.name == "labelsTs":  # slices 2 to 4 of 5, the third is the fullest
+            deep[[0, 4]] = 0
+            deep[[1, 3], : deep.shape[1] // 2] = 0
+        sitk.WriteImage(sitk.GetImageFromArray(deep), str(file))
+    for file in folder.rglob("*.npz"):
+        with np.load(file) as archive:
+            p = archive["probabilities"]
+        np.savez_compressed(file, probabilities=np.repeat(p, 5, axis=1))
+    for predicted in predictions.values():
+        evaluate(Predictions.of_folder(folder / "labelsTs", predicted))
+    file = tmp_path_factory.mktemp("deep_page") / "report.html"
+    write_report(read_results([*predictions.values()]), file)
     return file
 
 
@@ -52,22 +80,27 @@ def test_it_fits_and_says_nothing(browser: Any, page_file: Path, width: int, hei
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    sizes = page.evaluate("[...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
-    assert len(sizes) == 33
-    assert all(100 < one_width <= max(width, 1000) and one_height > 100 for one_width, one_height in sizes)
+    sizes = page.evaluate(
+        "[...document.querySelectorAll('svg')].filter(s => s.clientWidth).map(s => [s.clientWidth, s.clientHeight])"
+    )
+    # Of one voxel set: curves, 3 methods, 4 classes; 2 trade-offs, radar, 3 rankings; 4 cases.
+    assert len(sizes) == 1 + 3 + 4 + 2 + 1 + 3 + 4 * (2 + 2 * 3)
+    assert all(100 < one_width <= width and one_height > 100 for one_width, one_height in sizes)
     ink, paper = (
         page.evaluate(f"getComputedStyle(document.body).{one}").removeprefix("rgb(").removesuffix(")").split(", ")
         for one in ("color", "backgroundColor")
     )
     assert (int(ink[0]) > int(paper[0])) == (scheme == "dark")
     fills = page.evaluate("[...document.querySelectorAll('svg text')].map(t => getComputedStyle(t).fill)")
-    assert fills.count(f"rgb({', '.join(ink)})") > 300  # the rest are the numbers in heat maps
+    assert fills.count(f"rgb({', '.join(ink)})") > 200  # the rest are the numbers in heat maps
 
 
 def test_sorting(browser: Any, page_file: Path) -> None:
     page, said = opened(browser, page_file, 1280, 900)
-    column = "[...document.querySelectorAll('table.sortable tbody tr')].map(r => r.cells[%d].textContent.trim())"
-    head = page.locator("table.sortable thead th").nth(2)
+    column = (
+        "[...document.querySelectorAll('table[aria-label^=Cases] tbody tr')].map(r => r.cells[%d].innerText.trim())"
+    )
+    head = page.locator("table[aria-label^=Cases] th[data-column='2']")
     before = page.evaluate(column % 2)
     head.locator("button").click()
     rising = page.evaluate(column % 2)
@@ -76,10 +109,83 @@ def test_sorting(browser: Any, page_file: Path) -> None:
     head.locator("button").press("Enter")  # by keyboard
     assert page.evaluate(column % 2) == rising[::-1]
     assert head.get_attribute("aria-sort") == "descending"
-    page.locator("table.sortable thead th button").first.click()
+    page.locator("table[aria-label^=Cases] thead th button").first.click()
     assert page.evaluate(column % 0) == sorted(page.evaluate(column % 0))
     assert page.locator("[aria-sort]").count() == 1
+    # Every table sorts; numbers with a minus sign, intervals and p-values, too.
+    assert page.evaluate(
+        "[...document.querySelectorAll('table')].every(t => t.tBodies[0].rows.length < 2 ||"
+        " t.querySelectorAll('th[data-column] button').length === t.tBodies[0].rows[0].cells.length)"
+    )
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    head = page.locator("table[aria-label^=Methods] th[data-column='6']")
+    head.locator("button").click()
+    signed = page.evaluate(
+        "[...document.querySelectorAll('table[aria-label^=Methods] tbody tr')]"
+        ".map(r => r.cells[6].innerText.split(' ')[0])"
+    )
+    values = [float(one.split()[0].replace("−", "-")) for one in signed]
+    assert values == sorted(values)
     assert said == []
+
+
+def test_one_switch(browser: Any, page_file: Path) -> None:
+    """Near at first; then the set that is chosen, by mouse or keyboard; the first screen stays near."""
+    page, said = opened(browser, page_file, 1280, 900)
+    shown = "[...document.querySelectorAll('.of-set')].filter(s => s.clientHeight).map(s => s.className)"
+    assert page.evaluate(shown) == ["of-set near"]
+    page.locator("#set-union").check()
+    assert page.evaluate(shown) == ["of-set union"]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(shown) == ["of-set image"]
+    assert page.locator(".first svg").is_visible()
+    assert said == []
+
+
+def test_copying(browser: Any, page_file: Path) -> None:
+    page, said = opened(browser, page_file, 1280, 900, permissions=["clipboard-read", "clipboard-write"])
+    for title, start in (("CSV", "method,Dice,Dice low,"), ("LaTeX", "\\begin{table}")):
+        button = page.get_by_role("button", name=title).first
+        button.click()
+        page.wait_for_function("document.querySelector('.copy').innerText.includes('copied')")
+        assert page.evaluate("navigator.clipboard.readText()").startswith(start)
+        page.wait_for_function("!document.querySelector('.copy').innerText.includes('copied')")
+    assert said == []
+
+
+def test_pictures(browser: Any, deep_page_file: Path) -> None:
+    """The slider shows one slice at a time, and the table of cases leads to the pictures."""
+    page, said = opened(browser, deep_page_file, 390, 844)
+    shown = "[...document.querySelectorAll('.case')[0].querySelectorAll('.slice')].map(s => !s.hidden)"
+    assert page.evaluate(shown) == [False, True, False]  # the fullest
+    slider = page.locator(".case input[type=range]").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(shown) == [False, False, True]
+    assert page.locator(".case output").first.inner_text() == "4"
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('.slice:not([hidden]) image')].map(i => i.getBoundingClientRect().width)"
+    )
+    assert drawn
+    assert min(drawn) > 100
+    page.locator("table[aria-label^=Cases] a").first.click()
+    target = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
+    assert 0 <= target < 844
+    assert said == []
+
+
+def test_sticky(browser: Any, page_file: Path) -> None:
+    """Contents stay at the top, and first columns at the left."""
+    page, _ = opened(browser, page_file, 390, 844)
+    page.locator("#made").scroll_into_view_if_needed()
+    assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == pytest.approx(0, abs=1)
+    page.evaluate("document.querySelector('.table .scroll').scrollLeft = 200")
+    table = "document.querySelector('.table .scroll')"
+    assert page.evaluate(f"{table}.scrollLeft") == 200
+    left = page.evaluate(
+        f"[{table}.getBoundingClientRect().left, {table}.querySelector('tbody th').getBoundingClientRect().left]"
+    )
+    assert left[0] == pytest.approx(left[1], abs=1)
 
 
 def test_keyboard_and_screen_reader(browser: Any, page_file: Path) -> None:
@@ -92,7 +198,7 @@ def test_keyboard_and_screen_reader(browser: Any, page_file: Path) -> None:
     assert unnamed == 0
     # What can be scrolled can be reached, and has a name.
     scrolled = page.evaluate(
-        "[...document.querySelectorAll('*')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
+        "[...document.querySelectorAll('main *')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
         " ['auto', 'scroll'].includes(getComputedStyle(e).overflowX))"
         ".map(e => [e.tabIndex, e.getAttribute('role'), !!e.getAttribute('aria-label')])"
     )
@@ -108,3 +214,23 @@ def test_print(browser: Any, page_file: Path, tmp_path: Path) -> None:
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
     page.pdf(path=tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
+    page, _ = opened(browser, page_file, 718, 1000)  # A4 less margins of 10 mm
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    cut = page.evaluate(
+        "[...document.querySelectorAll('table, svg, pre, p')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map(e => e.tagName + e.innerText)"
+    )
+    assert cut == []
+    # A table that is wider than tall is turned: its head is a column.
+    heads = page.evaluate(
+        "[...document.querySelectorAll('table.wide')].filter(t => t.clientWidth)"
+        ".map(t => [...t.querySelectorAll('thead th')].filter(h => h.offsetWidth)"
+        ".map(h => h.getBoundingClientRect().left))"
+    )
+    assert heads
+    assert all(max(one) - min(one) < 1 for one in heads)
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details:not([open])").count() > 5

@@ -14,13 +14,15 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, Place, Settings, evaluate_case
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.report import compare, read_results, verdict, write_report
+from nnunet_nacl.report._formats import to_csv, to_latex
 from nnunet_nacl.report._results import evaluate_command
-from nnunet_nacl.report._tables import methods_table, paper_table, score_ranks_table
+from nnunet_nacl.report._slices import chosen_cases
+from nnunet_nacl.report._tables import cases_table, methods_table, paper_table, score_ranks_table
 from nnunet_nacl.report.plots._style import INK
 from tests.report.generated import NAMED, as_before, make_blurred, make_result, with_origin
 
 QUICK = Settings(voxels=("foreground",))
-VOID = {"meta", "link", "br", "img", "input", "hr"}
+VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
 NASTY = "<script>alert(1)</script> \"x\" & 'y' $a_b^c$ \\frac {}"
 
 
@@ -79,7 +81,8 @@ def page_of(file: Path) -> Page:
     assert not re.search(r"url\((?!#)", text)
     assert text.count(INK) == 1  # in the style sheet: plots have the color of the text
     assert page.tags["h1"] == page.tags["main"] == page.tags["script"] == 1
-    assert page.tags["table"] == page.tags["caption"]
+    assert ("table", "aria-label") in {(tag, name) for tag, name, _ in page.attributes} or page.tags["table"] == 0
+    assert sum(tag == "table" and name == "aria-label" for tag, name, _ in page.attributes) == page.tags["table"]
     assert "None" not in page.text
     assert not re.search(r"\bnan\b", page.text)
     return page
@@ -103,12 +106,18 @@ def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
         assert all(cell.text in page.text for cell in cells)
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
-    # 3 methods and 4 classes, 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 6 heat maps, 3 cases
-    assert page.tags["svg"] == 3 * (3 + 4) + 2 + 1 + 6 + 3 == page.tags["figure"]
-    assert sum("Reliability diagram of soft over the union: pooled ECE 0." in one for one in page.svg_labels) == 1
-    assert sum("Slice 1 of 1 of case" in one for one in page.svg_labels) == 3
+    # Curves, 3 methods and 4 classes over 3 voxel sets (no diagrams of the image; no background over the foreground);
+    # 2 trade-offs, radar, 3 rankings; 4 cases with image, ground truth and 2 pictures of each method.
+    assert page.tags["svg"] == 3 * (1 + 3 + 4) - 1 + 2 + 1 + 3 + 4 * (2 + 2 * 3)
+    diagrams = [one for one in page.svg_labels if one.startswith("Reliability diagram of soft over the union: pooled")]
+    assert len(diagrams) == 1
+    assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
     assert "Not shown" not in page.text
-    assert file.read_text().count("data:image/png;base64,") >= 3 * (2 + 2 * 3)
+    assert file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
+    assert file.read_text().count("data:image/jpeg;base64,") == 4
+    for case in chosen_cases(comparison, "near").values():
+        (anchor,) = re.findall(rf'<a href="#([^"]+)">{case}</a>', file.read_text())
+        assert f'<h4 id="{anchor}">' in file.read_text()
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
     assert file.stat().st_size < 2e6
 
@@ -119,6 +128,35 @@ def test_plots_keep_their_digits(tmp_path: Path, results: dict[str, FolderResult
     for name, result in results.items():
         error = result.pooled_tables("foreground").metrics()["ECE"]
         assert re.search(rf"{name}\s*pooled ECE {error:.3f}\b", page.text)
+
+
+def test_tables_are_there_to_copy(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    """As ``nnunet_nacl table`` writes them."""
+    page = write(tmp_path, results)
+    copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
+    assert len(copied) == 2 * page.tags["table"]
+    comparison = compare(results, dataset="Dataset004_Demo")
+    for table in (methods_table(comparison), cases_table(comparison, "near")):
+        assert to_csv(table) in copied
+        assert to_latex(table) in copied
+
+
+def test_short_names_on_the_page(tmp_path: Path) -> None:
+    results = {f"{name}_paper_12epochs": make_result(t, settings=QUICK) for name, t in (("CE", 0.4), ("NACL", 1.0))}
+    page = write(tmp_path, results, baseline="NACL_paper_12epochs")
+    assert "the names of all methods end with _paper_12epochs." in page.text
+    assert page.text.count("_paper_12epochs") == 3  # there, and among the settings of each
+    assert "compared with NACL." in page.text
+    with pytest.raises(ValueError, match="baseline: expected one of CE, NACL; got SVLS"):
+        write(tmp_path, results, baseline="SVLS")
+
+
+def test_grouped_heads(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+    write(tmp_path, results)
+    text = (tmp_path / "page.html").read_text()
+    heads = re.findall(r'<th scope="colgroup" colspan="(\d)">([^<]*)</th>', text)
+    structures = [("3", "Dice\xa0↑"), ("3", "HD95 (mm)\xa0↓"), ("3", "class ECE near\xa0↓")]
+    assert heads == [*structures, *(("2", name) for name in results)]
 
 
 def test_the_same_page_again(tmp_path: Path) -> None:
@@ -133,25 +171,30 @@ def test_one_method(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "the confidences of alone are off by" in page.text
     assert "Ranks" not in page.text
-    assert page.tags["svg"] == 1 + 4
+    assert page.tags["svg"] == 1 + 1 + 3
 
 
-def test_near_comes_first_and_the_rest_is_folded(tmp_path: Path) -> None:
-    results = {"soft": make_blurred(2.0), "true": make_blurred()}
+def test_two_methods_have_no_ranks(tmp_path: Path) -> None:
+    page = write(tmp_path, {"one": make_result(0.4, settings=QUICK), "other": make_result(1.0, settings=QUICK)})
+    assert "Ranks" not in page.text
+
+
+def test_progress(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
+    shown = capfd.readouterr().err
+    assert "drawing: 100%" in shown
+    assert "6/6" in shown
+
+
+def test_one_switch_for_the_voxel_set(tmp_path: Path) -> None:
+    results = {"soft": make_blurred(2.0), "true": make_blurred(), "sharp": make_blurred(0.5)}
     page = write(tmp_path, results)
     text = (tmp_path / "page.html").read_text()
-    reliability = text[text.index('id="d1-reliability"') : text.index('id="d1-tradeoff"')]
-    places = [
-        reliability.index(one)
-        for one in (
-            "<h4>Near the structures</h4>",
-            "<details><summary>Over the foreground</summary>",
-            "<details><summary>Over the union</summary>",
-        )
-    ]
-    assert places == sorted(places)
-    assert "Over the image" not in reliability
-    assert reliability.count("The dashed line is where it would lie with the same probabilities") == 2
+    radios = re.findall(r'<input type="radio" name="voxels" id="set-(\w+)"( checked)?>', text)
+    assert radios == [("near", " checked"), ("foreground", ""), ("union", ""), ("image", "")]
+    assert re.findall(r'<div class="of-set (\w+)">', text) == [name for name, _ in radios]
+    assert text.count("The dashed line is where it would lie with the same probabilities") == 2
+    assert text.count("No diagrams: they would show little but the background") == 1
     for table in (paper_table(compare(results)), score_ranks_table([compare(results)])):
         assert table.title in page.text
         assert table.note in page.text
@@ -185,6 +228,7 @@ def test_one_case(tmp_path: Path) -> None:
     )
     assert "too few cases to test" in page.text
     assert f"The only case: {NAMED[0]}" in page.text
+    assert "are not told apart by one case" in page.text
 
 
 def test_two_cases(tmp_path: Path) -> None:
@@ -216,8 +260,6 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "<script>alert" not in file.read_text()
     assert page.text.count(NASTY) > 20
     assert any(NASTY in label for label in page.svg_labels)
-    legend = re.search(r"pooled ECE\s(.*?)\n\s*\n", page.text, re.DOTALL)
-    assert legend is not None
     for name in ("_y", "$"):
         assert re.search(rf"{re.escape(name)} \(0\.\d\d\d\)", page.text), name  # in the legends
 
@@ -226,7 +268,7 @@ def test_regions(tmp_path: Path) -> None:
     labels = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
     results = {name: make_result(labels=labels, settings=QUICK) for name in ("one", "other")}
     page = write(tmp_path, results)
-    assert page.tags["svg"] == (2 * 2 + 2) + 2 + 4
+    assert page.tags["svg"] == (2 + 2 * 2 + 2) + 2
     assert "With regions, each region has its own voxels" in page.text
 
 

@@ -1,10 +1,12 @@
 """What is drawn is what was counted."""
 
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
@@ -23,7 +25,8 @@ from nnunet_nacl.report.plots import (
     tradeoff_scatter,
     wrapped,
 )
-from nnunet_nacl.report.plots._style import to_svg
+from nnunet_nacl.report.plots._methods import _luminance
+from nnunet_nacl.report.plots._style import _COLORS, to_svg
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 
@@ -35,7 +38,7 @@ def drawn_error(axes) -> float:
     """ECE from what is on the axes alone: heights of the bars, positions of the points, heights of the shares."""
     shares = {round(bar.get_x(), 6): bar.get_height() for bar in axes.child_axes[0].patches}
     bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
-    curve = next(line for line in axes.lines if line.get_label() == "curve")
+    curve = next(line for line in axes.lines if line.get_label() == "_everywhere")
     error = 0.0
     for (left, accuracy), confidence, height in zip(bars, curve.get_xdata(), curve.get_ydata(), strict=True):
         assert height == accuracy
@@ -169,6 +172,55 @@ def test_curves_of_several_methods(comparison: Comparison) -> None:
     shown = [text.get_text() for text in axes.get_legend().get_texts()]
     assert shown == [f"\u200b{curve.name} ({curve.error:.3f})" for curve in curves]
     assert axes.get_title() == "core"
+    assert axes.get_xlabel() == "probability given to the class"
+    assert axes.get_ylabel() == "share of voxels of that class"
+    top = reliability_curves([top_label_curves(comparison, "soft", "union")[0]], new_axes(), legend=False)
+    assert (top.get_xlabel(), top.get_ylabel(), top.get_legend()) == ("confidence", "accuracy", None)
+
+
+def test_bins_of_hardly_any_voxels_are_faint(comparison: Comparison) -> None:
+    curve = top_label_curves(comparison, "sharp", "near")[0]
+    filled = np.flatnonzero(curve.share > 0)
+    thin = replace(curve, share=np.where(np.arange(curve.share.size) == filled[1], 0.0009, curve.share))
+    axes = reliability_curves([thin], new_axes())
+    everywhere, solid = axes.lines[-2:]
+    assert everywhere.get_alpha() < 0.5
+    np.testing.assert_array_equal(everywhere.get_ydata(), curve.accuracy[filled])
+    np.testing.assert_array_equal(np.isnan(solid.get_ydata()), thin.is_faint[filled])
+    assert np.isnan(solid.get_ydata()[1])
+
+
+def test_values_on_hover(comparison: Comparison) -> None:
+    """Each point of a curve has its values as a title, in the page and in a saved SVG; each bar, too."""
+    curve = top_label_curves(comparison, "soft", "near")[0]
+    axes = reliability_diagram(curve, new_axes())
+    titles = re.findall("<title>([^<]*)</title>", to_svg(axes.figure, description="d", prefix="p-"))
+    bars = [one for one in titles if one.startswith("confidence ")]
+    points = sorted(one for one in titles if one.startswith("soft: "))
+    assert len(bars) == curve.share.size
+    assert f"confidence {curve.edges[-2]:.2f} to 1.00: {100 * curve.share[-1]:.1f} % of the voxels" in bars
+    filled = curve.share > 0
+    assert len(points) == filled.sum()
+    for sure, right in zip(curve.confidence[filled], curve.accuracy[filled], strict=True):
+        assert any(one.startswith(f"soft: {100 * sure:.1f} % sure, right in {100 * right:.1f} %; ") for one in points)
+    scatter = tradeoff_scatter(tradeoff(comparison), new_axes())
+    svg = to_svg(scatter.figure, description="d", prefix="p-")
+    assert all(f"<title>{name}: Dice 0." in svg for name in comparison.names)
+
+
+def test_contrast_of_lines() -> None:
+    """WCAG 1.4.11: at least 3 : 1 with the page, light or dark."""
+    for color in _COLORS:
+        light = _luminance(to_rgb(color))
+        assert 1.05 / (light + 0.05) >= 3, color
+        assert (light + 0.05) / (_luminance(to_rgb("#16181a")) + 0.05) >= 3, color
+
+
+def test_no_background_over_the_foreground(comparison: Comparison) -> None:
+    """No voxel there is background, whatever is predicted."""
+    of_sets = {voxels: _panels.class_panels(comparison, voxels) for voxels in ("foreground", "union")}
+    assert [len(of_sets[voxels]) for voxels in ("foreground", "union")] == [3, 4]
+    assert "background" not in " ".join(panel.description for panel in of_sets["foreground"])
 
 
 def test_worst_classes(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import SimpleITK as sitk
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import NpzChannels, Predictions
 from nnunet_nacl.report import Comparison, compare_all, read_results
-from nnunet_nacl.report._slices import _channel_slices, chosen_cases, read_slice
+from nnunet_nacl.report._slices import CaseSlice, _channel_slices, _chosen_slices, chosen_cases, read_slice, read_slices
 from nnunet_nacl.review import window_around
 
 
@@ -46,9 +46,19 @@ def test_slices_of_a_stream(tmp_path: Path) -> None:
     """Several blocks a channel: 80 · 40 · 40 voxels are two."""
     p = np.random.default_rng(0).random((3, 80, 40, 40)).astype(np.float16)
     np.savez_compressed(tmp_path / "p.npz", probabilities=p)
-    for number in (0, 39, 40, 41, 79):
-        found = np.stack(list(_channel_slices(NpzChannels(tmp_path / "p.npz"), number)))
-        np.testing.assert_array_equal(found, p[:, number].reshape(3, -1))
+    for numbers in ([0], [39, 40], [41], [0, 79]):
+        found = np.stack(list(_channel_slices(NpzChannels(tmp_path / "p.npz"), numbers)))
+        np.testing.assert_array_equal(found, p[:, numbers].reshape(3, len(numbers), -1))
+
+
+def test_which_slices() -> None:
+    foreground = np.zeros((30, 4, 4), bool)
+    foreground[5:26, 0, 0] = True
+    foreground[12] = True
+    assert _chosen_slices(foreground, 1) == [12]
+    assert _chosen_slices(foreground, 5) == [5, 12, 15, 20, 25]
+    assert _chosen_slices(foreground, 40) == list(range(5, 26))
+    assert _chosen_slices(np.zeros((9, 2, 2), bool), 5) == [4]
 
 
 def test_the_window() -> None:
@@ -65,6 +75,11 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     assert chosen["best"] == comparison.cases[int(errors.argmin())]
     assert chosen["worst"] == comparison.cases[int(errors.argmax())]
     assert chosen["median"] == comparison.cases[int(np.argsort(errors)[3])]
+    spread = np.ptp([m.calibration["foreground"]["ECE"] for m in comparison.methods], axis=0)
+    others = [place for place, case in enumerate(comparison.cases) if case not in list(chosen.values())[1:]]
+    assert list(chosen) == ["differ", "worst", "median", "best"]
+    assert chosen["differ"] == comparison.cases[max(others, key=spread.__getitem__)]
+    assert len(set(chosen.values())) == 4
 
 
 def test_what_is_gone_is_named_and_the_rest_is_shown(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -118,6 +133,20 @@ def test_the_slice_with_most_structure_and_regions(tmp_path: Path) -> None:
     data = read_slice(compare_all(read_results([predicted]))[0], "a")
     assert (data.number, data.num_slices, data.aspect) == (4, 6, 2)
     np.testing.assert_allclose(data.confidences["soft"], np.maximum(p, 1 - p)[:, 4].min(0)[6:54, 6:50][:48], atol=1e-6)
+    several = read_slices(compare_all(read_results([predicted]))[0], "a", 3)
+    assert [one.number for one in several] == [2, 3, 4]  # from the first to the last with a structure
+    assert len({one.ground_truth.shape for one in several}) == 1
+    np.testing.assert_array_equal(several[2].segmentations["soft"], several[2].ground_truth)
+
+
+def test_wrong_and_sure() -> None:
+    truth = np.array([[1, 1, 2, 0, 3]])
+    data = CaseSlice(
+        "a", 0, 1, 1.0, truth, None, {"one": np.array([[1, 2, 1, 1, 1]])},
+        {"one": np.array([[0.95, 0.95, 0.89, 0.9, 0.99]])}, truth == 3,
+    )  # fmt: skip
+    assert data.sure_and_wrong("one").tolist() == [[False, True, False, True, False]]
+    assert not data.sure_and_wrong("missing").any()
 
 
 def test_files_that_lie_elsewhere_are_named(runs: dict[str, Path], tmp_path: Path) -> None:

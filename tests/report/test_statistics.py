@@ -24,6 +24,7 @@ from nnunet_nacl.report._statistics import (
     ranks,
     wilcoxon_signed_rank,
 )
+from nnunet_nacl.report._tables import score_ranks_table
 from tests.report.generated import as_before, make_blurred, make_result
 
 ECE = Metric("ECE", "foreground")
@@ -244,10 +245,22 @@ def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None
         for metric in metrics:
             means = [np.nanmean(np.nanmean(values[metric.title, name][drawn], axis=0)) for name in comparison.names]
             total += ranks_by_hand(means, metric.higher_is_better)
-        first += total == total.min()
+        first += (total == total.min()) / np.count_nonzero(total == total.min())
     ranking = rank_methods([comparison], "sum-rank")
     np.testing.assert_allclose(ranking.stability[:, 0], first / 1000, atol=0.06)
-    assert (ranking.stability.sum(1) > 0.999).all()
+    np.testing.assert_allclose(ranking.stability.sum(1), 1)
+    np.testing.assert_allclose(ranking.stability.sum(0), 1)
+
+
+def test_equal_methods_share_their_places() -> None:
+    one = make_result(0.4)
+    ranking = rank_by_scores([compare({"one": one, "copy": one, "far": make_result(0.1)})])
+    assert ranking is not None
+    assert ranking.places.tolist() == [1, 1, 3]
+    assert ranking.tied.tolist() == [True, True, False]
+    np.testing.assert_allclose(ranking.stability[:2], [[0.5, 0.5, 0]] * 2, atol=0.02)
+    np.testing.assert_array_equal(ranking.stability[0], ranking.stability[1])
+    assert [row[-2].text for _, row in score_ranks_table([compare({"one": one, "copy": one})]).rows] == ["1 tied"] * 2
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:

@@ -1,5 +1,6 @@
 """Sentences say what the numbers say."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, compare, verdict
 from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._statistics import differences
-from nnunet_nacl.report._verdict import missing_notes
+from nnunet_nacl.report._statistics import Difference, differences, rank_by_scores
+from nnunet_nacl.report._verdict import _told_apart, full_verdict, missing_notes, ranking_remark, standing_by
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 ECE, DICE = Metric("ECE", "foreground"), Metric("Dice", higher_is_better=True)
@@ -34,50 +35,124 @@ def text_of(comparison: Comparison, name: str, metric: Metric) -> str:
     return f"{estimate.value:.3f} ({low:.3f} to {high:.3f})"
 
 
-def test_the_best_against_the_baseline(comparison: Comparison) -> None:
-    nll, near, dice = (differences(comparison, metric)["right"] for metric in (NLL, NEAR, DICE))
-    first, second, third = verdict(comparison)
+def test_the_answer_is_read_off_the_curves(comparison: Comparison) -> None:
+    """By hand, from the tables: a line between the points of the bins on both sides of 90 %."""
+    shares = {}
+    for name in comparison.names:
+        tables = comparison[name].result.pooled_tables("near").top
+        count, hits, confidence = tables.count[0], tables.hits[0], tables.confidence[0]
+        kept = count >= 0.001 * count.sum()
+        sure, right = confidence[kept] / count[kept], hits[kept] / count[kept]
+        above = int(np.searchsorted(sure, 0.9))
+        weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
+        shares[name] = f"{100 * ((1 - weight) * right[above - 1] + weight * right[above]):.0f} %"
+    found = full_verdict(comparison)
+    assert found.answer == (
+        f"Where sharp says 90 %, it is right {shares['sharp']} of the time; right, {shares['right']}; "
+        f"soft, {shares['soft']}."
+    )
+    assert verdict(comparison)[0] == found.answer
+
+
+def test_how_far_off_with_the_sign(comparison: Comparison) -> None:
+    told = full_verdict(comparison).summary[0]
+    for name in comparison.names:
+        pooled = comparison[name].result.pooled("near")
+        assert f"{name} by {100 * pooled['ECE']:.1f}" in told
+        if abs(pooled["over_confidence"]) >= 0.005:
+            side = "too sure" if pooled["over_confidence"] > 0 else "not sure enough"
+            assert f"{name} by {100 * pooled['ECE']:.1f} ({side})" in told
+
+
+def test_of_many_methods_the_baseline_and_the_best_are_named(results: dict[str, FolderResult]) -> None:
+    five = {**results, "sharper": make_result(0.2), "softer": make_result(3.0)}
+    answer = full_verdict(compare(five)).answer
+    assert answer.startswith("Where sharp says 90 %")
+    assert "; right, " in answer
+    assert not any(name in answer for name in ("soft", "sharper"))
+
+
+def test_who_hardly_ever_says_it() -> None:
+    """A model so soft that no bin around 90 % holds a thousandth of the voxels."""
+    soft, true = make_blurred(12.0), make_blurred()
+    answer = full_verdict(compare({"true": true, "soft": soft})).answer
+    assert re.fullmatch(r"Where true says 90 %, it is right \d\d % of the time. soft hardly ever says 90 %.", answer)
+    assert full_verdict(compare({"soft": soft})).answer == "soft hardly ever says 90 %."
+
+
+def test_the_best_against_the_next_and_the_baseline(comparison: Comparison) -> None:
+    found = full_verdict(comparison)
+    others = replace(comparison, baseline="right")
+    nll, near = (differences(others, metric) for metric in (NLL, NEAR))
+    first, second, third = found.details
+    value = {name: NLL.of(comparison[name]).value for name in comparison.names}
+    following = min(("sharp", "soft"), key=value.__getitem__)
     assert first.startswith(
-        "right gives the best probabilities: NLL per foreground voxel "
-        f"{text_of(comparison, 'right', NLL)}, against {text_of(comparison, 'sharp', NLL)} for sharp, the baseline: "
-        f"{NLL.format_difference(nll.mean)} ("
+        f"right gives the best probabilities: NLL per foreground voxel {text_of(comparison, 'right', NLL)}."
     )
-    assert f"), significant (p = {nll.p_holm:.3f}). Its Dice is {text_of(comparison, 'right', DICE)[:5]}" in first
-    assert f" against {text_of(comparison, 'sharp', DICE)[:5]}: " in first
-    assert ("not significant" in first.split("Its Dice")[1]) == (dice.p_holm >= 0.05)
+    assert f" Next is {following}" in first
+    for name in {following, "sharp"}:
+        gap = nll[name]
+        assert f": {text_of(comparison, name, NLL)}, {NLL.format_difference(gap.mean)} (" in first
+    assert f"significant (p = {nll['sharp'].p_holm:.3f})" in first
+    assert f"The Dice of right is {text_of(comparison, 'right', DICE)[:5]}, that of sharp " in first
     assert second.startswith(
-        f"Near the structures, right is calibrated best: ECE {text_of(comparison, 'right', NEAR)}, against "
-        f"{text_of(comparison, 'sharp', NEAR)} for sharp, the baseline: {NEAR.format_difference(near.mean)} ("
+        f"Near the structures, right is calibrated best: ECE {text_of(comparison, 'right', NEAR)}."
     )
-    gaps = [100 * comparison[name].result.pooled("near")["over_confidence"] for name in ("right", "sharp")]
-    assert second.endswith(
-        f"On the whole, it is over-confident by {gaps[0]:.1f} percentage points and sharp is over-confident by "
-        f"{gaps[1]:.1f} percentage points."
+    assert NEAR.format_difference(near["sharp"].mean) in second
+    assert "On the whole, " in second
+    in_short = found.summary[-1]
+    assert in_short.startswith(
+        f"right gives the best probabilities (NLL per foreground voxel {value['right']:.3f}; next is "
     )
+    assert "Near the structures, right is calibrated best (ECE 0." in in_short
     means = [comparison["right"].result.mean("union", name) for name in ("ECE", "ECE_expected")]
     assert third.startswith("By the paper's ECE over the foreground (")
     assert f"ECE over the union ({means[0]:.3f}; {means[1]:.3f} if perfectly calibrated)" in third
     assert third.endswith(") right is first, too.")
+    assert verdict(comparison) == [found.answer, *found.summary, *found.details]
 
 
-def test_no_better_than_the_baseline(results: dict[str, FolderResult]) -> None:
-    comparison = compare(results, baseline="right")
-    first, second = verdict(comparison)[:2]
-    assert first.startswith(
-        "No method gives better probabilities than right, the baseline: NLL per foreground voxel "
-        f"{text_of(comparison, 'right', NLL)}. Next is soft: NLL per foreground voxel "
-        f"{text_of(comparison, 'soft', NLL)}, against "
-    )
-    assert f"Its Dice is {text_of(comparison, 'soft', DICE)[:5]} against" in first
-    assert second.startswith("Near the structures, no method is calibrated better than right, the baseline: ECE ")
+def test_the_baseline_may_be_the_best(results: dict[str, FolderResult]) -> None:
+    first, second = full_verdict(compare(results, baseline="right")).details[:2]
+    assert first.startswith("right gives the best probabilities: NLL per foreground voxel ")
+    assert "The Dice of soft is " in first or "The Dice of sharp is " in first
+    assert second.startswith("Near the structures, right is calibrated best: ECE ")
     assert "Dice" not in second
+
+
+def test_a_winner_is_told_apart_from_all_others() -> None:
+    """Against the next, not against the baseline, which may be far behind."""
+    close = {"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}
+    comparison = compare(close)
+    standing = standing_by(comparison, NLL)
+    assert standing is not None
+    assert set(standing.leaders) == {"one", "other"}
+    assert differences(comparison, NLL)[standing.best].is_significant  # against the baseline
+    found = full_verdict(comparison)
+    names = " and ".join(standing.leaders)
+    said = f"By their probabilities, {names} are not told apart by these 8 cases; the others are behind"
+    assert said in found.summary[-1]
+    assert found.details[0].startswith(said)
+    assert "best" not in found.summary[-1].split(". ")[0]
+
+
+def test_a_test_that_points_the_other_way_names_no_winner() -> None:
+    """A lower sum because of one case, while most cases are higher: significant, but the interval holds 0."""
+    gap = Difference(1.0, 1.1, 0.1, (-0.2, 0.4), 0.01, 0.01, can_show=True)
+    assert not _told_apart(gap)
+    assert _told_apart(replace(gap, interval=(0.05, 0.4)))
+    assert not _told_apart(replace(gap, interval=(0.05, 0.4), p_holm=0.2))
 
 
 @pytest.mark.parametrize(("temperature", "direction"), [(0.4, "over"), (2.5, "under")])
 def test_one_method(temperature: float, direction: str) -> None:
     comparison = compare({"alone": make_result(temperature)})
-    first, second = verdict(comparison)[:2]
+    found = full_verdict(comparison)
+    first, second = found.details[:2]
     error = comparison["alone"].result.pooled("near")["ECE"]
+    assert found.answer.startswith("Where alone says 90 %, it is right ")
+    assert len(found.summary) == 1
     assert first == (
         f"NLL per foreground voxel {text_of(comparison, 'alone', NLL)} for alone. "
         f"Dice is {text_of(comparison, 'alone', DICE)}."
@@ -85,7 +160,7 @@ def test_one_method(temperature: float, direction: str) -> None:
     assert second.startswith(
         f"Near the structures, the confidences of alone are off by {100 * error:.1f} percentage points on average: ECE "
     )
-    assert f"On the whole, it is {direction}-confident by " in second
+    assert f"On the whole, alone is {direction}-confident by " in second
 
 
 def test_better_nll_and_worse_ece_over_the_union(blurred: dict[str, FolderResult]) -> None:
@@ -93,9 +168,9 @@ def test_better_nll_and_worse_ece_over_the_union(blurred: dict[str, FolderResult
     union = {name: result.mean("union", "ECE") for name, result in blurred.items()}
     expected = blurred["soft"].mean("union", "ECE_expected")
     assert union["soft"] < union["true"] < expected
-    first, second, third, fourth = verdict(compare(blurred))
+    first, second, third, fourth = full_verdict(compare(blurred)).details
     assert first.startswith("true gives the best probabilities: NLL per foreground voxel ")
-    assert "), significant (p" in first
+    assert ", significant (p" in first
     assert second.startswith("Near the structures, true is calibrated best: ECE 0.00")
     assert "On the whole, soft is under-confident by 8." in second
     soft, sharp, true = third.split(" By ")
@@ -116,6 +191,25 @@ def test_better_nll_and_worse_ece_over_the_union(blurred: dict[str, FolderResult
     assert "sharp" not in fourth
 
 
+def test_why_the_ranking_has_another_first(comparison: Comparison) -> None:
+    ranking = rank_by_scores([comparison])
+    assert ranking is not None
+    first = replace(ranking, overall=np.array([1.0, 2.0, 3.0]))  # sharp first
+    remark = ranking_remark(comparison, first)
+    assert remark.startswith(
+        "The ranking puts sharp first, the verdict, by NLL per foreground voxel, right. Ranks count Dice"
+    )
+    assert ranking_remark(comparison, replace(ranking, overall=np.array([2.0, 1.0, 3.0]))) == ""
+    same = compare({"one": make_result(0.4), "copy": make_result(0.4), "far": make_result(0.1)})
+    standing = rank_by_scores([same])
+    assert standing is not None
+    assert ranking_remark(same, standing) == ""
+    told = ranking_remark(same, replace(standing, overall=np.array([1.0, 2.0, 3.0])))
+    assert told.startswith(
+        "The ranking puts one first; by NLL per foreground voxel the cases do not tell one and copy apart."
+    )
+
+
 def test_below_its_expected_value(blurred: dict[str, FolderResult]) -> None:
     """Said of a method alone, and where near and image were not evaluated."""
     means = [blurred["soft"].mean("foreground", name) for name in ("ECE", "ECE_expected")]
@@ -129,20 +223,14 @@ def test_below_its_expected_value(blurred: dict[str, FolderResult]) -> None:
 
 def test_before_there_was_near(before: dict[str, FolderResult]) -> None:
     comparison = compare(before)
-    ece, dice = differences(comparison, ECE)["right"], differences(comparison, DICE)["right"]
+    ece = differences(replace(comparison, baseline="right"), ECE)["sharp"]
     first, second = verdict(comparison)
-    assert first.startswith(
-        f"Over the foreground, right is calibrated best: ECE {text_of(comparison, 'right', ECE)}, against "
-        f"{text_of(comparison, 'sharp', ECE)} for sharp, the baseline: {ECE.format_difference(ece.mean)} ("
-    )
+    assert full_verdict(comparison).answer == ""
+    assert first.startswith(f"Over the foreground, right has the lowest ECE: ECE {text_of(comparison, 'right', ECE)}.")
+    assert f": {text_of(comparison, 'sharp', ECE)}, {ECE.format_difference(ece.mean)} (" in first
     assert f"significant (p = {ece.p_holm:.3f})" in first
-    assert "not significant" not in first.split("Its Dice")[0]
-    assert (
-        f"Its Dice is {text_of(comparison, 'right', DICE)[:5]} against {text_of(comparison, 'sharp', DICE)[:5]}"
-        in first
-    )
-    assert ("not significant" in first.split("Its Dice")[1]) == (dice.p_holm >= 0.05)
-    assert second.startswith("Over the union, right is calibrated best: ECE ")
+    assert f"The Dice of right is {text_of(comparison, 'right', DICE)[:5]}, that of sharp " in first
+    assert second.startswith("Over the union, right has the lowest ECE: ECE ")
     assert "Dice" not in second
     (note,) = missing_notes(comparison)
     assert note == (
@@ -156,23 +244,31 @@ def test_before_there_was_near(before: dict[str, FolderResult]) -> None:
 def test_one_of_them_was_evaluated_before(results: dict[str, FolderResult], before: dict[str, FolderResult]) -> None:
     comparison = compare({"sharp": before["sharp"], "right": results["right"]})
     assert comparison.voxels == ["foreground", "union"]
-    assert verdict(comparison)[0].startswith("Over the foreground, right is calibrated best: ECE ")
+    assert verdict(comparison)[0].startswith("Over the foreground, right has the lowest ECE: ECE ")
 
 
 def test_a_difference_that_could_be_chance() -> None:
     one, other = make_result(1.0, cases=NAMED[:4]), make_result(0.6, cases=NAMED[:4])
-    first, second = verdict(compare({"other": other, "one": one}))[:2]
-    assert "one gives the best probabilities" in first
+    found = full_verdict(compare({"other": other, "one": one}))
+    first, second = found.details[:2]
+    assert first.startswith(
+        "By their probabilities, one and other are not told apart by these 4 cases, which are too few for a test: "
+    )
     assert first.count("; too few cases to test") == 2  # p is at least 2 / 2^4, and "not significant" would mislead
     assert second.count("; too few cases to test") == 1
     assert "significant (" not in first + second
+    assert "best" not in found.summary[-1]
     close = {"other": make_result(0.95), "one": make_result(1.0)}
-    assert "not significant (p = " in verdict(compare(close))[0]
+    text = full_verdict(compare(close)).details[0]
+    assert " are not told apart by these 8 cases: NLL per foreground voxel " in text
+    assert "not significant (p = " in text
 
 
 def test_one_case() -> None:
     one, other = make_result(1.0, cases=NAMED[:1]), make_result(0.4, cases=NAMED[:1])
-    assert "; too few cases to test. Its Dice" in verdict(compare({"other": other, "one": one}))[0]
+    found = full_verdict(compare({"other": other, "one": one}))
+    assert found.details[0].startswith("By their probabilities, one and other are not told apart by one case: ")
+    assert "; too few cases to test. The Dice of one is " in found.details[0]
 
 
 def test_no_foreground_at_all() -> None:
@@ -200,16 +296,18 @@ def test_another_winner_by_class(before: dict[str, FolderResult]) -> None:
             cases.append(replace(case, result=replace(case.result, calibration=found)))
         swapped[name] = replace(before[name], cases=cases)
     last = verdict(compare(swapped))[-1]
-    assert last.startswith("By the class-wise error (CECE) another method is best: over the foreground sharp (0.")
+    assert last.startswith(
+        "By the class-wise error (CECE) another method has the lowest value: over the foreground sharp (0."
+    )
     assert np.isfinite(float(last.split("sharp (")[1][:5]))
 
 
 def test_equal_to_the_baseline() -> None:
     result = make_result(0.4)
-    paragraphs = verdict(compare({"copy": result, "original": result}, baseline="original"))
-    assert paragraphs[0].startswith("No method gives better probabilities than original, the baseline")
-    assert "no method is calibrated better than original, the baseline" in paragraphs[1]
-    for paragraph in paragraphs[:2]:
-        assert ": 0.000 (0.000 to 0.000), not significant (p = 1.000)" in paragraph
-    assert paragraphs[2].endswith(" original is first, too.")
-    assert len(paragraphs) == 3
+    found = full_verdict(compare({"copy": result, "original": result}, baseline="original"))
+    for judged, paragraph in zip(("probabilities", "calibration near the structures"), found.details, strict=False):
+        assert paragraph.startswith(f"By their {judged}, original and copy are not told apart by these 8 cases: ")
+        assert "Next is copy: " in paragraph
+        assert ", 0.000 (0.000 to 0.000), not significant (p = 1.000)" in paragraph
+    assert found.details[2].endswith(" original is first, too.")
+    assert len(found.details) == 3

@@ -1,7 +1,7 @@
 """A slice of a case: image, ground truth, what each method predicts, and how sure it is of it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._slices import CaseSlice
 from nnunet_nacl.report.plots._methods import reliability_curves
-from nnunet_nacl.report.plots._style import axes_or_new, color_of, plot_style, wrapped
+from nnunet_nacl.report.plots._style import axes_or_new, plot_style, wrapped
 
 _COLUMNS = 5  # methods side by side
 _LOWEST_CONFIDENCE = 0.3
@@ -46,7 +46,7 @@ def draw_case_slice(data: CaseSlice, curves: Mapping[str, Reliability]) -> Figur
                 if axes.images:
                     shown.append(axes)
                 axes = figure.add_subplot(grid[top + 2, column])
-                _small_curve(curves[name], color_of(names, name), axes)
+                _small_curve(curves[name], names, axes)
                 if column > 1:
                     axes.set(ylabel="")
         if shown:
@@ -55,9 +55,8 @@ def draw_case_slice(data: CaseSlice, curves: Mapping[str, Reliability]) -> Figur
     return figure
 
 
-def _small_curve(curve: Reliability, color: str, axes: Axes) -> None:
-    reliability_curves([curve], axes)
-    axes.lines[-1].set_color(color)
+def _small_curve(curve: Reliability, names: Sequence[str], axes: Axes) -> None:
+    reliability_curves([curve], axes, names=names)
     legend = axes.get_legend()
     if legend is not None:
         legend.remove()

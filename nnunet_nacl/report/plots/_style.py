@@ -1,6 +1,8 @@
 """How plots look, how several stand side by side, and how they are saved."""
 
+import base64
 import io
+import json
 import math
 import re
 import warnings
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -20,10 +23,12 @@ from nnunet_nacl.files import Kind, check_file, whole_file
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""
 
-# Okabe and Ito's colors, which color-blind readers can tell apart, without black (unreadable on dark pages) and with
-# the yellow darkened (unreadable on white ones). Markers differ too, so that none depends on color alone.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#B3A100", "#8C8C8C")
+# Okabe and Ito's colors, which color-blind readers can tell apart, without black (unreadable on dark pages), the light
+# ones darkened: each has a contrast of at least 3 : 1 with the page, light or dark. Markers differ too, so that none
+# depends on color alone.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#2F9BD6", "#B87F00", "#706A00", "#808080")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
+_GLYPHS = "●■▲◆▼✚✖★◀▶⬟⬢"
 _PARAMETERS: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -45,6 +50,9 @@ _PLOT = Kind(
 _ENDINGS = (".svg", ".pdf", ".png")
 _RESOLUTION = 110  # of images within plots on the page, in dots per inch
 _TAG = re.compile(r"<[^>]*>")
+_HOVER = "hover-"
+_HOVERED = re.compile(rf'<g id="{_HOVER}([A-Za-z0-9_=-]+)">(.*?)</g>', re.DOTALL)
+_SHAPE = re.compile(r"(<(path|use)\b[^>]*)/>")
 _REFERENCE = re.compile(r'(?:url\(|href=")#([^)"]+)')
 
 
@@ -56,6 +64,11 @@ def color_of(names: Sequence[str], name: str) -> str:
 def marker_of(names: Sequence[str], name: str) -> str:
     """The marker of a method, by its position among all names."""
     return _MARKERS[list(names).index(name) % len(_MARKERS)]
+
+
+def glyph_of(names: Sequence[str], name: str) -> str:
+    """A character that looks like the marker of a method."""
+    return _GLYPHS[list(names).index(name) % len(_GLYPHS)]
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
@@ -122,6 +135,35 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
     return figure
 
 
+def hover(artist: Artist, texts: Sequence[str]) -> None:
+    """Give the points of a line, or a bar, texts that an SVG shows where the mouse rests.
+
+    Args:
+        artist: a line with markers, or a bar.
+        texts: one for each point that is drawn, in their order.
+    """
+    artist.set_gid(_HOVER + base64.urlsafe_b64encode(json.dumps(texts).encode()).decode())
+
+
+def _with_titles(svg: str) -> str:
+    """The texts of :func:`hover` as ``<title>`` elements."""
+
+    def of_group(group: re.Match[str]) -> str:
+        texts = json.loads(base64.urlsafe_b64decode(group[1]))
+        shapes = list(_SHAPE.finditer(group[2]))
+        # Of a line, the uses of its marker follow its path and the marker's definition.
+        points = [one for one in shapes if one[2] == "use"] or shapes
+        if len(points) != len(texts):
+            return f"<g>{group[2]}</g>"
+        pieces, end = [], 0
+        for point, text in zip(points, texts, strict=True):
+            pieces += [group[2][end : point.start()], f"{point[1]}><title>{escape(text)}</title></{point[2]}>"]
+            end = point.end()
+        return f"<g>{''.join(pieces)}{group[2][end:]}</g>"
+
+    return _HOVERED.sub(of_group, svg)
+
+
 def check_plot_file(file: str | Path, *, overwrite: bool = False) -> Path:
     """Return the path of a plot if it may be written.
 
@@ -143,12 +185,15 @@ def save_plot(figure: Figure, file: Path, *, dpi: int = 200, overwrite: bool = F
     """
     form = file.suffix[1:].lower()
     # Drawn in memory: where a disk is full, Matplotlib's writers leave errors of their own.
-    drawn = io.BytesIO()
+    stream = io.BytesIO()
     with plot_style():
         creator = {"Software" if form == "png" else "Creator": "nnunet_nacl"}
-        figure.savefig(drawn, format=form, dpi=dpi, bbox_inches="tight", metadata=creator)
+        figure.savefig(stream, format=form, dpi=dpi, bbox_inches="tight", metadata=creator)
+    drawn = stream.getvalue()
+    if form == "svg":
+        drawn = _with_titles(drawn.decode()).encode()
     with whole_file(file, _PLOT, overwrite=overwrite) as partial:
-        partial.write_bytes(drawn.getvalue())
+        partial.write_bytes(drawn)
 
 
 def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
@@ -164,7 +209,7 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
     with plot_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
         figure.savefig(stream, format="svg", **options)
-    text = stream.getvalue()
+    text = _with_titles(stream.getvalue())
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
     referred = {one for tag in _TAG.findall(text) for one in _REFERENCE.findall(tag)}
@@ -184,7 +229,9 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
 def _adapted(tag: str, prefix: str, referred: set[str]) -> str:
     """A tag with the page's color and font, hundredths of a point, and an id only if something refers to it."""
     tag = tag.replace(INK, "currentColor")
-    tag = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", tag)
+    tag = re.sub(r"(font: (?:bold )?[\d.]+px )[^;\"]*", r"\1system-ui, sans-serif", tag)  # Matplotlib before 3.10
+    tag = re.sub(r"font-family: [^;\"]*;? ?", "", tag)
+    tag = re.sub(r' transform="rotate\(-0 [^"]*"', "", tag)
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag)
     tag = re.sub(r' id="([^"]+)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in referred else "", tag)
     return re.sub(r'(url\(|href=")#', rf"\1#{prefix}", tag)

@@ -113,8 +113,7 @@ def _note(name: str, trainers: set[str], network: str | None) -> str:
     runs_without = "so that nnU-Net runs them without nnunet_nacl"
     if network is not None:
         runs_without = (
-            f"but the network is {network}: nnU-Net runs them where nnunet_nacl is installed, too "
-            "(pip install 'nnunet-nacl[networks]')"
+            f"but the network is {network}: nnU-Net runs them where nnunet_nacl is installed, too (with monai and timm)"
         )
     return (
         f"# A copy of {name} for stock nnU-Net\n\n"

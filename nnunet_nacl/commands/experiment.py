@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from nnunet_nacl.commands._shared import Commands, add_checkpoint, allow_interrupts, find_device, positive
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, allow_interrupts, find_device, positive, say_next
 
 
 def add(commands: Commands) -> None:
@@ -62,6 +62,15 @@ def add(commands: Commands) -> None:
     slurm.add_argument("--memory_gb", type=float, default=32, metavar="GB", help="default: %(default)s")
     slurm.add_argument("--cpus", type=positive, default=8, metavar="N", help="default: %(default)s")
     experiment.set_defaults(run=_experiment, usage_error=experiment.error)
+    experiment.add_section(
+        "examples",
+        [
+            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule",
+            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --status",
+            "nnunet_nacl experiment sigma --show > mine.yaml",
+            "nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres --jobs 4",
+        ],
+    )
 
 
 def _experiment(options: argparse.Namespace) -> int:
@@ -109,6 +118,7 @@ def _experiment(options: argparse.Namespace) -> int:
         print(note, file=sys.stderr)
     if options.status:
         print(experiments.format_status(planned, at_once=options.jobs))
+        say_next("the same command without --status goes on with what is left")
         return 0
     if options.executor == "commands":
         experiments.print_commands(planned, ["nnunet_nacl", *_without(options.arguments, "--executor")])
@@ -116,14 +126,18 @@ def _experiment(options: argparse.Namespace) -> int:
     if options.executor == "slurm":
         slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
         experiments.submit_experiments(planned, slurm)
+        say_next("the same command with --status shows how far the runs are")
         return 0
     allow_interrupts()
     failures = experiments.run_experiments(planned, at_once=options.jobs)
-    for experiment in planned:
-        experiments.report_experiment(experiment)
+    pages = [page for experiment in planned for page in experiments.report_experiment(experiment)]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    if failures:
+        say_next("look into the logs named above; the same command does again what is left")
+        return 1
+    say_next(*(f"open {page.resolve().as_uri()} in a browser" for page in pages))
+    return 0
 
 
 def _without(arguments: list[str], option: str) -> list[str]:

@@ -1,9 +1,10 @@
 """The command ``logits``."""
 
 import argparse
+import shlex
 import sys
 
-from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device, say_next
 
 
 def add(commands: Commands) -> None:
@@ -21,6 +22,9 @@ def add(commands: Commands) -> None:
     logits.add_argument("-o", default="logits", metavar="FOLDER", help="default: %(default)s")
     add_overwrite(logits, "replace an earlier folder of plots, once the new one is whole")
     logits.set_defaults(run=_logits)
+    logits.add_section(
+        "example", ["nnunet_nacl logits RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -f 0 -o logits"]
+    )
 
 
 def _logits(options: argparse.Namespace) -> int:
@@ -40,4 +44,5 @@ def _logits(options: argparse.Namespace) -> int:
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {options.o}")
+    say_next(f"nnunet_nacl report SUMMARY ... --logits {shlex.quote(options.o)}")
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, positive
+from nnunet_nacl.commands._shared import Commands, positive, say_next
 
 
 def add(commands: Commands) -> None:
@@ -28,6 +28,7 @@ def add(commands: Commands) -> None:
     )
     adding.add_argument("--weights", metavar="FILE", help="transunet: pretrained weights of timm's vit_base_r50_s16")
     adding.set_defaults(run=_add)
+    networks.add_section("examples", ["nnunet_nacl networks", "nnunet_nacl networks add -d 4 -c 2d attention_unet"])
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -69,7 +70,7 @@ def _add(options: argparse.Namespace) -> int:
         f"    inherits from {added.parent}\n"
         f"    network       {added.class_name}, {added.num_parameters / 1e6:.2f} million parameters\n"
         f"    patch size    {'x'.join(map(str, added.patch_size))}\n"
-        f"    batch size    {added.batch_size}, for which about {added.memory_gb:.1f} GB of GPU memory are needed\n"
-        f"Train it as any other: nnUNetv2_train {options.d} {added.name} 0 -p {options.p} -tr nnUNetTrainerNACL"
+        f"    batch size    {added.batch_size}, for which about {added.memory_gb:.1f} GB of GPU memory are needed"
     )
+    say_next(f"train it as any other: nnUNetv2_train {options.d} {added.name} 0 -p {options.p} -tr nnUNetTrainerNACL")
     return 0

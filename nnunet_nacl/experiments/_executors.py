@@ -209,7 +209,7 @@ def submit_experiments(experiments: Sequence[Experiment], slurm: Slurm) -> None:
     try:
         import submitit
     except ImportError as error:
-        raise RuntimeError("--executor slurm needs submitit: pip install 'nnunet-nacl[slurm]'") from error
+        raise RuntimeError("--executor slurm needs submitit: pip install submitit") from error
     jobs = _prepare(experiments, at_once=len(all_jobs(experiments)))
     folder, python = jobs[0].output / "slurm", shlex.quote(sys.executable)
     common: dict[str, Any] = {"time": max(1, round(slurm.hours * 60)), "mem": f"{round(slurm.memory_gb * 1024)}M"}

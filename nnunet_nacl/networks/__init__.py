@@ -46,5 +46,5 @@ def __getattr__(name: str) -> Any:
         if package not in {"monai", "timm"}:
             raise
         raise RuntimeError(
-            f"{__name__}.{name} needs {package}, which is not installed: pip install 'nnunet-nacl[networks]'"
+            f"{__name__}.{name} needs {package}, which is not installed: pip install {package}"
         ) from error

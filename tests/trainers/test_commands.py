@@ -145,10 +145,13 @@ def test_baselines_train(preprocessed: Preprocessed, trainer: str) -> None:
     assert (fold / "checkpoint_final.pth").is_file()
 
 
-def test_wrong_suffix_is_explained_by_nnunets_train_command(planned: Planned) -> None:
-    nnunet, number = planned("labels")
-    printed = nnunet.run("nnUNetv2_train", number, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True)
-    assert "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes" in printed
+def test_wrong_suffix_is_explained_by_nnunets_train_command(tmp_path: Path) -> None:
+    printed = NNUNet(tmp_path).run(
+        "nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True, as_user=True
+    )
+    explained = "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes"
+    assert f"\nnnUNetv2_train: error: {explained}" in printed
+    assert "Traceback" not in printed
 
 
 def test_wrong_value_is_explained_by_nnunets_train_command(planned: Planned) -> None:

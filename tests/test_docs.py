@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
+whole_parser = cache(make_parser)
 TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/posthoc.md", "docs/report.md", "docs/train.md", "docs/use.md"]
 
 
@@ -130,7 +131,7 @@ def test_commands_within_sentences(page: str) -> None:
 
 
 def test_command_lines_of_help() -> None:
-    lines = [line for parser in make_parser().walk() for line in command_lines(parser.more)]
+    lines = [line for parser in whole_parser().walk() for line in command_lines(parser.more)]
     assert len(lines) > 30
     for line in lines:
         check_line(line)
@@ -157,7 +158,7 @@ def check_line(line: str) -> None:
     words = shlex.split(line)
     if words[0] == "nnunet_nacl":
         try:
-            make_parser().parse_all(words[1:])
+            whole_parser().parse_all(words[1:])
         except SystemExit as end:
             pytest.fail(f"{line}: status {end.code}")
     elif words[0] == "python":
@@ -173,7 +174,7 @@ def check_options(words: list[str], known: set[str], line: str) -> None:
 
 def parser_of(words: list[str]) -> Parser:
     """Of the longest beginning that names a command."""
-    parsers = {parser.prog: parser for parser in make_parser().walk()}
+    parsers = {parser.prog: parser for parser in whole_parser().walk()}
     names = [" ".join(["nnunet_nacl", *words[:number]]) for number in (2, 1, 0)]
     return next(parsers[name] for name in names if name in parsers)
 

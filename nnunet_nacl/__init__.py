@@ -4,4 +4,4 @@ Axis letters used everywhere: ``b`` batch, ``c`` channel, ``K`` classes, ``R`` r
 ``(H, W)`` or ``(D, H, W)``. Nothing heavy is imported here; import the subpackage that you need.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

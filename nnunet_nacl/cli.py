@@ -1,6 +1,5 @@
 """The command ``nnunet_nacl``. Each subcommand imports what it needs when it runs, so that ``--help`` is instant."""
 
-import argparse
 import io
 import os
 import signal
@@ -11,7 +10,11 @@ from contextlib import contextmanager
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import (
+    FIRST_COMMANDS,
+    Commands,
+    Parser,
     calibrate,
+    completion,
     data_sets,
     decode,
     demo,
@@ -20,12 +23,26 @@ from nnunet_nacl.commands import (
     logits,
     maps,
     members,
+    networks,
     report,
     review,
     trainers,
 )
 
-_GROUPS = (demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, trainers)
+_MODULES = (
+    demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, networks,
+    trainers, completion,
+)  # fmt: skip
+
+_GROUPS = {
+    "train and measure": ("link", "trainers", "evaluate", "report"),
+    "compare": ("experiment", "table", "plot", "merge", "logits"),
+    "use the confidences": ("review", "maps", "decode", "members"),
+    "calibrate after training": ("calibrate",),
+    "data sets and networks": ("convert", "split", "networks"),
+    "this package": ("demo", "export", "unlink", "completion"),
+}
+"""What a user is about -> the commands for it, in the order of the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted, 143 terminated.
     """
-    options = _parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_all(arguments)
+    options.top_parser = parser
     options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
@@ -90,15 +109,27 @@ def _check_environment() -> None:
             environment_number(variable, lowest, lowest=lowest)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="nnunet_nacl", description="Calibrated nnU-Net: NACL and baseline trainers, and calibration metrics."
+def command_help() -> dict[str, str]:
+    """The help of each command, by its name as a user types it; first that of all."""
+    return {one.prog: one.format_help() for one in make_parser().walk()}
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="nnunet_nacl",
+        brief=True,
+        usage="nnunet_nacl COMMAND ... [--help] [--version]",
+        description="Calibrated nnU-Net: train with NACL and other losses, measure whether confidences are right.",
     )
     parser.add_argument("--version", action="version", version=f"nnunet_nacl {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    for group in _GROUPS:
-        group.add(commands)
+    commands = Commands(parser.add_subparsers(prog=parser.prog, dest="command", required=True, metavar="COMMAND"))
+    for module in _MODULES:
+        module.add(commands)
+    parser.add_section("from a data set that nnU-Net has planned and preprocessed to a report", FIRST_COMMANDS)
+    for title, names in _GROUPS.items():
+        parser.add_section(title, [f"{name:<11} {commands.lines[name]}" for name in names])
+    parser.add_section("more", ["COMMAND --help shows the options, voxel sets and examples of a command"])
     return parser
 
 

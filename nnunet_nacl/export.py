@@ -5,7 +5,8 @@ import shutil
 from pathlib import Path
 
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import fold_name, read_checkpoint, saved_checkpoints
+from nnunet_nacl.networks import network_of_ours
+from nnunet_nacl.nnunet import PlansJson, fold_name, read_checkpoint, saved_checkpoints
 from nnunet_nacl.trainers import parse_name
 
 STOCK_TRAINER = "nnUNetTrainer"
@@ -53,8 +54,27 @@ def export_model(model_folder: str | Path, output_folder: str | Path | None = No
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(file, target)
         trainers = {_export_checkpoint(file, partial / file.relative_to(source)) for file in checkpoints}
-        (partial / NOTE_NAME).write_text(_note(source.name, trainers))
+        (partial / NOTE_NAME).write_text(_note(source.name, trainers, network_of_model(source)))
     return output
+
+
+def network_of_model(model_folder: str | Path) -> str | None:
+    """The class of this package that a model's network is of, without which nnU-Net cannot run it; None for others.
+
+    Args:
+        model_folder: of a model, or its exported copy.
+
+    Raises:
+        FileNotFoundError: it is no trained model folder.
+        ValueError: a checkpoint is damaged, or its configuration is not among the plans.
+    """
+    folder = Path(model_folder)
+    arguments = read_checkpoint(saved_checkpoints(folder)[0])["init_args"]
+    if not isinstance(arguments, dict) or "configuration" not in arguments:
+        return None
+    lineage = PlansJson.read(folder / "plans.json").lineage(arguments["configuration"])
+    architectures = [one["architecture"] for one in lineage if isinstance(one.get("architecture"), dict)]
+    return network_of_ours(architectures[0]) if architectures else None
 
 
 def _is_ours(folder: Path) -> bool:
@@ -89,11 +109,16 @@ def _export_checkpoint(source: Path, target: Path) -> str:
     return trainer
 
 
-def _note(name: str, trainers: set[str]) -> str:
+def _note(name: str, trainers: set[str], network: str | None) -> str:
+    runs_without = "so that nnU-Net runs them without nnunet_nacl"
+    if network is not None:
+        runs_without = (
+            f"but the network is {network}: nnU-Net runs them where nnunet_nacl is installed, too (with monai and timm)"
+        )
     return (
         f"# A copy of {name} for stock nnU-Net\n\n"
         f"Trained with {', '.join(sorted(trainers))} of nnunet_nacl. In the checkpoints the trainer is renamed to "
-        f"{STOCK_TRAINER}, so that nnU-Net runs them without nnunet_nacl; weights, plans and predictions are the "
+        f"{STOCK_TRAINER}, {runs_without}; weights, plans and predictions are the "
         "same.\n\n"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use nnU-Net's default loss.\n"

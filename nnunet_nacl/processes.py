@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# What nnU-Net prints about its progress. The rest goes into the log only. Images are too many to show each.
-_PROGRESS = re.compile(r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*)")
+# What nnU-Net and our trainers print about their progress. The rest goes into the log only.
+# Images are too many to show each.
+_PROGRESS = re.compile(
+    r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*)"
+)
 _IMAGE = re.compile(r"(Predicting \S+|predicting \S+)")
 _SECONDS_BETWEEN_IMAGES = 4
 _NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")

@@ -1,5 +1,6 @@
 """A trained model, exported, gives a stock nnU-Net the same probabilities to the last bit."""
 
+import json
 import os
 import pickle
 import resource
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.export import NOTE_NAME, export_model
+from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
 from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, Planned, Trained
 
@@ -63,6 +64,25 @@ def test_a_stock_nnunet_runs_the_exported_model(
     for case in ("toy_0", "toy_1"):
         with np.load(tmp_path / "ours" / f"{case}.npz") as one, np.load(tmp_path / "stock" / f"{case}.npz") as other:
             assert np.array_equal(one["probabilities"], other["probabilities"])
+
+
+def test_a_network_of_this_package_stays_needed(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    architecture = {"network_class_name": "nnunet_nacl.networks.TransUNet"}
+    configurations = {"2d_transunet": {"architecture": architecture}, "2d_bs8": {"inherits_from": "2d_transunet"}}
+    plans = {"image_reader_writer": "SimpleITKIO", "configurations": configurations}
+    (model_folder / "plans.json").write_text(json.dumps(plans))
+    checkpoint = {**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "init_args": {"configuration": "2d_bs8"}}
+    torch.save(checkpoint, model_folder / "fold_0" / "checkpoint_final.pth")
+    assert network_of_model(model_folder) == "nnunet_nacl.networks.TransUNet"
+    assert main(["export", str(model_folder)]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "Its network is nnunet_nacl.networks.TransUNet: nnU-Net runs it only where nnunet_nacl is installed" in printed
+    )
+    assert "A stock nnU-Net" not in printed
+    note = (model_folder.with_name(f"{model_folder.name}_stock") / NOTE_NAME).read_text()
+    assert "but the network is nnunet_nacl.networks.TransUNet: nnU-Net runs them where nnunet_nacl is installed" in note
+    assert "without nnunet_nacl" not in note
 
 
 @pytest.fixture

@@ -26,10 +26,15 @@ def not_ending() -> Iterator[None]:
 
 
 def test_output_is_logged_and_progress_shown(tmp_path: Path) -> None:
-    program = "print('x: Epoch 3'); print('σ and more'); print('Pseudo dice [np.float32(0.5)]')"
+    program = (
+        "print('x: Epoch 3'); print('σ and more'); print('Pseudo dice [np.float32(0.5)]'); "
+        "print('x: ECE over near 0.0123 (y)'); print('x: Validation: NLL per foreground voxel 0.7, ECE over near 0.1')"
+    )
     assert run(f"import sys; sys.stdout.reconfigure(encoding='utf-8'); {program}", tmp_path / "log") == [
         "Epoch 3",
         "Pseudo dice [0.5]",
+        "ECE over near 0.0123 (y)",
+        "Validation: NLL per foreground voxel 0.7, ECE over near 0.1",
     ]
     assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")
 

@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
-    "export": {"nnunet", "trainers", "files"},
+    "networks": {"nnunet", "files"},
+    "export": {"networks", "nnunet", "trainers", "files"},
     "experiments": {
         *_EVALUATED,
         "losses",

@@ -1,6 +1,7 @@
 """The commands ``calibrate fit`` and ``calibrate apply``."""
 
 import argparse
+import shlex
 
 from nnunet_nacl.commands._shared import (
     Commands,
@@ -9,8 +10,12 @@ from nnunet_nacl.commands._shared import (
     add_predictions,
     add_reading,
     chosen_predictions,
+    explain_voxels,
     positive,
+    say_next,
 )
+
+_VOXELS = ("near", "image", "union", "foreground")
 
 
 def add(commands: Commands) -> None:
@@ -23,10 +28,11 @@ def add(commands: Commands) -> None:
     fit = actions.add_parser(
         "fit",
         help="fit a method to predictions with ground truth",
-        description="Fit a method to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a "
-        "folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
+        description="Fit a method to the validation cases of a model (-d -c -tr -p -f), or to a folder of predictions "
+        "made with --save_probabilities (GT_FOLDER PRED_FOLDER). A model's validation cases have probabilities if it "
+        "was trained with nnUNetv2_train --npz; for one that was not, 'nnUNetv2_train ... --val --npz' writes them.",
     )
-    add_predictions(fit)
+    add_predictions(fit, trainer=None)
     fit.add_argument(
         "--method",
         choices=("temperature", "classwise", "vector", "irm", "local"),
@@ -35,7 +41,7 @@ def add(commands: Commands) -> None:
     )
     fit.add_argument(
         "--voxels",
-        choices=("near", "image", "union", "foreground"),
+        choices=_VOXELS,
         help="which voxels to fit to (default: near; vector: image). union and foreground give a biased fit: the "
         "command says how much",
     )
@@ -62,6 +68,15 @@ def add(commands: Commands) -> None:
     fit.add_argument("-o", metavar="FILE.json", help="default: posthoc_METHOD.json beside the model or in PRED_FOLDER")
     add_overwrite(fit)
     fit.set_defaults(run=_calibrate_fit, usage_error=fit.error)
+    explain_voxels(fit, *_VOXELS)
+    fit.add_section(
+        "examples",
+        [
+            "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerDiceCE --val --npz    # validation cases, with probabilities",
+            "nnunet_nacl calibrate fit -d 4 -c 2d -tr nnUNetTrainerDiceCE -f 0",
+            "nnunet_nacl calibrate fit labelsVal validation_predictions --method local -o local.json",
+        ],
+    )
     apply = actions.add_parser("apply", help="write a calibrated copy of a folder of predictions")
     apply.add_argument("fit", metavar="FIT.json", help="file that fit wrote")
     apply.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
@@ -74,6 +89,7 @@ def add(commands: Commands) -> None:
     )
     add_overwrite(apply, "replace a calibrated copy that is there, once the new one is whole")
     apply.set_defaults(run=_calibrate_apply)
+    apply.add_section("example", ["nnunet_nacl calibrate apply posthoc_temperature.json predictions -o calibrated"])
 
 
 def _calibrate_fit(options: argparse.Namespace) -> int:
@@ -92,7 +108,10 @@ def _calibrate_fit(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(f"{result.summary()}\nWrote {result.file}")
-    return 1 if result.skipped else 0
+    if result.skipped:
+        return 1
+    say_next(shlex.join(["nnunet_nacl", "calibrate", "apply", str(result.file)]) + " PREDICTIONS -o CALIBRATED")
+    return 0
 
 
 def _calibrate_apply(options: argparse.Namespace) -> int:
@@ -110,4 +129,7 @@ def _calibrate_apply(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(applied.summary())
-    return 1 if applied.skipped else 0
+    if applied.skipped:
+        return 1
+    say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(options.o)}")
+    return 0

@@ -1,8 +1,9 @@
 """The command ``decode``."""
 
 import argparse
+import shlex
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite, add_processes, add_reading, num_processes
+from nnunet_nacl.commands._shared import Commands, add_overwrite, add_processes, add_reading, num_processes, say_next
 
 
 def add(commands: Commands) -> None:
@@ -28,6 +29,13 @@ def add(commands: Commands) -> None:
     add_processes(decode)
     add_overwrite(decode, "replace an earlier decoded copy, once the new one is whole")
     decode.set_defaults(run=_decode, usage_error=decode.error)
+    decode.add_section(
+        "examples",
+        [
+            "nnunet_nacl decode calibrated -o for_dice",
+            "nnunet_nacl decode calibrated -o for_recall --metric recall --alpha 0.1 --fit review_fit.json",
+        ],
+    )
 
 
 def _decode(options: argparse.Namespace) -> int:
@@ -57,4 +65,7 @@ def _decode(options: argparse.Namespace) -> int:
         overwrite=options.overwrite,
     )
     print(decoded.summary())
-    return 1 if decoded.cases.skipped else 0
+    if decoded.cases.skipped:
+        return 1
+    say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(options.o)}")
+    return 0

@@ -2,7 +2,7 @@
 
 import argparse
 
-from nnunet_nacl.commands._shared import Commands, allow_interrupts, find_device
+from nnunet_nacl.commands._shared import FIRST_COMMANDS, Commands, allow_interrupts, find_device, say_next
 
 
 def add(commands: Commands) -> None:
@@ -11,6 +11,7 @@ def add(commands: Commands) -> None:
     demo.add_argument("-o", default="nnunet_nacl_demo", metavar="FOLDER", help="working folder (default: %(default)s)")
     demo.add_argument("-device", choices=("auto", "cpu", "cuda"), default="auto", help="default: %(default)s")
     demo.set_defaults(run=_demo)
+    demo.add_section("example", ["nnunet_nacl demo -o my_demo"])
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -18,4 +19,5 @@ def _demo(options: argparse.Namespace) -> int:
 
     allow_interrupts()
     run_demo(options.o, device=find_device(options.device))
+    say_next("the same with a data set of your own that nnU-Net has planned and preprocessed:", *FIRST_COMMANDS)
     return 0

@@ -1,6 +1,7 @@
 """The commands ``evaluate`` and ``merge``."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from nnunet_nacl.commands._shared import (
     add_predictions,
     add_processes,
     chosen_predictions,
+    explain_voxels,
     num_processes,
+    say_next,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +74,16 @@ def add(commands: Commands) -> None:
     )
     evaluate.add_argument("--part_id", type=int, default=0, metavar="I", help="and evaluate part I, from 0")
     evaluate.set_defaults(run=_evaluate, usage_error=evaluate.error)
+    explain_voxels(evaluate)
+    evaluate.add_section(
+        "examples",
+        [
+            "nnunet_nacl evaluate labelsTs predictions",
+            "nnunet_nacl evaluate labelsTs predictions --voxels near image --surface -np 4",
+            "nnunet_nacl evaluate -d 4 -c 2d -tr nnUNetTrainerCE -f 0 1 2 3 4",
+            "nnunet_nacl evaluate labelsTs predictions -o all.json --num_parts 2 --part_id 0    # all_part0of2.json",
+        ],
+    )
 
     merge = commands.add_parser("merge", help="put the results of parts or folders together")
     merge.add_argument(
@@ -83,10 +96,17 @@ def add(commands: Commands) -> None:
     merge.add_argument("--chill", action="store_true", help="cases without a prediction are no failure")
     add_overwrite(merge)
     merge.set_defaults(run=_merge)
+    merge.add_section(
+        "examples",
+        [
+            "nnunet_nacl merge all.json -o all.json              # all_part0of2.json and so on",
+            "nnunet_nacl merge fold_0 fold_1 -o cross_validation.json",
+        ],
+    )
 
 
 def _evaluate(options: argparse.Namespace) -> int:
-    from nnunet_nacl.evaluation import Settings, evaluate
+    from nnunet_nacl.evaluation import SUMMARY_NAME, Settings, evaluate
 
     predictions = chosen_predictions(options)
     settings = Settings(
@@ -109,7 +129,13 @@ def _evaluate(options: argparse.Namespace) -> int:
         overwrite=options.overwrite,
     )
     name = Path(options.pred_folder).resolve().name if options.pred_folder else options.tr or "nnUNetTrainer"
-    return _print_result(name, result, result.file, forgive_missing=options.chill)
+    status = _print_result(name, result, result.file, forgive_missing=options.chill)
+    if status == 0 and options.num_parts > 1:
+        summary = shlex.quote(str(Path(options.o) if options.o else Path(str(result.file)).with_name(SUMMARY_NAME)))
+        say_next(f"the other parts with the same -o, then nnunet_nacl merge {summary} -o {summary}")
+    elif status == 0:
+        say_next(f"nnunet_nacl report {shlex.quote(str(result.file))}")
+    return status
 
 
 def _merge(options: argparse.Namespace) -> int:
@@ -117,7 +143,10 @@ def _merge(options: argparse.Namespace) -> int:
 
     result = merge_results([one for summary in options.summaries for one in read_summary_or_parts(summary)])
     result.write(options.o, overwrite=options.overwrite)
-    return _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
+    status = _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
+    if status == 0:
+        say_next(f"nnunet_nacl report {shlex.quote(options.o)}")
+    return status
 
 
 def _print_result(name: str, result: "FolderResult", file: "str | Path | None", *, forgive_missing: bool) -> int:

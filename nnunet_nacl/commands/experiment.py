@@ -5,7 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from nnunet_nacl.commands._shared import Commands, allow_interrupts, find_device, positive
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, allow_interrupts, find_device, positive, say_next
 
 
 def add(commands: Commands) -> None:
@@ -19,7 +19,8 @@ def add(commands: Commands) -> None:
     experiment.add_argument(
         "study",
         metavar="STUDY",
-        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), or FILE.yaml",
+        help="main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or "
+        "FILE.yaml",
     )
     experiment.add_argument("-d", metavar="DATASET", help="name or number")
     experiment.add_argument("-c", metavar="CONFIGURATION", help="such as 2d or 3d_fullres")
@@ -38,6 +39,7 @@ def add(commands: Commands) -> None:
     experiment.add_argument("-np", type=positive, default=2, metavar="N", help="processes of predicting, evaluating")
     experiment.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
     experiment.add_argument("--disable_tta", action="store_true", help="predict test cases without mirroring")
+    add_checkpoint(experiment)
     experiment.add_argument(
         "--keep",
         choices=("probabilities", "summaries"),
@@ -60,6 +62,15 @@ def add(commands: Commands) -> None:
     slurm.add_argument("--memory_gb", type=float, default=32, metavar="GB", help="default: %(default)s")
     slurm.add_argument("--cpus", type=positive, default=8, metavar="N", help="default: %(default)s")
     experiment.set_defaults(run=_experiment, usage_error=experiment.error)
+    experiment.add_section(
+        "examples",
+        [
+            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule",
+            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --status",
+            "nnunet_nacl experiment sigma --show > mine.yaml",
+            "nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres --jobs 4",
+        ],
+    )
 
 
 def _experiment(options: argparse.Namespace) -> int:
@@ -73,7 +84,9 @@ def _experiment(options: argparse.Namespace) -> int:
         options.usage_error("the following arguments are required: -d, -c")
     if options.study == "all" and options.methods:
         options.usage_error("--methods does not go with all: methods differ between studies.")
-    names = experiments.STUDIES if options.study == "all" else [options.study]
+    names = [options.study]
+    if options.study == "all":  # but the one that needs configurations which the plans may not have
+        names = [name for name in experiments.STUDIES if name != "backbones"]
     files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
     # A table of the user's own, or --methods, is the user's choice; a built-in study is not.
     skip_unsuitable = options.methods is None and not options.study.endswith(".yaml")
@@ -95,6 +108,7 @@ def _experiment(options: argparse.Namespace) -> int:
             surface=options.surface,
             disable_tta=options.disable_tta,
             num_processes=options.np,
+            checkpoint=options.checkpoint,
             skip_unsuitable=skip_unsuitable,
             command=shlex.join(["nnunet_nacl", *options.arguments]),
         )
@@ -104,6 +118,7 @@ def _experiment(options: argparse.Namespace) -> int:
         print(note, file=sys.stderr)
     if options.status:
         print(experiments.format_status(planned, at_once=options.jobs))
+        say_next("the same command without --status goes on with what is left")
         return 0
     if options.executor == "commands":
         experiments.print_commands(planned, ["nnunet_nacl", *_without(options.arguments, "--executor")])
@@ -111,14 +126,18 @@ def _experiment(options: argparse.Namespace) -> int:
     if options.executor == "slurm":
         slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
         experiments.submit_experiments(planned, slurm)
+        say_next("the same command with --status shows how far the runs are")
         return 0
     allow_interrupts()
     failures = experiments.run_experiments(planned, at_once=options.jobs)
-    for experiment in planned:
-        experiments.report_experiment(experiment)
+    pages = [page for experiment in planned for page in experiments.report_experiment(experiment)]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    if failures:
+        say_next("look into the logs named above; the same command does again what is left")
+        return 1
+    say_next(*(f"open {page.resolve().as_uri()} in a browser" for page in pages))
+    return 0
 
 
 def _without(arguments: list[str], option: str) -> list[str]:

@@ -1,9 +1,10 @@
 """The command ``logits``."""
 
 import argparse
+import shlex
 import sys
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite, find_device
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device, say_next
 
 
 def add(commands: Commands) -> None:
@@ -13,6 +14,7 @@ def add(commands: Commands) -> None:
         "model_folders", nargs="+", metavar="MODEL_FOLDER", help="RESULTS/DATASET/TRAINER__PLANS__CONFIG"
     )
     logits.add_argument("-f", default="0", metavar="FOLD", help="of each model (default: %(default)s)")
+    add_checkpoint(logits)
     logits.add_argument("-i", metavar="IMAGES", help="labelled images (default: the fold's validation cases)")
     logits.add_argument("-gt", metavar="LABELS", help="their ground truth")
     logits.add_argument("--names", nargs="+", metavar="NAME", help="of the methods, one a model (default: trainers)")
@@ -20,6 +22,9 @@ def add(commands: Commands) -> None:
     logits.add_argument("-o", default="logits", metavar="FOLDER", help="default: %(default)s")
     add_overwrite(logits, "replace an earlier folder of plots, once the new one is whole")
     logits.set_defaults(run=_logits)
+    logits.add_section(
+        "example", ["nnunet_nacl logits RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -f 0 -o logits"]
+    )
 
 
 def _logits(options: argparse.Namespace) -> int:
@@ -33,9 +38,11 @@ def _logits(options: argparse.Namespace) -> int:
         images=options.i,
         labels=options.gt,
         device=find_device(options.device),
+        checkpoint=options.checkpoint,
         overwrite=options.overwrite,
     )
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {options.o}")
+    say_next(f"nnunet_nacl report SUMMARY ... --logits {shlex.quote(options.o)}")
     return 0

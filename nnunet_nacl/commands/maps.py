@@ -9,6 +9,7 @@ from nnunet_nacl.commands._shared import (
     add_processes,
     add_reading,
     num_processes,
+    say_next,
 )
 
 
@@ -49,6 +50,13 @@ def add(commands: Commands) -> None:
     add_processes(maps)
     add_overwrite(maps, "replace an earlier folder of maps, once the new one is whole")
     maps.set_defaults(run=_maps)
+    maps.add_section(
+        "examples",
+        [
+            "nnunet_nacl maps predictions -o maps --what confidence entropy structure:tumour",
+            "nnunet_nacl maps predictions -o maps --what mutual_information --members fold_0 fold_1",
+        ],
+    )
 
 
 def _maps(options: argparse.Namespace) -> int:
@@ -67,4 +75,7 @@ def _maps(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(written.summary())
-    return 1 if written.cases.skipped else 0
+    if written.cases.skipped:
+        return 1
+    say_next(f"open a map in {options.o} over its case's image, in ITK-SNAP or 3D Slicer")
+    return 0

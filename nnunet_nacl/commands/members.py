@@ -1,6 +1,7 @@
 """The command ``members combine``."""
 
 import argparse
+import shlex
 
 from nnunet_nacl.commands._shared import (
     Commands,
@@ -9,6 +10,7 @@ from nnunet_nacl.commands._shared import (
     add_processes,
     add_reading,
     num_processes,
+    say_next,
 )
 
 
@@ -34,6 +36,7 @@ def add(commands: Commands) -> None:
     add_processes(combine)
     add_overwrite(combine, "replace earlier combined predictions, once the new ones are whole")
     combine.set_defaults(run=_combine)
+    combine.add_section("example", ["nnunet_nacl members combine fold_0 fold_1 fold_2 -o ensemble"])
 
 
 def _combine(options: argparse.Namespace) -> int:
@@ -50,4 +53,8 @@ def _combine(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(combined.summary())
-    return 1 if combined.cases.skipped else 0
+    if combined.cases.skipped:
+        return 1
+    folder, members = shlex.quote(options.o), shlex.join(options.members)
+    say_next(f"nnunet_nacl evaluate GT_FOLDER {folder}", f"nnunet_nacl review {folder} --members {members}")
+    return 0

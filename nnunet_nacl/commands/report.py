@@ -3,8 +3,17 @@
 import argparse
 import shlex
 import sys
+from pathlib import Path
 
-from nnunet_nacl.commands._shared import VOXELS, Commands, add_ignore_geometry, add_overwrite
+from nnunet_nacl.commands._shared import (
+    VOXELS,
+    Commands,
+    Parser,
+    add_ignore_geometry,
+    add_overwrite,
+    explain_voxels,
+    say_next,
+)
 
 _TABLES = (
     "methods", "differences", "paper", "published", "structures", "scores", "ranks", "sum-rank", "mean-case-rank",
@@ -27,6 +36,13 @@ def add(commands: Commands) -> None:
     report.add_argument("--paper", action="store_true", help="show the paper's published values beside yours")
     add_overwrite(report)
     report.set_defaults(run=_report)
+    report.add_section(
+        "examples",
+        [
+            "nnunet_nacl report predictions",
+            "nnunet_nacl report predictions/DiceCE predictions/CE --baseline DiceCE -o report.html",
+        ],
+    )
 
     table = commands.add_parser("table", help="a table of the report as Markdown, LaTeX or CSV")
     _add_summaries(table)
@@ -50,6 +66,14 @@ def add(commands: Commands) -> None:
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
     add_overwrite(table)
     table.set_defaults(run=_table)
+    explain_voxels(table)
+    table.add_section(
+        "examples",
+        [
+            "nnunet_nacl table predictions/DiceCE predictions/CE",
+            "nnunet_nacl table predictions/DiceCE predictions/CE --table differences --format latex -o differences.tex",
+        ],
+    )
 
     plot = commands.add_parser("plot", help="a plot of the report as SVG, PDF or PNG")
     plot.add_argument(
@@ -67,9 +91,17 @@ def add(commands: Commands) -> None:
     add_overwrite(plot)
     add_ignore_geometry(plot)
     plot.set_defaults(run=_plot)
+    explain_voxels(plot)
+    plot.add_section(
+        "examples",
+        [
+            "nnunet_nacl plot reliability predictions/DiceCE predictions/CE -o reliability.pdf",
+            "nnunet_nacl plot case predictions/DiceCE predictions/CE --case hippocampus_017 -o case.png",
+        ],
+    )
 
 
-def _add_summaries(command: argparse.ArgumentParser) -> None:
+def _add_summaries(command: Parser) -> None:
     command.add_argument(
         "summaries", nargs="+", metavar="SUMMARY", help="calibration_summary.json, or the folder that holds it"
     )
@@ -99,6 +131,10 @@ def _report(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {options.o}")
+    say_next(
+        f"open {Path(options.o).resolve().as_uri()} in a browser",
+        "nnunet_nacl table SUMMARY ... --format latex, and nnunet_nacl plot KIND SUMMARY ..., for a paper",
+    )
     return 0
 
 
@@ -117,6 +153,7 @@ def _table(options: argparse.Namespace) -> int:
         show=_note,
     )
     print(f"Wrote {options.o}" if options.o else text, end="\n" if options.o else "")
+    say_next(f"nnunet_nacl plot reliability {shlex.join(options.summaries)}", aside=options.o is None)
     return 0
 
 
@@ -139,6 +176,7 @@ def _plot(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {file}")
+    say_next(f"nnunet_nacl table {shlex.join(options.summaries)}")
     return 0
 
 

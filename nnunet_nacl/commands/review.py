@@ -1,12 +1,13 @@
 """The commands ``review`` and ``review fit``."""
 
 import argparse
+import shlex
 import sys
-from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
 from nnunet_nacl.commands._shared import (
     Commands,
+    Parser,
     add_ignore_geometry,
     add_overwrite,
     add_predictions,
@@ -14,6 +15,7 @@ from nnunet_nacl.commands._shared import (
     add_reading,
     chosen_predictions,
     num_processes,
+    say_next,
 )
 
 
@@ -49,7 +51,16 @@ def add(commands: Commands) -> None:
     add_overwrite(review, "count every case anew, and replace what is there, whatever it is")
     review.set_defaults(run=_review)
 
-    fit = argparse.ArgumentParser(
+    review.add_section(
+        "examples",
+        [
+            "nnunet_nacl review predictions --html review.html -i imagesTs",
+            "nnunet_nacl review fit -d 4 -c 2d -tr nnUNetTrainerCE -f 0",
+            "nnunet_nacl review predictions --fit review_fit.json",
+        ],
+    )
+
+    fit = Parser(
         prog=f"{review.prog} fit",
         description="Fit predicted Dice, volume intervals and recall thresholds of each structure to predictions with "
         "ground truth: to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of "
@@ -70,20 +81,7 @@ def add(commands: Commands) -> None:
     add_ignore_geometry(fit)
     add_overwrite(fit)
     fit.set_defaults(run=_fit, usage_error=fit.error)
-    _add_action(review, "fit", fit)
-
-
-def _add_action(parser: argparse.ArgumentParser, name: str, action: argparse.ArgumentParser) -> None:
-    """Let another parser take over where the first argument is that name: argparse has no optional actions."""
-    own: Any = parser.parse_known_args
-
-    def parse(arguments: Sequence[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        if arguments and arguments[0] == name:
-            return action.parse_known_args(arguments[1:], namespace)
-        result: tuple[argparse.Namespace, list[str]] = own(arguments, namespace)
-        return result
-
-    parser.parse_known_args = parse  # type: ignore[method-assign, assignment]
+    review.actions["fit"] = fit
 
 
 def _review(options: argparse.Namespace) -> int:
@@ -111,7 +109,16 @@ def _review(options: argparse.Namespace) -> int:
         print(f"Wrote {options.html}")
     for entry in review.skipped:
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
-    return 1 if review.skipped else 0
+    if review.skipped:
+        return 1
+    page = Path(options.html or "review.html")
+    if options.html:
+        say_next(f"open {page.resolve().as_uri()} in a browser, and begin at the top")
+    else:
+        say_next(
+            f"nnunet_nacl review {shlex.quote(options.pred_folder)} --html {page} -i IMAGES, for a page to work from"
+        )
+    return 0
 
 
 def _fit(options: argparse.Namespace) -> int:
@@ -129,4 +136,7 @@ def _fit(options: argparse.Namespace) -> int:
     print(f"{fit.summary()}\nWrote {fit.file}")
     for entry in fit.skipped:
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
-    return 1 if fit.skipped else 0
+    if fit.skipped:
+        return 1
+    say_next(f"nnunet_nacl review PREDICTIONS --fit {shlex.quote(str(fit.file))}")
+    return 0

@@ -1,8 +1,9 @@
 """The commands ``trainers``, ``link``, ``unlink`` and ``export``."""
 
 import argparse
+import shlex
 
-from nnunet_nacl.commands._shared import Commands, add_overwrite
+from nnunet_nacl.commands._shared import Commands, add_overwrite, say_next
 
 
 def add(commands: Commands) -> None:
@@ -21,6 +22,7 @@ def add(commands: Commands) -> None:
     export.add_argument("-o", metavar="FOLDER", help="the copy (default: MODEL_FOLDER_stock)")
     add_overwrite(export, "replace an earlier copy, once the new one is whole")
     export.set_defaults(run=_export)
+    export.add_section("example", ["nnunet_nacl export RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -o for_others"])
 
 
 def _trainers(options: argparse.Namespace) -> int:
@@ -48,6 +50,7 @@ def _trainers(options: argparse.Namespace) -> int:
     print("those with Dice")
     for suffix, meaning in DICE_SUFFIXES.items():
         print(f"    _{suffix:<44} {meaning}")
+    print("\nTrain with one of them, once 'nnunet_nacl link' has run: nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCE --npz")
     return 0
 
 
@@ -55,6 +58,9 @@ def _link(_: argparse.Namespace) -> int:
     from nnunet_nacl.linking import link
 
     print(link())
+    say_next(
+        "nnUNetv2_train DATASET CONFIGURATION FOLD -tr nnUNetTrainerCE --npz", "nnunet_nacl trainers, for all trainers"
+    )
     return 0
 
 
@@ -62,12 +68,21 @@ def _unlink(_: argparse.Namespace) -> int:
     from nnunet_nacl.linking import unlink
 
     print(unlink())
+    say_next("pip uninstall nnunet-nacl, to remove the package; or nnunet_nacl link, to have the trainers back")
     return 0
 
 
 def _export(options: argparse.Namespace) -> int:
-    from nnunet_nacl.export import NOTE_NAME, export_model
+    from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
 
     output = export_model(options.model_folder, options.o, overwrite=options.overwrite)
-    print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    network = network_of_model(output)
+    if network is None:
+        print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
+    else:
+        print(
+            f"Wrote {output}. Its network is {network}: nnU-Net runs it only where nnunet_nacl is installed "
+            f"(with monai and timm). See {NOTE_NAME} there."
+        )
+    say_next(f"nnUNetv2_predict_from_modelfolder -m {shlex.quote(str(output))} -i IMAGES -o PREDICTIONS -f FOLDS")
     return 0

@@ -12,7 +12,7 @@ from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_j
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from tqdm import tqdm
 
-from nnunet_nacl.datasets._layouts import CONVERTERS, ENDING, LAYOUTS, Layout, SourceCase
+from nnunet_nacl.datasets._layouts import CONVERTERS, LAYOUTS, Layout, SourceCase
 from nnunet_nacl.files import whole_folder
 from nnunet_nacl.nnunet import MADE_BY, check_image_file, check_written, is_made_by_us, new_dataset, place
 
@@ -66,12 +66,19 @@ def convert(
 def _check(source: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
     twice = [name for name, times in Counter(case.name for case in cases).items() if times > 1]
     problems = [f"{name} is the name of several cases." for name in twice]
+    endings = sorted({_ending(file) for case in cases for file in case.images})
+    if len(endings) > 1:
+        problems.append(f"Images end with {' and '.join(endings)}; expected one of them for all.")
     for case in tqdm(cases, desc="checking", unit="case"):
         problems += _find_problems(case, layout.values)
     if problems:
         shown = "".join(f"\n  {problem}" for problem in problems[:SHOWN])
         more = f"\n  and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise ValueError(f"{source} cannot be converted; nothing was written.{shown}{more}")
+
+
+def _ending(image: Path) -> str:
+    return ".nii.gz" if image.name.endswith(".nii.gz") else image.suffix
 
 
 @dataclass(frozen=True)
@@ -146,13 +153,14 @@ def _list(values: list[float] | list[int]) -> str:
 
 
 def _write(folder: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
+    ending = _ending(cases[0].images[0])
     for case in tqdm(cases, desc="converting", unit="case"):
         part = "Ts" if case.is_test else "Tr"
         (folder / f"images{part}").mkdir(exist_ok=True)
         for channel, image in enumerate(case.images):
-            place(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ENDING}")
+            place(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
         if case.mask is not None:
-            target = folder / f"labels{part}" / f"{case.name}{ENDING}"
+            target = folder / f"labels{part}" / f"{case.name}{ending}"
             target.parent.mkdir(exist_ok=True)
             if layout.relabel:
                 _relabel(case.mask, target, layout)
@@ -163,7 +171,8 @@ def _write(folder: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
         channel_names=dict(enumerate(layout.channels)),
         labels=dict(layout.labels),
         num_training_cases=sum(not case.is_test for case in cases),
-        file_ending=ENDING,
+        file_ending=ending,
+        regions_class_order=layout.regions_class_order,
         dataset_name=layout.title,
         reference=layout.reference,
         license=layout.licence,

@@ -25,24 +25,37 @@ class Layout:
 
     title: str
     channels: tuple[str, ...]
-    labels: Mapping[str, int]
+    labels: Mapping[str, int | tuple[int, ...]]
     folders: tuple[str, ...]
     expected: str
     find: Callable[[Path], list[SourceCase]]
     reference: str
     licence: str
     relabel: Mapping[int, int] = field(default_factory=dict)
+    regions_class_order: tuple[int, ...] | None = None
 
     @property
     def values(self) -> frozenset[int]:
         """Values that masks may hold."""
-        return frozenset(self.relabel or self.labels.values())
+        return frozenset(self.relabel or (value for value in self.labels.values() if isinstance(value, int)))
 
 
 def _names(folder: Path, pattern: str) -> list[str]:
     """First groups of the names in a folder that match; hidden files, which macOS leaves behind, never do."""
     matches = (re.fullmatch(pattern, path.name) for path in folder.iterdir() if not path.name.startswith("."))
     return sorted(match[1] for match in matches if match)
+
+
+def _find_brats19(source: Path) -> list[SourceCase]:
+    cases = []
+    for grade in ("HGG", "LGG"):
+        for name in _names(source / grade, r"(BraTS.+)"):
+            folder = source / grade / name
+            # Released as .nii.gz; some copies are unpacked.
+            ending = ".nii" if (folder / f"{name}_flair.nii").is_file() else ENDING
+            *images, mask = (folder / f"{name}_{part}{ending}" for part in ("t1", "t1ce", "t2", "flair", "seg"))
+            cases.append(SourceCase(name, tuple(images), mask))
+    return cases
 
 
 def _find_flare21(source: Path) -> list[SourceCase]:
@@ -90,6 +103,23 @@ def _find_kits19(source: Path) -> list[SourceCase]:
     return cases
 
 
+def _brats19(
+    title: str, labels: Mapping[str, int | tuple[int, ...]], regions_class_order: tuple[int, ...] | None = None
+) -> Layout:
+    return Layout(
+        title=title,
+        channels=("T1", "T1ce", "T2", "FLAIR"),
+        labels=labels,
+        folders=("HGG", "LGG"),
+        expected="HGG/CASE/CASE_{t1,t1ce,t2,flair,seg}.nii.gz and LGG/CASE/…",
+        find=_find_brats19,
+        reference="https://www.med.upenn.edu/cbica/brats2019/",
+        licence="see reference",
+        relabel={0: 0, 1: 2, 2: 1, 4: 3},  # as nnU-Net's converter does
+        regions_class_order=regions_class_order,
+    )
+
+
 def _mrbrains18(title: str, labels: Mapping[str, int], relabel: Mapping[int, int]) -> Layout:
     return Layout(
         title=title,
@@ -105,6 +135,14 @@ def _mrbrains18(title: str, labels: Mapping[str, int], relabel: Mapping[int, int
 
 
 LAYOUTS: Mapping[str, Layout] = {
+    "brats19": _brats19(
+        "BraTS19", {"background": 0, "edema": 1, "necrotic and non-enhancing core": 2, "enhancing tumor": 3}
+    ),
+    "brats19_regions": _brats19(
+        "BraTS19Regions",
+        {"background": 0, "whole tumor": (1, 2, 3), "tumor core": (2, 3), "enhancing tumor": (3,)},
+        (1, 2, 3),
+    ),
     "flare21": Layout(
         title="FLARE21",
         channels=("CT",),

@@ -6,13 +6,23 @@ import os
 import shlex
 import shutil
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
+from nnunet_nacl.demo._floor import draw_floor
 from nnunet_nacl.evaluation import FolderResult, evaluate, format_table
-from nnunet_nacl.experiments import Budget, Row, StudyTable, evaluated_test_cases, plan_experiment, run_experiments
+from nnunet_nacl.experiments import (
+    Budget,
+    Row,
+    StudyTable,
+    duration,
+    evaluated_test_cases,
+    plan_experiment,
+    run_experiments,
+)
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
 from nnunet_nacl.processes import run_command
@@ -26,6 +36,9 @@ STUDY = StudyTable(
 BUDGET = Budget(epochs=3, iterations=150, paper_schedule=True)
 TRUTH = "true posterior"
 REPORT_NAME = "report.html"
+FLOOR_NAME = "floor.png"
+_SHARES = (0.01, 0.06, 0.18, 0.66, 0.09)
+"""How the time divides among the five parts, on two cores without a GPU."""
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResult]:
@@ -46,17 +59,19 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
     folder = Path(folder).resolve()
     with _environment(folder):
         raw = folder / "nnUNet_raw" / DATASET
-        print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
+        part = _Clock()
+        print("About two minutes on two idle cores. What is there from an earlier run is not done again.")
+        part(f"Data: nested structures with ambiguous boundaries, in {raw}")
         if not raw.is_dir():
             write_data_set(raw.parent)
 
-        print("[2/5] Evaluate the true posterior, which no model can surpass", flush=True)
+        part("Evaluate the true posterior, which no model can surpass")
         truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
 
-        print("[3/5] Plan and preprocess", flush=True)
+        part("Plan and preprocess")
         _plan(folder)
 
-        print("[4/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
+        part("Train, predict and evaluate, as with nnunet_nacl experiment")
         # On the CPU both side by side, with half of the cores each.
         at_once = 2 if device == "cpu" and (os.cpu_count() or 1) > 1 else 1
         experiment = plan_experiment(
@@ -75,10 +90,33 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
     report = folder / REPORT_NAME
     folders = [str(job.predictions) for job in experiment.jobs]
     command = shlex.join(["nnunet_nacl", "report", *folders, "--names", *methods, "-o", str(report)])
-    print(f"[5/5] Report\n      $ {command}", flush=True)
+    part(f"Report\n      $ {command}")
     write_report({DATASET: methods}, report, command=command)
-    print(f"\nOpen it in a browser: {report}")
+    draw_floor(methods, truth, folder / FLOOR_NAME, name=TRUTH)
+    print(f"\nDone in {duration(part.elapsed())}. Open in a browser:")
+    print(f"    {report.as_uri()}\n    {(folder / FLOOR_NAME).as_uri()}  (the true posterior as the floor)")
     return results
+
+
+class _Clock:
+    """Says which part begins, how long the demo has taken so far and, if it began anew, will take."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._number = 0
+
+    def elapsed(self) -> float:
+        """Seconds."""
+        return time.monotonic() - self._start
+
+    def __call__(self, what: str) -> None:
+        done = sum(_SHARES[: self._number])
+        self._number += 1
+        time_left = ""
+        if self._number > 2:  # before, it is too early to tell
+            left = self.elapsed() * (1 - done) / done
+            time_left = f" ({duration(self.elapsed())} so far, at most about {duration(left)} to go)"
+        print(f"[{self._number}/{len(_SHARES)}]{time_left} {what}", flush=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from nnunet_nacl.evaluation._result import (
 from nnunet_nacl.evaluation._saved_case import SavedCase
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
 from nnunet_nacl.evaluation._tables import COUNTING, METRICS, CalibrationTables
-from nnunet_nacl.evaluation._text import format_table
+from nnunet_nacl.evaluation._text import format_html, format_table
 from nnunet_nacl.nnunet import Predictions, Region
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "checked_blocks",
     "evaluate",
     "evaluate_case",
+    "format_html",
     "format_table",
     "given_labels",
     "merge_results",

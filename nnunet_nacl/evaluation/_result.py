@@ -9,7 +9,7 @@ from functools import reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._storage import load_cases, save_cases
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
+from nnunet_nacl.evaluation._text import format_html, format_line
 from nnunet_nacl.files import Kind, check_file, is_there, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
@@ -34,13 +35,17 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.nnunet import LabelMeaning, Region
 
+if TYPE_CHECKING:
+    import pandas
+
+_COLUMNS = ("case", "voxels", "class", "metric", "value")
 SUMMARY_NAME = "calibration_summary.json"
 _SUMMARY = Kind("a summary", re.compile(rb'\A\{\s*"settings":\s*\{\s*"gt_folder"'))
 _CASES = Kind("a table of cases", re.compile(rb"\Acase,voxels,class,metric,value\r?\n"))
 _BINS = Kind("a file of bin tables", re.compile(rb"\APK\x03\x04.{26}header\.npy", re.DOTALL))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FolderResult:
     """What :func:`evaluate` returns.
 
@@ -55,6 +60,19 @@ class FolderResult:
     skipped: list[Skipped]
     origin: Origin
     file: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<FolderResult: {format_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return format_html({str(self.file.parent.name) if self.file else "result": self})
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The values of :meth:`rows`, in columns of these names; pandas comes with nnU-Net."""
+        import pandas
+
+        return pandas.DataFrame(self.rows(), columns=_COLUMNS)
 
     @property
     def settings(self) -> Settings:
@@ -247,7 +265,7 @@ class FolderResult:
         ):
             save_cases(to_bins, self.cases, self.origin, self.skipped)
             with to_cases.open("w", newline="") as stream:
-                write_csv(stream, [("case", "voxels", "class", "metric", "value"), *self.rows()])
+                write_csv(stream, [_COLUMNS, *self.rows()])
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     @classmethod

@@ -3,6 +3,7 @@
 from nnunet_nacl.experiments._executors import Slurm, print_commands, run_experiments, submit_experiments
 from nnunet_nacl.experiments._plan import Budget, Experiment, Job, Run, plan_experiment, plan_runs
 from nnunet_nacl.experiments._report import evaluated_test_cases, format_status, report_experiment
+from nnunet_nacl.experiments._run import duration
 from nnunet_nacl.experiments._study import STUDIES, Row, StudyTable, read_study, study_file
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Run",
     "Slurm",
     "StudyTable",
+    "duration",
     "evaluated_test_cases",
     "format_status",
     "plan_experiment",

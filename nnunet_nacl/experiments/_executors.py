@@ -18,8 +18,10 @@ from nnunet_nacl.experiments._report import report_experiment
 from nnunet_nacl.experiments._run import (
     carry_out,
     is_running,
+    link_validation_data,
     missing_probabilities,
     note_slurm_job,
+    reads_validation_data,
     slurm_job,
     status_of,
     steps_left,
@@ -168,7 +170,10 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
     print("# One line a run; they do not depend on each other.")
     for job in jobs:
-        commands = [shlex.join(step.command) for step in steps_left(job)]
+        steps = steps_left(job)
+        if any(reads_validation_data(job, step) for step in steps):
+            link_validation_data(job)
+        commands = [shlex.join(step.command) for step in steps]
         if commands:
             print(" && ".join(commands))
     print("# When all are done:")
@@ -204,7 +209,7 @@ def submit_experiments(experiments: Sequence[Experiment], slurm: Slurm) -> None:
     try:
         import submitit
     except ImportError as error:
-        raise RuntimeError("--executor slurm needs submitit: pip install 'nnunet-nacl[slurm]'") from error
+        raise RuntimeError("--executor slurm needs submitit: pip install submitit") from error
     jobs = _prepare(experiments, at_once=len(all_jobs(experiments)))
     folder, python = jobs[0].output / "slurm", shlex.quote(sys.executable)
     common: dict[str, Any] = {"time": max(1, round(slurm.hours * 60)), "mem": f"{round(slurm.memory_gb * 1024)}M"}
@@ -216,7 +221,7 @@ def submit_experiments(experiments: Sequence[Experiment], slurm: Slurm) -> None:
             status = status_of(job)
             if status not in {"done", "queued", "running"}:
                 executor = submitit.SlurmExecutor(folder=folder, python=python, max_num_timeout=100)
-                name = f"nacl_{job.run.key}".replace(" ", "_")[:60]
+                name = f"nacl_{job.key}".replace(" ", "_")[:60]
                 executor.update_parameters(**common, **gpus, job_name=name)
                 number = str(executor.submit(_SlurmRun(job)).job_id)
                 note_slurm_job(job, number)
@@ -305,8 +310,12 @@ def bytes_needed(jobs: Sequence[Job], *, at_once: int) -> dict[Path, float]:
         label_maps = job.data.folder / "gt_segmentations"
         files = [label_maps / f"{case}{job.data.file_ending}" for case in job.validation_cases[:_SAMPLED]]
         each = _mean_voxels(files) * job.data.num_channels * BYTES_PER_VALUE
-        for folder, cases in zip((job.data.results, job.output), missing_probabilities(job), strict=True):
-            needed[folder].append(each * cases)
+        validation, test = (each * cases for cases in missing_probabilities(job))
+        of_job: dict[Path, float] = defaultdict(float)
+        of_job[job.data.results if job.checkpoint == "final" else job.output] += validation
+        of_job[job.output] += test
+        for folder, size in of_job.items():
+            needed[folder].append(size)
     counted = at_once if jobs[0].keep == "summaries" else len(jobs)
     return {folder: sum(sorted(sizes, reverse=True)[:counted]) for folder, sizes in needed.items()}
 

@@ -2,13 +2,23 @@
 
 import hashlib
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
-from nnunet_nacl.nnunet import PreprocessedDataSet, Split, fold_name, missing_trainer, validation_folder
+from nnunet_nacl.nnunet import (
+    Checkpoint,
+    PreprocessedDataSet,
+    RawDataSet,
+    Split,
+    find_plans,
+    fold_name,
+    missing_trainer,
+    validation_folder,
+)
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -22,12 +32,14 @@ class Run:
         fold: nnU-Net's fold.
         of_fold: the fold whose validation cases it has. Differs from ``fold`` if it is trained with a share of that
             fold's cases.
+        network: ending of the configuration, or None for the experiment's own.
     """
 
     method: str
     trainer: str
     fold: int
     of_fold: int
+    network: str | None = None
 
     @property
     def key(self) -> str:
@@ -46,12 +58,13 @@ class Job:
         run: what to train.
         split: its training and validation cases.
         data: the data set.
-        output: folder of the data set's experiments: predictions, logs, states, reports.
+        output: folder of the configuration's experiments: predictions, logs, states, reports.
         device: ``cpu``, ``cuda`` or ``mps``.
         keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
         surface: also evaluate surface distances.
         disable_tta: predict the test cases without mirroring.
         num_processes: of predicting and evaluating; 0 to start none.
+        checkpoint: the one that predicts, ``final`` or ``best``.
     """
 
     run: Run
@@ -63,6 +76,16 @@ class Job:
     surface: bool = False
     disable_tta: bool = False
     num_processes: int = 1
+    checkpoint: Checkpoint = "final"
+
+    @property
+    def key(self) -> str:
+        """A name for files; the training is that of the run's other checkpoint, too."""
+        return f"{self.run.key}{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.checkpoint == "final" else f"_{self.checkpoint}"
 
     @property
     def fold_folder(self) -> Path:
@@ -70,14 +93,21 @@ class Job:
 
     @property
     def validation(self) -> Path:
-        """Folder of the predictions of the validation cases."""
+        """Folder of the predictions of the validation cases: nnU-Net's, which are of the final checkpoint, or ours."""
+        if self.checkpoint != "final":
+            return self.output / f"validation{self._suffix}" / self.run.trainer / self.fold_folder.name
         return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
 
     @property
     def predictions(self) -> Path:
         """Folder of the predictions of the test cases."""
-        folder = "predictions_disable_tta" if self.disable_tta else "predictions"
+        folder = f"predictions{self._suffix}{'_disable_tta' if self.disable_tta else ''}"
         return self.output / folder / self.run.trainer / self.fold_folder.name
+
+    @property
+    def validation_data(self) -> Path:
+        """Folder with ``imagesTr`` and ``labelsTr`` of the validation cases alone, linked from the raw data set."""
+        return self.output / "validation_data" / self.run.key
 
     @property
     def test_labels(self) -> Path:
@@ -120,6 +150,7 @@ class Experiment:
         study: its methods.
         jobs: its runs.
         splits: of the data set, with those that the runs need.
+        output: folder of the experiment's configuration, in which its reports are; networks have their own.
         command: the command line, for the report.
         notes: what the user should know, such as methods that are left out.
     """
@@ -127,13 +158,14 @@ class Experiment:
     study: StudyTable
     jobs: tuple[Job, ...]
     splits: list[Split]
+    output: Path
     command: str = ""
     notes: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Folder of the reports."""
-        return self.jobs[0].output / self.study.name
+        return self.output / self.study.name
 
 
 def plan_experiment(
@@ -150,6 +182,7 @@ def plan_experiment(
     surface: bool = False,
     disable_tta: bool = False,
     num_processes: int = 1,
+    checkpoint: Checkpoint = "final",
     skip_unsuitable: bool = False,
     command: str = "",
 ) -> Experiment:
@@ -169,6 +202,7 @@ def plan_experiment(
         surface: also evaluate surface distances.
         disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
         num_processes: of predicting and evaluating; 0 to start none.
+        checkpoint: ``final``, or ``best``: predict with nnU-Net's best by validation Dice.
         skip_unsuitable: leave out the methods whose loss cannot be used on this data set, instead of refusing them.
         command: the command line, for the report.
 
@@ -181,14 +215,58 @@ def plan_experiment(
     study, notes = _suitable(study, data, skip=skip_unsuitable)
     study_plot(study)  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
-    folder = Path(output or "nnunet_nacl_experiments").absolute() / f"{data.name}__{plans}__{configuration}"
-    jobs = [Job(run, splits[run.fold], data, folder, device, keep, surface, disable_tta, num_processes) for run in runs]
-    return Experiment(study, tuple(jobs), splits, command, notes)
+    by_network = {row.network: data if row.network is None else _with_network(data, row.network) for row in study.rows}
+    parent = Path(output or "nnunet_nacl_experiments").absolute()
+    jobs = []
+    for run in runs:
+        own = by_network[run.network]
+        folder = _folder_of(own, parent)
+        split = splits[run.fold]
+        jobs.append(Job(run, split, own, folder, device, keep, surface, disable_tta, num_processes, checkpoint))
+    if checkpoint != "final":
+        for job in {job.run.of_fold: job for job in jobs}.values():
+            raw_validation_files(job)  # which checks that they are there
+    return Experiment(study, tuple(jobs), splits, _folder_of(data, parent), command, notes)
+
+
+def _folder_of(data: PreprocessedDataSet, parent: Path) -> Path:
+    return parent / f"{data.name}__{data.plans}__{data.configuration}"
+
+
+def _with_network(data: PreprocessedDataSet, network: str) -> PreprocessedDataSet:
+    """The same data set in a configuration with another network.
+
+    Raises:
+        ValueError: the plans have no such configuration.
+    """
+    name = f"{data.configuration}_{network}"
+    plans = find_plans(data.name, data.configuration, data.plans)
+    if name not in plans.configurations:
+        command = ["nnunet_nacl", "networks", "add", "-d", data.name, "-c", data.configuration, "-p", data.plans]
+        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join([*command, network])}")
+    return PreprocessedDataSet.find(data.name, name, data.plans)
+
+
+def raw_validation_files(job: Job) -> list[Path]:
+    """The images and ground truth of its validation cases, in ``imagesTr`` and ``labelsTr`` of the raw data set.
+
+    Raises:
+        FileNotFoundError: the raw data set, or a file of it, is missing.
+        ValueError: the raw data set lacks a case, or has other than nnU-Net's usual folders.
+    """
+    cases = RawDataSet.of_folder(job.data.raw / job.data.name).cases
+    missing = [case for case in job.validation_cases if case not in cases]
+    if missing:
+        raise ValueError(
+            f"{job.data.raw / job.data.name} lacks the validation case {missing[0]}, whose image --checkpoint "
+            f"{job.checkpoint} predicts from."
+        )
+    return [file for case in job.validation_cases for file in cases[case]]
 
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:
     """Each training once, although several methods may be the same one."""
-    return list({job.run.key: job for experiment in experiments for job in experiment.jobs}.values())
+    return list({(job.output, job.run.key): job for experiment in experiments for job in experiment.jobs}.values())
 
 
 def plan_runs(
@@ -226,7 +304,7 @@ def plan_runs(
             if split not in all_splits:
                 all_splits.append(split)
             number = fold if split == splits[fold] else all_splits.index(split)
-            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold))
+            runs.append(Run(row.name, budget.trainer(row.trainer), number, fold, row.network))
     return runs, all_splits
 
 

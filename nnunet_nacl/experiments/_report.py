@@ -66,8 +66,13 @@ def report_experiment(experiment: Experiment) -> list[Path]:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     written = []
-    test = "test_disable_tta" if experiment.jobs[0].disable_tta else "test"
-    for cases, evaluated in ((test, evaluated_test_cases(experiment)), ("validation", _validation_results(experiment))):
+    first = experiment.jobs[0]
+    suffix = "" if first.checkpoint == "final" else f"_{first.checkpoint}"
+    pages = {
+        f"test{suffix}{'_disable_tta' if first.disable_tta else ''}": evaluated_test_cases(experiment),
+        f"validation{suffix}": _validation_results(experiment),
+    }
+    for cases, evaluated in pages.items():
         results = {data_set: by_method for data_set, by_method in evaluated.items() if by_method}
         if not results:
             continue
@@ -88,7 +93,7 @@ def evaluated_test_cases(experiment: Experiment) -> dict[str, dict[str, FolderRe
     for job in experiment.jobs:
         result = _read(job.predictions)
         if result is not None:
-            name = job.data.name + (", without mirroring" if job.disable_tta else "")
+            name = f"{job.data.name}{_checkpoint_text(job)}{', without mirroring' if job.disable_tta else ''}"
             name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
             results.setdefault(name, {})[job.run.method] = result
     return results
@@ -104,7 +109,12 @@ def _validation_results(experiment: Experiment) -> dict[str, dict[str, FolderRes
         for method, results in parts.items()
         if None not in results
     }
-    return {f"{experiment.jobs[0].data.name}, validation": merged}
+    first = experiment.jobs[0]
+    return {f"{first.data.name}, validation{_checkpoint_text(first)}": merged}
+
+
+def _checkpoint_text(job: Job) -> str:
+    return "" if job.checkpoint == "final" else f", {job.checkpoint} checkpoint"
 
 
 def _read(folder: Path) -> FolderResult | None:

@@ -21,11 +21,11 @@ from typing import Literal
 from filelock import FileLock, Timeout
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
-from nnunet_nacl.experiments._plan import Job
+from nnunet_nacl.experiments._plan import Job, raw_validation_files
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.json_files import read_json
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import CHECKPOINTS, FINAL_CHECKPOINT, check_model
+from nnunet_nacl.nnunet import CHECKPOINTS, FINAL_CHECKPOINT, check_model, checkpoint_name, place
 from nnunet_nacl.processes import Ended, ending, run_command
 from nnunet_nacl.trainers import THREADS
 
@@ -49,16 +49,48 @@ def steps_left(job: Job) -> list[Step]:
     """The steps from the first that is not done, as their commands would be now. Changes nothing."""
     steps = []
     if not evaluated_cases(job, job.validation) >= set(job.validation_cases):
-        if not _is_predicted(job, job.validation, job.validation_cases):
-            steps.append(Step("train", _train(job)))
-        steps.append(Step("evaluate_validation", _evaluate(job, *_model(job), "-f", str(job.run.fold))))
+        steps += _validation_steps(job)
     retrained = any(step.name == "train" for step in steps)
     if job.data.test_cases and (retrained or not evaluated_cases(job, job.predictions) >= set(job.data.test_cases)):
         if retrained or not _is_predicted(job, job.predictions, job.data.test_cases):
-            steps.append(Step("predict", _predict(job)))
+            images = job.data.raw / job.data.name / "imagesTs"
+            steps.append(Step("predict", _predict(job, images, job.predictions, mirroring=not job.disable_tta)))
         # There may be ground truth without an image; that is no failure.
         steps.append(Step("evaluate_test", _evaluate(job, str(job.test_labels), str(job.predictions), "--chill")))
     return steps
+
+
+def _validation_steps(job: Job) -> list[Step]:
+    """nnU-Net validates the final checkpoint once it has trained; the best one predicts the cases like test cases."""
+    predicted = _is_predicted(job, job.validation, job.validation_cases)
+    if job.checkpoint == "final":
+        train = [] if predicted else [Step("train", _train(job))]
+        return [*train, Step("evaluate_validation", _evaluate(job, *_model(job), "-f", str(job.run.fold)))]
+    steps = [] if _is_trained(job) else [Step("train", _train(job))]
+    if steps or not predicted:
+        # nnU-Net's own validation mirrors, whatever is asked for the test cases.
+        predict = _predict(job, job.validation_data / "imagesTr", job.validation, mirroring=True)
+        steps.append(Step("predict_validation", predict))
+    evaluate = _evaluate(job, str(job.validation_data / "labelsTr"), str(job.validation))
+    return [*steps, Step("evaluate_validation", evaluate)]
+
+
+def reads_validation_data(job: Job, step: Step) -> bool:
+    """Whether the step needs :func:`link_validation_data`."""
+    return job.checkpoint != "final" and step.name in {"predict_validation", "evaluate_validation"}
+
+
+def link_validation_data(job: Job) -> None:
+    """Fill the folder that the best checkpoint's validation reads with links to, or copies of, the raw files."""
+    wanted = {job.validation_data / file.parent.name / file.name: file for file in raw_validation_files(job)}
+    for old in job.validation_data.glob("*/*"):  # of an earlier split
+        if old not in wanted:
+            old.unlink()
+    for target, file in wanted.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not (target.exists() and target.samefile(file)):  # the raw data set may have been made anew
+            target.unlink(missing_ok=True)
+            place(file, target)
 
 
 def clear_the_way(job: Job, step: Step) -> None:
@@ -71,11 +103,18 @@ def clear_the_way(job: Job, step: Step) -> None:
             file = job.fold_folder / name
             if file.is_file() and not zipfile.is_zipfile(file):
                 file.replace(file.with_suffix(".broken"))
-    if step.name == "predict":  # nnU-Net predicts the cases again that have no segmentation
-        for case in job.data.test_cases:
-            segmentation = job.predictions / f"{case}{job.data.file_ending}"
-            if segmentation.is_file() and not _is_current(job, job.predictions / f"{case}.npz"):
+    predicted = {
+        "predict": (job.predictions, job.data.test_cases),
+        "predict_validation": (job.validation, job.validation_cases),
+    }
+    if step.name in predicted:  # nnU-Net predicts the cases again that have no segmentation
+        folder, cases = predicted[step.name]
+        for case in cases:
+            segmentation = folder / f"{case}{job.data.file_ending}"
+            if segmentation.is_file() and not _is_current(job, folder / f"{case}.npz"):
                 segmentation.unlink()
+    if reads_validation_data(job, step):
+        link_validation_data(job)
 
 
 def delete_probabilities(job: Job) -> None:
@@ -133,19 +172,20 @@ def _model(job: Job) -> list[str]:
 def _train(job: Job) -> list[str]:
     data, run = job.data, job.run
     command = ["nnUNetv2_train", data.name, data.configuration, str(run.fold), "-tr", run.trainer, "-p", data.plans]
-    command += ["--npz", "-device", job.device]
+    command += ["--npz"] if job.checkpoint == "final" else []
+    command += ["-device", job.device]
     if _is_trained(job):
         return [*command, "--val"]
     can_continue = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS)
     return [*command, "--c"] if can_continue else command
 
 
-def _predict(job: Job) -> list[str]:
-    images = job.data.raw / job.data.name / "imagesTs"
+def _predict(job: Job, images: Path, output: Path, *, mirroring: bool) -> list[str]:
     processes = str(job.num_processes)
-    command = ["nnUNetv2_predict", "-i", str(images), "-o", str(job.predictions), *_model(job)]
+    command = ["nnUNetv2_predict", "-i", str(images), "-o", str(output), *_model(job)]
     command += ["-f", str(job.run.fold), "--save_probabilities", "-device", job.device]
-    command += ["--disable_tta"] if job.disable_tta else []
+    command += [] if job.checkpoint == "final" else ["-chk", checkpoint_name(job.checkpoint)]
+    command += [] if mirroring else ["--disable_tta"]
     return [*command, "-npp", processes, "-nps", processes, "--continue_prediction"]
 
 
@@ -161,7 +201,8 @@ def _is_trained(job: Job) -> bool:
 
 def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
     # nnU-Net writes the probabilities of a case before its segmentation, and the summary of a validation last.
-    if folder == job.validation and not (folder / "summary.json").is_file():
+    is_nnunets = folder == job.validation and job.checkpoint == "final"
+    if is_nnunets and not (folder / "summary.json").is_file():
         return False
     return _is_trained(job) and all(
         (folder / f"{case}{job.data.file_ending}").is_file() and _is_current(job, folder / f"{case}.npz")
@@ -232,6 +273,7 @@ def carry_out(
             state.error, state.host, state.started = None, socket.gethostname(), time.time()
             _write_state(job, state)
             check_model(job.data, job.run.trainer, job.run.fold, job.split)
+            _check_checkpoint(job)
             _do_steps(job, state, _environment(job, gpu, threads), show)
             if job.keep == "summaries":
                 delete_probabilities(job)
@@ -247,12 +289,22 @@ def carry_out(
     return state.error
 
 
+def _check_checkpoint(job: Job) -> None:
+    """Raise a FileNotFoundError for a training that has ended without the checkpoint that is to predict."""
+    file = job.fold_folder / checkpoint_name(job.checkpoint)
+    if _is_trained(job) and not file.is_file():
+        raise FileNotFoundError(
+            f"{file} does not exist, although the training has ended: it was deleted, or the model was trained with "
+            "--disable_checkpointing. Predict with --checkpoint final, or move the fold away to train anew."
+        )
+
+
 def _do_steps(job: Job, state: State, environment: dict[str, str], show: Callable[[str], None]) -> None:
     attempts: dict[str, int] = {}
     while left := steps_left(job):
         step = left[0]
         attempt = attempts[step.name] = attempts.get(step.name, 0) + 1
-        log = job.output / "logs" / f"{job.run.key}_{step.name}.log"
+        log = job.output / "logs" / f"{job.key}_{step.name}.log"
         if attempt > 2:
             raise RuntimeError(f"{step.name} ended without an error, but has not done all cases. Its log is {log}.")
         if attempt > 1:
@@ -416,7 +468,7 @@ def _write_state(job: Job, state: State) -> None:
 
 
 def _state_file(job: Job) -> Path:
-    return job.output / "states" / f"{job.run.key}.json"
+    return job.output / "states" / f"{job.key}.json"
 
 
 def _slurm_file(job: Job) -> Path:

@@ -14,7 +14,7 @@ from nnunet_nacl.report import Study, Variant
 from nnunet_nacl.trainers import parse_name
 
 _FOLDER = Path(__file__).parent / "studies"
-STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples")
+STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples", "backbones")
 _MOST = 100_000
 _WORDS = (str, int, float)
 _SHARE = re.compile(r"[0-9.]{1,12}(/[0-9]{1,12})?%")
@@ -31,6 +31,8 @@ class Row:
         group: what it is a variant of, for the study's plot.
         value: of the setting that the study varies.
         training_cases: share of the training cases of each fold, such as ``25%``.
+        network: a configuration's ending, such as ``attention_unet``: the method is trained with the configuration
+            ``2d_attention_unet`` in place of ``2d``.
         on_request: left out unless it is asked for by name.
     """
 
@@ -39,6 +41,7 @@ class Row:
     group: str | None = None
     value: float | str | None = None
     training_cases: str = "100%"
+    network: str | None = None
     on_request: bool = False
 
     @property
@@ -163,6 +166,8 @@ def _row(entry: Any, where: str) -> Row:
         raise ValueError(f"{where}: value must be a finite number or a word; got {row.value!r:.80}.")
     if not isinstance(row.group, (str, type(None))):
         raise ValueError(f"{where}: group must be a word; got {row.group!r:.80}.")
+    if row.network is not None and not (isinstance(row.network, str) and row.network.isidentifier()):
+        raise ValueError(f"{where}: network must be a word such as attention_unet; got {row.network!r:.80}.")
     if not isinstance(row.on_request, bool):
         raise ValueError(f"{where}: on_request must be true or false; got {row.on_request!r}.")
     try:

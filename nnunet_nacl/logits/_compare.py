@@ -13,7 +13,7 @@ from nnunet_nacl.files import check_folder, whole_folder
 from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
 from nnunet_nacl.logits._means import LogitMeans, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
-from nnunet_nacl.nnunet import ModelName, check_no_cascade
+from nnunet_nacl.nnunet import Checkpoint, ModelName, check_no_cascade
 from nnunet_nacl.report.plots import save_plot
 
 _NUMBERS_NAME = "logits.json"
@@ -28,6 +28,7 @@ def compare_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
+    checkpoint: Checkpoint = "final",
     overwrite: bool = False,
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and ``logits.json`` with all numbers.
@@ -40,6 +41,7 @@ def compare_logits(
         images: see :func:`mean_logits`.
         labels: see :func:`mean_logits`.
         device: see :func:`mean_logits`.
+        checkpoint: of the mean logits, see :func:`mean_logits`; the history is that of the whole training.
         overwrite: replace an earlier such folder, once the new one is whole.
 
     Returns:
@@ -57,7 +59,7 @@ def compare_logits(
     output = Path(output)
     check_folder(output, _is_ours, overwrite=overwrite)  # before hours of work
     for folder in models.values():
-        check_no_cascade(folder, fold)
+        check_no_cascade(folder, fold, checkpoint)
     histories, without = {}, {}
     for name, folder in models.items():
         try:
@@ -65,7 +67,8 @@ def compare_logits(
         except ValueError as error:  # noqa: PERF203 - of a few models
             without[name] = str(error)
     means = {
-        name: mean_logits(folder, fold, images=images, labels=labels, device=device) for name, folder in models.items()
+        name: mean_logits(folder, fold, images=images, labels=labels, device=device, checkpoint=checkpoint)
+        for name, folder in models.items()
     }
     plots = {"logits_by_class": draw_mean_logits(means)}
     if histories:
@@ -76,6 +79,7 @@ def compare_logits(
                 save_plot(figure, partial / f"{stem}.{ending}")
         numbers = {
             "fold": fold,
+            "checkpoint": checkpoint,
             "images": None if images is None else str(images),
             "labels": None if labels is None else str(labels),
             "methods": {

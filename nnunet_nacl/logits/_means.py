@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.nnunet import labelled_cases, load_predictor, preprocessed_cases
+from nnunet_nacl.nnunet import Checkpoint, labelled_cases, load_predictor, preprocessed_cases
 
 _OUTSIDE = "outside "
 
@@ -41,10 +41,11 @@ def mean_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
+    checkpoint: Checkpoint = "final",
 ) -> LogitMeans:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
-    Logits are those that nnU-Net's predictor turns into probabilities: of ``checkpoint_final.pth``, averaged over tiles
+    Logits are those that nnU-Net's predictor turns into probabilities: of the chosen checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. They are summed up case by case, and not
     stored. Two kinds of voxels do not count: those with the ignore label, and those that nnU-Net marks with -1 when it
     crops an image (background where all channels are 0: outside the image rather than in it, and more or fewer of them
@@ -57,6 +58,7 @@ def mean_logits(
             nnU-Net's preprocessed data (with ``all``, all cases).
         labels: folder of their ground truth, ``CASE<file_ending>``.
         device: ``cpu``, ``cuda`` or ``mps``.
+        checkpoint: ``final`` or ``best``.
 
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
@@ -69,7 +71,7 @@ def mean_logits(
     """
     if (images is None) != (labels is None):
         raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
-    predictor = load_predictor(model_folder, fold, device)
+    predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint)
     if images is None or labels is None:
         names, load = preprocessed_cases(predictor, fold)
     else:

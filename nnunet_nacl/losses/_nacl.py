@@ -70,9 +70,9 @@ class NACLLoss(SegmentationLoss):
         ValueError: a setting that is not allowed.
 
     References:
-        Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, arXiv:2401.14487: section 3.3, equation 9
-        (``class_reduction="sum"``); settings in sections 4.1.3 (defaults), 4.2.2, 4.2.3, 4.2.4 and 4.2.7 (ablations).
-        The authors' code: https://github.com/Bala93/MarginLoss.
+        Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, arXiv:2401.14487: equation 9
+        (``class_reduction="sum"``); settings in sections 4.2.2, 4.2.3, 4.2.4 and 4.2.7. The authors' code:
+        https://github.com/Bala93/MarginLoss.
 
     >>> import torch
     >>> logits = torch.zeros(1, 2, 4, 4)

@@ -32,14 +32,16 @@ from nnunet_nacl.nnunet._names import (
     nnunet_folder,
 )
 from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
-from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, check_model
+from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, build_network, check_model, find_plans
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
 from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
     FINAL_CHECKPOINT,
+    Checkpoint,
     check_no_cascade,
+    checkpoint_name,
     fold_name,
     furthest_checkpoint,
     load_predictor,
@@ -61,6 +63,7 @@ __all__ = [
     "ArrayChannels",
     "CaseFiles",
     "Channels",
+    "Checkpoint",
     "DataSet",
     "DatasetJson",
     "Geometry",
@@ -80,11 +83,13 @@ __all__ = [
     "RegionLabels",
     "Split",
     "Thresholds",
+    "build_network",
     "check_geometry",
     "check_image_file",
     "check_model",
     "check_no_cascade",
     "check_written",
+    "checkpoint_name",
     "dataset_files",
     "dataset_in",
     "dataset_name",
@@ -93,6 +98,7 @@ __all__ = [
     "environment_number",
     "file_state",
     "find_cases",
+    "find_plans",
     "fold_name",
     "furthest_checkpoint",
     "image_dtypes",

@@ -1,6 +1,7 @@
 """What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
 
 import io
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Le, MinLen
 
+from nnunet_nacl.files import only_writer, whole_file
 from nnunet_nacl.json_files import load_json, typed
 from nnunet_nacl.nnunet._image_files import check_image_file
 
@@ -142,6 +144,32 @@ class PlansJson:
                     f"{parent!r}"
                 )
             names.append(parent)
+
+    def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
+        """These plans with one more configuration. Writes nothing.
+
+        Raises:
+            FileExistsError: there is one of that name.
+        """
+        if name in self.configurations:
+            raise FileExistsError(
+                f"{self.file} has a configuration {name} already. It stays as it is, for the models that were trained "
+                "with it; to add another one of that name, remove it from the file first."
+            )
+        configurations = {**self.configurations, name: dict(configuration)}
+        return replace(self, configurations=configurations, content={**self.content, "configurations": configurations})
+
+    def add(self, name: str, configuration: Mapping[str, Any]) -> None:
+        """Add a configuration to the file, which is replaced at once.
+
+        Raises:
+            FileExistsError: there is one of that name.
+            OSError: the file cannot be written, or another process is writing it.
+        """
+        with only_writer(self.file):
+            plans = PlansJson.read(self.file).having(name, configuration)  # to what the file holds by now
+            with whole_file(self.file) as partial:
+                partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -64,19 +64,10 @@ class PreprocessedDataSet:
                 been preprocessed; says what to do.
         """
         folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
-        name = dataset_name(dataset)
+        plans_json = find_plans(dataset, configuration, plans)
+        plans_file, folder = plans_json.file, plans_json.file.parent
+        name = folder.name
         number = str(dataset_number(name))
-        folder = folders["preprocessed"] / name
-        plans_file = folder / f"{plans}.json"
-        if not plans_file.is_file():
-            command = ["nnUNetv2_plan_and_preprocess", "-d", number, "-c", configuration, "--verify_dataset_integrity"]
-            resenc = re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans)
-            command += ["-pl", f"nnUNetPlannerResEnc{resenc[1]}"] if resenc else []
-            raise ValueError(
-                f"{plans_file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}"
-            )
-        plans_json = PlansJson.read(plans_file)
-        plans_json.lineage(configuration)
 
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -112,6 +103,61 @@ class PreprocessedDataSet:
             num_channels=labels.num_segmentation_heads,
             has_regions=labels.has_regions,
         )
+
+
+def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
+    """The plans of a data set, which have that configuration.
+
+    Args:
+        dataset: name or number.
+        configuration: such as ``2d``.
+        plans: such as ``nnUNetPlans``.
+
+    Raises:
+        RuntimeError: nnU-Net's environment variables are not set.
+        ValueError: nnU-Net knows no such data set, plans or configuration; says what to do.
+    """
+    preprocessed = nnunet_folder("nnUNet_preprocessed").absolute()
+    name = dataset_name(dataset)
+    file = preprocessed / name / f"{plans}.json"
+    if not file.is_file():
+        command = ["nnUNetv2_plan_and_preprocess", "-d", str(dataset_number(name)), "-c", configuration]
+        command += ["--verify_dataset_integrity"]
+        resenc = re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans)
+        command += ["-pl", f"nnUNetPlannerResEnc{resenc[1]}"] if resenc else []
+        raise ValueError(f"{file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}")
+    plans_json = PlansJson.read(file)
+    plans_json.lineage(configuration)
+    return plans_json
+
+
+def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
+    """The network of a configuration, as nnU-Net builds it to train it on the data set: with deep supervision.
+
+    Returns:
+        The network, and how many channels its images have.
+
+    Raises:
+        ValueError: nnU-Net cannot build it.
+    """
+    from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
+    from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    described = DatasetJson.read(plans.file.with_name("dataset.json"))
+    with naming(plans.file):
+        manager = PlansManager(plans.content)
+        settings = manager.get_configuration(configuration)
+        channels = int(determine_num_input_channels(manager, settings, described.content))
+        network = get_network_from_plans(
+            settings.network_arch_class_name,
+            settings.network_arch_init_kwargs,
+            settings.network_arch_init_kwargs_req_import,
+            channels,
+            manager.get_label_manager(described.content).num_segmentation_heads,
+            deep_supervision=True,
+        )
+    return network, channels
 
 
 def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:

@@ -47,7 +47,16 @@ class RawDataSet:
             raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
         if len(folders) > 1:
             raise ValueError(f"{dataset} is the number of {' and '.join(path.name for path in folders)} in {raw}.")
-        (folder,) = folders
+        return cls.of_folder(folders[0])
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> "RawDataSet":
+        """List the training cases of a data set's folder.
+
+        Raises:
+            FileNotFoundError: files are missing in it.
+            ValueError: ``dataset.json`` is not as expected.
+        """
         description = _read_description(folder / "dataset.json")
         return cls(folder, description, _list_cases(folder, description))
 

@@ -8,11 +8,14 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet._dataset import DataSet, PlansJson, naming
+
+Checkpoint = Literal["final", "best"]
+"""Of a training: the last epoch's, or that of the epoch with the best moving average of nnU-Net's pseudo Dice."""
 
 FINAL_CHECKPOINT = "checkpoint_final.pth"
 CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
@@ -66,14 +69,19 @@ def fold_folder(model_folder: str | Path, fold: int | str) -> Path:
     return folder
 
 
-def final_checkpoint(model_folder: str | Path, fold: int | str) -> Path:
-    """The checkpoint that nnU-Net predicts with.
+def checkpoint_name(checkpoint: Checkpoint) -> str:
+    """The name of its file in a fold's folder."""
+    return f"checkpoint_{checkpoint}.pth"
+
+
+def saved_checkpoint(model_folder: str | Path, fold: int | str, checkpoint: Checkpoint = "final") -> Path:
+    """The file of a checkpoint; nnU-Net predicts with the final one unless it is told otherwise.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
     """
-    file = fold_folder(model_folder, fold) / FINAL_CHECKPOINT
-    check_input(file, ": the training has not ended.")
+    file = fold_folder(model_folder, fold) / checkpoint_name(checkpoint)
+    check_input(file, ": the training has not ended." if checkpoint == "final" else ": nnU-Net writes it as it trains.")
     return file
 
 
@@ -137,14 +145,14 @@ def _numpy_scalars() -> list[Any]:
     return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
 
 
-def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
+def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: Checkpoint = "final") -> None:
     """Raise a ValueError for a second stage, whose network also needs the first one's segmentation.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
         ValueError: a second stage, or the checkpoint cannot be read.
     """
-    file = final_checkpoint(model_folder, fold)
+    file = saved_checkpoint(model_folder, fold, checkpoint)
     arguments = read_checkpoint(file)["init_args"]
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -159,20 +167,21 @@ def check_no_cascade(model_folder: str | Path, fold: int | str) -> None:
         )
 
 
-def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> Any:
+def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, checkpoint: Checkpoint = "final") -> Any:
     """nnU-Net's predictor of one fold, as ``nnUNetv2_predict`` sets it up: half overlap, Gaussian weights, mirroring.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
         fold: its number, or ``all``.
         device: ``cpu``, ``cuda`` or ``mps``.
+        checkpoint: ``final`` or ``best``.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
         RuntimeError: nnU-Net does not find the trainer, or the weights do not fit.
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
-    check_no_cascade(model_folder, fold)
+    check_no_cascade(model_folder, fold, checkpoint)
     DataSet.read(Path(model_folder) / "dataset.json", Path(model_folder) / "plans.json", [])
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -182,7 +191,7 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str) -> An
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
         try:
-            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), FINAL_CHECKPOINT)
+            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), checkpoint_name(checkpoint))
         except (OSError, RuntimeError, ValueError):
             raise
         except Exception as error:  # such as an ImportError for a network that plans.json names

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,13 @@ from nnunet_nacl.evaluation import (
     FolderResult,
     Origin,
     Voxels,
+    format_html,
 )
 from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.nnunet import Region
+
+if TYPE_CHECKING:
+    import pandas
 
 Label = int | Region
 
@@ -97,7 +101,7 @@ class Method:
         return "HD95" in self.result.cases[0].result.segmentation[self.result.names[0]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Methods on one data set.
 
@@ -114,6 +118,22 @@ class Comparison:
     baseline: str
     structures: list[str]
     notes: list[str]
+
+    def __repr__(self) -> str:
+        dataset = f" on {self.dataset}" if self.dataset else ""
+        methods = listed([f"{name} (baseline)" if name == self.baseline else name for name in self.names])
+        return f"<Comparison of {methods}{dataset}: {len(self.cases)} cases; {', '.join(self.voxels)}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return format_html({method.name: method.result for method in self.methods})
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The values of all shared cases: ``FolderResult.to_dataframe`` of each method, and the column method."""
+        import pandas
+
+        frames = {method.name: method.result.to_dataframe() for method in self.methods}
+        return pandas.concat(frames, names=["method"]).reset_index("method").reset_index(drop=True)
 
     def __getitem__(self, name: str) -> Method:
         return next(method for method in self.methods if method.name == name)

@@ -38,6 +38,17 @@ def read_values(file: Path) -> np.ndarray:
 
 
 @pytest.fixture
+def brats19(tmp_path: Path) -> Path:
+    source = tmp_path / "BraTS19"
+    for grade, name in (("HGG", "BraTS19_CBICA_AAB_1"), ("HGG", "BraTS19_TCIA01_1"), ("LGG", "BraTS19_2013_0_1")):
+        for sequence in ("t1", "t1ce", "t2", "flair"):
+            write_image(source / grade / name / f"{name}_{sequence}.nii.gz")
+        write_image(source / grade / name / f"{name}_seg.nii.gz", (0, 1, 2, 4))
+    (source / "name_mapping.csv").write_text("Grade,BraTS_2019_subject_ID")
+    return source
+
+
+@pytest.fixture
 def flare21(tmp_path: Path) -> Path:
     source = tmp_path / "FLARE21"
     for number in range(3):

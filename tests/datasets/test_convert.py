@@ -63,6 +63,48 @@ def test_flare21(flare21: Path, tmp_path: Path) -> None:
     assert description(folder)["numTraining"] == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "labels", "order"),
+    [
+        ("brats19", {"edema": 1, "necrotic and non-enhancing core": 2, "enhancing tumor": 3}, None),
+        (
+            "brats19_regions",
+            {"whole tumor": [1, 2, 3], "tumor core": [2, 3], "enhancing tumor": [3]},
+            [1, 2, 3],
+        ),
+    ],
+)
+def test_brats19(name: str, labels: dict[str, object], order: list[int] | None, brats19: Path, tmp_path: Path) -> None:
+    """As four classes, as the paper's authors trained, or as nnU-Net's regions, of the same label maps."""
+    folder = convert(name, brats19, dataset_id=43, output=tmp_path)
+    assert len(names(folder / "imagesTr")) == 3 * 4
+    assert names(folder / "labelsTr") == [f"BraTS19_{case}_1.nii.gz" for case in ("2013_0", "CBICA_AAB", "TCIA01")]
+    for channel, sequence in enumerate(("t1", "t1ce", "t2", "flair")):
+        published = brats19 / "HGG" / "BraTS19_TCIA01_1" / f"BraTS19_TCIA01_1_{sequence}.nii.gz"
+        assert (folder / "imagesTr" / f"BraTS19_TCIA01_1_000{channel}.nii.gz").samefile(published)
+    published = read_values(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz")
+    converted = read_values(folder / "labelsTr" / "BraTS19_2013_0_1.nii.gz")
+    for old, new in ((0, 0), (1, 2), (2, 1), (4, 3)):
+        assert (converted[published == old] == new).all(), old
+    assert description(folder)["labels"] == {"background": 0, **labels}
+    assert description(folder).get("regions_class_order") == order
+    assert description(folder)["channel_names"] == {"0": "T1", "1": "T1ce", "2": "T2", "3": "FLAIR"}
+
+
+def test_brats19_unpacked(brats19: Path, tmp_path: Path) -> None:
+    """Hard links cannot become .nii.gz."""
+    for file in brats19.glob("*/*/*.nii.gz"):
+        write_image(file.with_suffix(""), (0, 1, 2, 4) if "_seg" in file.name else None)
+    (other, *_) = sorted(brats19.glob("LGG/*"))
+    (other / f"{other.name}_flair.nii").unlink()
+    with pytest.raises(ValueError, match=r"Images end with \.nii and \.nii\.gz; expected one of them for all\."):
+        convert("brats19", brats19, dataset_id=43, output=tmp_path)
+    write_image(other / f"{other.name}_flair.nii")
+    folder = convert("brats19", brats19, dataset_id=43, output=tmp_path)
+    assert description(folder)["file_ending"] == ".nii"
+    assert names(folder / "labelsTr")[0] == "BraTS19_2013_0_1.nii"
+
+
 def test_kits19(kits19: Path, tmp_path: Path) -> None:
     folder = convert("kits19", kits19, dataset_id=19, output=tmp_path)
     assert folder.name == "Dataset019_KiTS19"
@@ -129,6 +171,7 @@ def test_copies_where_there_are_no_hard_links(flare21: Path, tmp_path: Path, mon
             r"TrainingMask is not a folder; expected in .*TrainingImg/train_000_0000.nii.gz and",
         ),
         ("mrbrains18", "training", r"training is not a folder; expected in .*training/1/pre/\{FLAIR,reg_T1,reg_IR\}"),
+        ("brats19", "LGG", r"LGG is not a folder; expected in .*HGG/CASE/CASE_\{t1,t1ce,t2,flair,seg\}\.nii\.gz and"),
         ("kits19", "data", r"data is not a folder; expected in .*data/case_00000/imaging.nii.gz and"),
     ],
 )
@@ -141,6 +184,9 @@ def test_another_layout(name: str, missing: str, message: str, request: pytest.F
     if name == "flare21":
         shutil.rmtree(source / "TrainingImg")
         (source / "TrainingImg").mkdir()
+    if name == "brats19":
+        shutil.rmtree(source / "HGG")
+        (source / "HGG").mkdir()
     with pytest.raises(FileNotFoundError, match=r"There is no case in .*; expected "):
         convert(name, source, dataset_id=1, output=tmp_path / "out")
 
@@ -220,6 +266,8 @@ def test_ten_problems_are_shown(flare21: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
+        ("brats19", "HGG/BraTS19_TCIA01_1/BraTS19_TCIA01_1_t2.nii.gz"),
+        ("brats19", "LGG/BraTS19_2013_0_1/BraTS19_2013_0_1_seg.nii.gz"),
         ("kits19", "data/case_00000/segmentation.nii.gz"),
         ("kits19", "data/case_00210/imaging.nii.gz"),
         ("mrbrains18", "training/14/segm.nii.gz"),
@@ -253,7 +301,7 @@ def test_an_id_that_is_taken(flare21: Path, nnunet: Path) -> None:
 
 
 def test_arguments(flare21: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"no converter 'flare'; expected one of flare21, kits19, mrbrains18, "):
+    with pytest.raises(ValueError, match=r"no converter 'flare'; expected one of brats19, .*flare21, kits19, "):
         convert("flare", flare21, dataset_id=1, output=tmp_path)
     for number in (0, 1000):
         with pytest.raises(ValueError, match=rf"must be from 1 to 999, got {number}\."):

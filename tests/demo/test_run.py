@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,11 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert "over-confident" in printed
     page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") > 10
+    assert (tmp_path / "report.html").as_uri() in printed
+    assert (tmp_path / "floor.png").stat().st_size > 10_000
+    assert re.search(r"\[4/5\] \(.* so far, at most about .* to go\) Train", printed)
+    assert printed.count(": ECE over near ") == 6  # two methods, three epochs
+    assert printed.rstrip().splitlines()[-5].strip().startswith("nnunet_nacl link")
 
     again = start(tmp_path)
     printed, _ = again.communicate()

@@ -71,12 +71,15 @@ def test_summaries_do_not_share_their_tables(folders: Folders, tmp_path: Path) -
     assert FolderResult.read(tmp_path / "a.json").settings.num_bins == 15
 
 
-def test_parts_by_the_name_that_was_asked_for(folders: Folders, tmp_path: Path) -> None:
-    """``-o p0.json`` with parts writes p0_part0of2.json; ``merge p0.json`` finds it."""
+def test_parts_by_the_name_that_was_asked_for(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``-o p0.json`` with parts writes p0_part0of2.json; ``merge p0.json`` finds it, as evaluate says."""
     run_evaluate(folders, "-o", tmp_path / "whole.json")
     for part in range(2):
         assert run_evaluate(folders, "-o", tmp_path / f"p{part}.json", "--num_parts", 2, "--part_id", part) == 0
         assert run_evaluate(folders, "--num_parts", 2, "--part_id", part) == 0
+    assert f"nnunet_nacl merge {folders[1] / SUMMARY} -o {folders[1] / SUMMARY}\n" in capsys.readouterr().out
     for names in ([tmp_path / "p0.json", tmp_path / "p1.json"], [folders[1] / SUMMARY]):
         assert main(["merge", *map(str, names), "-o", str(tmp_path / "all.json")]) == 0
         merged, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("all", "whole"))

@@ -1,8 +1,10 @@
-"""The table that the commands print."""
+"""Results as the commands and notebooks show them."""
+
+from dataclasses import replace
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, format_table
+from nnunet_nacl.evaluation import FolderResult, Settings, Skipped, format_html, format_table
 from tests.report.generated import make_result
 
 LARGE = make_result(settings=Settings(surface=True))
@@ -43,3 +45,27 @@ def test_numbers() -> None:
     assert row["ECE near"] == f"{LARGE.pooled('near')['ECE']:.3f}"
     assert row["confidence − accuracy"] == f"{LARGE.pooled('near')['over_confidence']:+.3f}"
     assert row["CECE union"] == f"{LARGE.mean('union', 'CECE'):.3f}"
+
+
+def test_a_result_in_a_line() -> None:
+    near = SMALL.pooled("near")
+    assert repr(SMALL) == (
+        f"<FolderResult: 8 cases, Dice {SMALL.foreground_mean():.3f}, ECE near {near['ECE']:.3f}, "
+        f"confidence − accuracy {near['over_confidence']:+.3f}>"
+    )
+    assert "NLL per foreground voxel 0." in repr(LARGE)
+    assert len(repr(LARGE)) < 200
+    skipped = replace(LARGE, cases=[], skipped=[Skipped("case_1", "damaged", missing=False)])
+    assert repr(skipped).startswith("<FolderResult: 0 of 1 case, Dice nan")
+
+
+def test_a_result_in_a_notebook() -> None:
+    shown = LARGE._repr_html_()
+    assert "<th>Dice</th>" in shown
+    assert f"<td>{LARGE.foreground_mean():.3f}</td>" in shown
+    assert format_html({"<b>": SMALL}).count("&lt;b&gt;") == 1
+    frame = LARGE.to_dataframe()
+    assert list(frame.columns) == ["case", "voxels", "class", "metric", "value"]
+    assert len(frame) == len(LARGE.rows())
+    chosen = frame.query("voxels == 'near' and metric == 'ECE' and `class` == ''")
+    assert list(chosen["value"]) == LARGE.values("near", "ECE")

@@ -9,12 +9,17 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
+import torch
 
 from nnunet_nacl import cli
 from nnunet_nacl.experiments import _executors
-from tests.conftest import KINDS, NNUNet
+from nnunet_nacl.networks import add_network
+from tests.conftest import KINDS, NNUNet, Trained
 from tests.experiments.conftest import NAME
+from tests.networks.conftest import shrink
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 STUDY = """
@@ -112,6 +117,42 @@ def test_a_study_killed_and_resumed(
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
+def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
+    """A trained model whose best checkpoint says ``shell`` everywhere: so must all that is predicted with it."""
+    source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    fold = nnunet.folder / "results" / NAME / source.name / "fold_0"
+    shutil.copytree(source, fold.parent)
+    content = torch.load(fold / "checkpoint_best.pth", weights_only=False)
+    for name, weights in content["network_weights"].items():
+        if name.startswith("decoder.seg_layers"):
+            weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
+    torch.save(content, fold / "checkpoint_best.pth")
+    of_final = {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
+    study = tmp_path / "toys.yaml"
+    study.write_text("title: Toys\nruns: [{name: NACL, trainer: nnUNetTrainerNACL_2epochs_2iterations}]")
+    printed = run(study, "--checkpoint", "best")
+    assert "NACL, fold 0: train" not in printed
+    out = nnunet.folder / "out" / OUTPUT
+    for folder, cases in (("predictions_best", {"toy_a", "toy_b"}), ("validation_best", None)):
+        predicted = out / folder / "nnUNetTrainerNACL_2epochs_2iterations" / "fold_0"
+        files = sorted(predicted.glob("*.nii.gz"))
+        assert len(files) == 2
+        assert cases is None or {file.name.removesuffix(".nii.gz") for file in files} == cases
+        for file in files:
+            assert np.unique(sitk.GetArrayFromImage(sitk.ReadImage(str(file)))).tolist() == [1]
+        summary = json.loads((predicted / "calibration_summary.json").read_text())
+        assert summary["num_cases"]["evaluated"] == 2
+        assert summary["skipped"] == []
+    assert of_final == {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
+    for page, name in (("test_best", f"{NAME}, best checkpoint"), ("validation_best", "validation, best checkpoint")):
+        assert name in (out / "toys" / f"{page}.html").read_text()
+    assert "1 done" in run(study, "--checkpoint", "best", "--status")
+    assert "next: predict" in run(study, "--status")  # of the final checkpoint there is only nnU-Net's validation
+    script = run(study, "--checkpoint", "best", "--disable_tta", "--executor", "commands")
+    assert "predictions_best_disable_tta" in script
+    assert "-chk checkpoint_best.pth --disable_tta" in script
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_it_at_once(nnunet: NNUNet, run: Command, number: int) -> None:
@@ -198,3 +239,30 @@ def test_slurm(nnunet: NNUNet, run: Command) -> None:
         time.sleep(3)
     assert page.is_file(), printed
     assert "2 done" in run("penalty", *options[:4], "--status")
+
+
+@pytest.mark.slow
+def test_a_study_of_networks(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
+    add_network("unet_plus_plus", 901, "2d_small", patch_size=(32, 32), batch_size=2)
+    shrink(nnunet.folder / "preprocessed" / NAME / "nnUNetPlans.json", "2d_small", "unet_plus_plus")
+    study = tmp_path / "networks.yaml"
+    brief = "trainer: nnUNetTrainerNACL_1epochs_2iterations"
+    study.write_text(
+        "title: Networks\nfigure: curves\nsetting: network\nruns:\n"
+        f"  - {{name: NACL nnU-Net, {brief}, group: NACL, value: nnU-Net}}\n"
+        f"  - {{name: NACL UNet++, {brief}, network: unet_plus_plus, group: NACL, value: UNet++}}\n"
+    )
+    printed = run(study)
+    assert "2 left" not in printed
+    reports = nnunet.folder / "out" / OUTPUT / "networks"
+    for page in ("test.html", "validation.html"):
+        text = (reports / page).read_text()
+        assert "NACL nnU-Net" in text
+        assert "NACL UNet++" in text
+    predictions = Path("predictions", "nnUNetTrainerNACL_1epochs_2iterations", "fold_0", "calibration_summary.json")
+    values = {
+        json.loads((nnunet.folder / "out" / folder / predictions).read_text())["mean"]["near"]["ECE"]
+        for folder in (OUTPUT, f"{OUTPUT}_unet_plus_plus")
+    }
+    assert len(values) == 2
+    assert "2 done" in run(study, "--status")

@@ -22,7 +22,7 @@ def jobs_on(job: Job, number: int, device: str = "cuda") -> list[Job]:
 
 
 def run(jobs: list[Job], *, at_once: int) -> dict[Job, str]:
-    experiment = Experiment(StudyTable("toys", "Toys", ()), tuple(jobs), jobs[0].data.splits)
+    experiment = Experiment(StudyTable("toys", "Toys", ()), tuple(jobs), jobs[0].data.splits, jobs[0].output)
     return run_experiments([experiment], at_once=at_once)
 
 

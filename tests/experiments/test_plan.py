@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.experiments import Budget, Row, Run, StudyTable, plan_experiment, plan_runs, read_study, study_file
+from nnunet_nacl.experiments._plan import all_jobs
+from nnunet_nacl.experiments._run import steps_left
+from nnunet_nacl.networks import add_network
 from nnunet_nacl.nnunet import PreprocessedDataSet
+from tests.conftest import NNUNet
 
 SPLITS = [
     {"train": [f"case_{number}" for number in range(20) if number % 5 != fold], "val": [f"case_{fold}"]}
@@ -73,6 +77,21 @@ def test_methods_that_the_data_set_does_not_allow(
     assert plan_experiment(main.chosen(["NACL", "MbLS"]), 901, "2d").notes == ()
 
 
+def test_the_best_checkpoint_needs_the_raw_images(
+    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+    study = read_study(study_file("penalty"))
+    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best").jobs
+    assert {job.checkpoint for job in jobs} == {"best"}
+    case = data_set.splits[0]["val"][0]
+    for file in (data_set.raw / data_set.name).glob(f"*Tr/{case}*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=f"lacks the validation case {case}, whose image --checkpoint best predicts"):
+        plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
+    assert plan_experiment(study, 901, "2d_small", output=tmp_path).jobs
+
+
 def test_a_fold_that_is_not_there() -> None:
     study = read_study(study_file("penalty"))
     with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
@@ -108,3 +127,43 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path).jobs
     with pytest.raises(ValueError, match="Study mine has no method to train"):
         plan_experiment(replace(study, rows=()), 901, "2d_small", output=tmp_path)
+
+
+def test_backbones_are_trained_in_configurations_of_their_own(
+    data_set: PreprocessedDataSet, nnunet: NNUNet, tmp_path: Path
+) -> None:
+    study = read_study(study_file("backbones"))
+    assert len(study.rows) == 20
+    assert {row.network for row in study.rows} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
+    assert nnunet.folder.is_dir()
+    with pytest.raises(
+        ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl networks add -d "
+    ):
+        plan_experiment(study, 901, "2d_small")
+    for network in ("unet", "attention_unet"):
+        add_network(network, 901, "2d_small", patch_size=(32, 32))
+    chosen = study.chosen(["AttUNet NACL", "UNet NACL", "nnU-Net NACL", "nnU-Net CE"])
+    experiment = plan_experiment(chosen, 901, "2d_small", output=tmp_path)
+    base = f"{data_set.name}__nnUNetPlans__2d_small"
+    assert [(job.run.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
+        ("UNet NACL", "2d_small_unet", f"{base}_unet"),
+        ("nnU-Net CE", "2d_small", base),
+        ("nnU-Net NACL", "2d_small", base),
+        ("AttUNet NACL", "2d_small_attention_unet", f"{base}_attention_unet"),
+    ]
+    assert experiment.folder == tmp_path / base / "backbones"
+    assert all_jobs([experiment]) == list(experiment.jobs)  # the same trainer and fold, but other trainings
+    folders = {job.fold_folder for job in experiment.jobs}
+    assert len(folders) == 4
+    commands = {" ".join(steps_left(job)[0].command) for job in experiment.jobs}
+    assert any(
+        f"nnUNetv2_train {data_set.name} 2d_small_attention_unet 0 -tr nnUNetTrainerNACL" in one for one in commands
+    )
+
+
+@pytest.mark.parametrize("network", ["3", "2d attention", 5])
+def test_a_network_that_no_configuration_can_be_named_after(network: object, tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(f"title: T\nruns:\n  - {{name: A, trainer: nnUNetTrainerNACL, network: {network}}}\n")
+    with pytest.raises(ValueError, match="run 1: network must be a word such as attention_unet; got "):
+        read_study(file)

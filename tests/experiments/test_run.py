@@ -120,6 +120,66 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert steps(job) == ["predict", "evaluate_test"]
 
 
+def test_the_best_checkpoint_has_predictions_of_its_own(job: Job) -> None:
+    """nnU-Net's validation folder is the final checkpoint's and cannot tell, so the best one gets another."""
+    best = replace(job, checkpoint="best")
+    assert steps(best) == ["train", "predict_validation", "evaluate_validation", "predict", "evaluate_test"]
+    train, predict_validation, evaluate_validation, predict, evaluate_test = (one.command for one in steps_left(best))
+    assert train == [part for part in first(job) if part != "--npz"]
+    for command, images, output in (
+        (predict_validation, best.validation_data / "imagesTr", best.validation),
+        (predict, best.data.raw / best.data.name / "imagesTs", best.predictions),
+    ):
+        assert command[:5] == ["nnUNetv2_predict", "-i", str(images), "-o", str(output)]
+        assert command[command.index("-chk") + 1] == "checkpoint_best.pth"
+    assert evaluate_validation[2:4] == [str(best.validation_data / "labelsTr"), str(best.validation)]
+    assert evaluate_test[2:4] == [str(best.test_labels), str(best.predictions)]
+    assert best.validation == job.output / "validation_best" / job.run.trainer / "fold_0"
+    assert best.predictions == job.output / "predictions_best" / job.run.trainer / "fold_0"
+    assert "-chk" not in steps_left(job)[2].command
+
+    archive(job.fold_folder / "checkpoint_best.pth", job.fold_folder / "checkpoint_final.pth")
+    assert steps(best)[0] == "predict_validation"
+    predicted(best.validation, *best.validation_cases)  # no summary.json of nnU-Net there
+    summary(best.validation, best.validation_cases)
+    predicted(best.predictions, *best.data.test_cases)
+    summary(best.predictions, best.data.test_cases)
+    assert steps(best) == []
+    assert steps(replace(best, disable_tta=True)) == ["predict", "evaluate_test"]
+    assert "--disable_tta" in first(replace(best, disable_tta=True))
+    assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
+    assert first(job)[-1] == "--val"
+
+
+def test_the_best_checkpoint_validates_on_the_folds_own_cases(job: Job) -> None:
+    best = replace(job, checkpoint="best")
+    archive(best.fold_folder / "checkpoint_best.pth", best.fold_folder / "checkpoint_final.pth")
+    renewed = f"imagesTr/{best.validation_cases[0]}_0000.nii.gz"
+    touch(best.validation_data / "imagesTr" / "of_an_earlier_split_0000.nii.gz", best.validation_data / renewed)
+    (step, *_) = steps_left(best)
+    predicted(best.validation, *best.validation_cases)
+    halve(best.validation / f"{best.validation_cases[0]}.npz")
+    clear_the_way(best, step)
+    assert (best.validation_data / renewed).samefile(best.data.raw / best.data.name / renewed)
+    linked = {str(file.relative_to(best.validation_data)) for file in best.validation_data.glob("*/*")}
+    assert linked == {f"imagesTr/{case}_0000.nii.gz" for case in best.validation_cases} | {
+        f"labelsTr/{case}.nii.gz" for case in best.validation_cases
+    }
+    assert {file.name for file in best.validation.glob("*.nii.gz")} == {f"{best.validation_cases[1]}.nii.gz"}
+
+
+def test_a_training_without_its_best_checkpoint_is_a_failure(job: Job) -> None:
+    best = replace(job, checkpoint="best")
+    archive(best.fold_folder / "checkpoint_final.pth")
+    failure = carry_out(best)
+    assert failure is not None
+    assert failure.startswith(
+        f"{best.fold_folder / 'checkpoint_best.pth'} does not exist, although the training has ended"
+    )
+    assert read_state(best).error == failure
+    assert read_state(job).error is None  # states of the two are not mixed up
+
+
 def test_without_test_cases_validation_is_all(job: Job) -> None:
     finish_training(job)
     summary(job.validation, job.validation_cases)

@@ -198,6 +198,23 @@ def test_no_such_model_fold_or_checkpoint(model: Model, tmp_path: Path) -> None:
         mean_logits(copy, 0)
 
 
+def test_the_best_checkpoint(model: Model, tmp_path: Path) -> None:
+    """One that says 9 for the second class and 0 for the others, whatever the image."""
+
+    def fix(content: dict) -> None:
+        for name, weights in content["network_weights"].items():
+            if name.startswith("decoder.seg_layers"):
+                weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
+
+    copy = model.copy(tmp_path)
+    change_checkpoint(copy, fix, "checkpoint_best.pth")
+    np.testing.assert_allclose(mean_logits(copy, 0, checkpoint="best").mean, [[0, 9, 0]] * 3, atol=0.05)
+    np.testing.assert_array_equal(mean_logits(copy, 0).mean, mean_logits(model.folder, 0).mean)
+    (copy / "fold_0" / "checkpoint_best.pth").unlink()
+    with pytest.raises(FileNotFoundError, match=r"checkpoint_best\.pth does not exist: nnU-Net writes it as"):
+        mean_logits(copy, 0, checkpoint="best")
+
+
 def test_a_cascade_is_refused(model: Model, tmp_path: Path) -> None:
     copy = model.copy(tmp_path)
     change_checkpoint(copy, lambda content: content["init_args"].update(configuration="3d_cascade_small"))

@@ -33,6 +33,18 @@ def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
             assert list(comparison[name].calibration["union"][metric]) == result.values("union", metric)
 
 
+def test_shown_in_a_notebook(results: dict[str, FolderResult]) -> None:
+    comparison = compare(results, dataset="demo")
+    assert repr(comparison) == (
+        "<Comparison of sharp (baseline), right and soft on demo: 8 cases; foreground, union, near, image>"
+    )
+    assert comparison._repr_html_().count("<tr>") == 4
+    frame = comparison.to_dataframe()
+    assert list(frame.columns) == ["method", "case", "voxels", "class", "metric", "value"]
+    chosen = frame.query("method == 'soft' and voxels == 'union' and metric == 'CECE' and `class` == ''")
+    assert list(chosen["value"]) == results["soft"].values("union", "CECE")
+
+
 def test_shared_cases() -> None:
     one, other = make_result(0.4, cases=NAMED[:6]), make_result(1.0, cases=NAMED[2:])
     comparison = compare({"one": one, "other": other})

@@ -145,10 +145,13 @@ def test_baselines_train(preprocessed: Preprocessed, trainer: str) -> None:
     assert (fold / "checkpoint_final.pth").is_file()
 
 
-def test_wrong_suffix_is_explained_by_nnunets_train_command(planned: Planned) -> None:
-    nnunet, number = planned("labels")
-    printed = nnunet.run("nnUNetv2_train", number, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True)
-    assert "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes" in printed
+def test_wrong_suffix_is_explained_by_nnunets_train_command(tmp_path: Path) -> None:
+    printed = NNUNet(tmp_path).run(
+        "nnUNetv2_train", 901, "2d_small", 0, "-tr", "nnUNetTrainerNACL_lambda2", fails=True, as_user=True
+    )
+    explained = "Trainer name nnUNetTrainerNACL_lambda2 does not know the suffix '_lambda2'. Valid suffixes"
+    assert f"\nnnUNetv2_train: error: {explained}" in printed
+    assert "Traceback" not in printed
 
 
 def test_wrong_value_is_explained_by_nnunets_train_command(planned: Planned) -> None:
@@ -213,13 +216,15 @@ def test_fading_dice_killed_and_continued(preprocessed: Preprocessed) -> None:
     nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerDiceCE_fadeDice_9epochs_2iterations"
     command = ["nnUNetv2_train", number, "2d_small", "0", "-tr", trainer, "-device", "cpu"]
-    process = subprocess.Popen(command, env={**os.environ, **nnunet.environment}, stdout=subprocess.DEVNULL)
+    logs = nnunet.folder / "results"
+    environment = {**os.environ, **nnunet.environment, "nnUNet_n_proc_DA": "0"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            found = logs.glob(f"Dataset{number}_*/{trainer}__*/fold_0/training_log_*.txt")
+            if any("Epoch 3" in file.read_text() for file in found):
+                process.kill()
+            time.sleep(0.05)
     fold = fold_folder(nnunet, number, "2d_small", trainer)
-    until = time.monotonic() + 120
-    while "Epoch 3" not in (log(fold) if list(fold.glob("training_log_*.txt")) else "") and time.monotonic() < until:
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
     assert not (fold / "checkpoint_final.pth").exists()
     before = set(fold.glob("training_log_*.txt"))
     train(nnunet, number, "2d_small", trainer, "--c")

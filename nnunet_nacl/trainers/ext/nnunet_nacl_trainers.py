@@ -4,6 +4,8 @@ It holds this one module, which only hands on classes of the installed package: 
 in an external folder right after the search, and a class whose module is gone can be neither compiled nor pickled.
 """
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from nnunet_nacl import trainers
@@ -12,4 +14,10 @@ from nnunet_nacl import trainers
 def __getattr__(name: str) -> Any:
     if not name.startswith(trainers.PREFIX):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(trainers, name)
+    try:
+        return getattr(trainers, name)
+    except ValueError as error:  # our name with a wrong suffix
+        command = Path(sys.argv[0]).stem
+        if command.startswith("nnUNetv2_"):  # which would show a traceback
+            raise SystemExit(f"{command}: error: {error}") from None
+        raise

@@ -1,0 +1,202 @@
+"""A configuration with another network: built and tried as nnU-Net would, then written into the plans."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from nnunet_nacl.files import check_input
+from nnunet_nacl.networks._catalogue import NETWORKS, Network
+from nnunet_nacl.nnunet import PlansJson, build_network, find_plans
+
+_SMALLEST_BATCH = 2
+_LEAST_MEMORY_GB = 8.0
+"""nnU-Net's own target, unless a planner was told another one."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """A configuration that was written.
+
+    Attributes:
+        file: the plans.
+        name: of the configuration.
+        parent: the configuration that it inherits from.
+        class_name: import path of its network.
+        num_parameters: of the network.
+        patch_size: of a training image.
+        batch_size: images in a training step.
+        memory_gb: estimated memory that a training step takes on a GPU.
+    """
+
+    file: Path
+    name: str
+    parent: str
+    class_name: str
+    num_parameters: int
+    patch_size: tuple[int, ...]
+    batch_size: int
+    memory_gb: float
+
+
+def add_network(
+    network: str,
+    dataset: str | int,
+    configuration: str,
+    *,
+    plans: str = "nnUNetPlans",
+    patch_size: Sequence[int] | None = None,
+    batch_size: int | None = None,
+    weights: str | Path | None = None,
+) -> Added:
+    """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
+
+    It inherits everything but the network and the sizes. Before it is written, the network is built as nnU-Net builds
+    it, and a batch is passed through it without computing anything.
+
+    Args:
+        network: a key of :data:`NETWORKS`.
+        dataset: name or number.
+        configuration: which to inherit from, such as ``2d``.
+        plans: such as ``nnUNetPlans``.
+        patch_size: of a training image; by default the inherited one.
+        batch_size: images in a training step; by default the inherited one, or fewer if more do not fit into the memory
+            that a step of the inherited configuration takes, or 8 GB if that is more.
+        weights: file of pretrained weights.
+
+    Returns:
+        What was written.
+
+    Raises:
+        FileExistsError: there is such a configuration already.
+        FileNotFoundError: there are no such weights.
+        OSError: the plans cannot be written, or another process is writing them.
+        RuntimeError: the network needs a package that is not installed.
+        ValueError: no such network, data set or configuration, or the network cannot take such patches.
+    """
+    if network not in NETWORKS:
+        raise ValueError(f"There is no network {network!r}; there are {', '.join(NETWORKS)}.")
+    chosen, name = NETWORKS[network], f"{configuration}_{network}"
+    parent = find_plans(dataset, configuration, plans)
+    inherited = _inherited(parent, configuration)
+    size = tuple(patch_size or inherited["patch_size"])
+    _check_patch_size(network, chosen, size, tuple(inherited["patch_size"]))
+    architecture = chosen.architecture(size)
+    if weights is not None:
+        if not chosen.takes_weights:
+            raise ValueError(f"{network} takes no pretrained weights; got {weights}.")
+        check_input(Path(weights))
+        architecture["arch_kwargs"]["weights"] = str(Path(weights).absolute())
+    content: dict[str, Any] = {"inherits_from": configuration, "architecture": architecture}
+    if size != tuple(inherited["patch_size"]):
+        content["patch_size"] = list(size)
+    step = _measure(network, *build_network(parent.having(name, content), name), size)
+    if batch_size is None:
+        reference = _measure(configuration, *build_network(parent, configuration), tuple(inherited["patch_size"]))
+        batch_size = inherited["batch_size"]
+        budget = max(_LEAST_MEMORY_GB, reference.memory_gb(batch_size))
+        batch_size = min(batch_size, step.most_images(budget))
+        if batch_size < _SMALLEST_BATCH:
+            raise ValueError(
+                f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
+                f"{_SMALLEST_BATCH} of them, {configuration} at most {budget:.1f} GB. Choose smaller patches "
+                "(--patch_size), or say how many you have memory for (--batch_size)."
+            )
+    content["batch_size"] = batch_size
+    parent.add(name, content)
+    return Added(
+        parent.file,
+        name,
+        configuration,
+        chosen.class_name,
+        step.parameters,
+        size,
+        batch_size,
+        step.memory_gb(batch_size),
+    )
+
+
+def _inherited(plans: PlansJson, configuration: str) -> dict[str, Any]:
+    """The batch and patch size of a configuration, its own or inherited."""
+    found: dict[str, Any] = {}
+    for one in reversed(plans.lineage(configuration)):
+        found |= one
+    for key, kind in (("batch_size", int), ("patch_size", list)):
+        if not isinstance(found.get(key), kind):
+            raise ValueError(f"{plans.file}: configurations.{configuration} has no {key}; got {found.get(key)!r}.")
+    return found
+
+
+def _check_patch_size(name: str, network: Network, size: tuple[int, ...], inherited: tuple[int, ...]) -> None:
+    if len(size) != len(inherited):
+        raise ValueError(
+            f"--patch_size: expected {len(inherited)} sizes, as in {_shown(inherited)}; got {_shown(size)}."
+        )
+    if len(size) not in network.dimensions:
+        raise ValueError(f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration.")
+    if any(length < 1 or length % network.multiple for length in size):
+        fitting = [max(1, math.ceil(length / network.multiple)) * network.multiple for length in size]
+        raise ValueError(
+            f"{name} takes patches whose sizes are multiples of {network.multiple}; got {_shown(size)}. "
+            f"Choose others, such as --patch_size {_shown(fitting)}."
+        )
+
+
+def _shown(size: Sequence[int]) -> str:
+    return "x".join(map(str, size))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a training step keeps in memory, in mixed precision.
+
+    The configurations for which nnU-Net's planner expects 8 GB come to 7 to 9 GB: 512 x 512 with a batch of 12, or
+    128 x 128 x 128 with a batch of 2.
+
+    Attributes:
+        values: kept for the gradients, for each image.
+        parameters: of the network.
+    """
+
+    values: float
+    parameters: int
+
+    def memory_gb(self, batch_size: int) -> float:
+        """2 bytes for a value, 2 for its gradient; 16 for a parameter, its gradient and the optimizer's moments."""
+        return (4 * self.values * batch_size + 16 * self.parameters) / 1e9
+
+    def most_images(self, memory_gb: float) -> int:
+        return math.floor((memory_gb * 1e9 - 16 * self.parameters) / (4 * self.values))
+
+
+def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int, ...]) -> _Step:
+    """Pass two images through the network without computing anything, and count what is kept for the gradients.
+
+    Raises:
+        ValueError: the network cannot take them, or its outputs are not of their size.
+    """
+    network = network.to("meta").train()
+    known = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
+    kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same key
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known:
+            kept[storage._cdata] = storage
+        return tensor
+
+    images = torch.zeros(2, channels, *patch_size, device="meta")
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            outputs = network(images)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: {error}") from error
+    found = tuple(outputs[0].shape[2:])
+    if found != patch_size:
+        raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: its output is {_shown(found)}.")
+    values = sum(storage.nbytes() for storage in kept.values()) / 4 / len(images)
+    return _Step(values, sum(parameter.numel() for parameter in network.parameters()))

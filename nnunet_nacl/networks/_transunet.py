@@ -1,0 +1,138 @@
+"""TransUNet on timm's hybrid of ResNet and vision transformer."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+from timm.models import adapt_input_conv, load_state_dict
+from timm.models.vision_transformer_hybrid import checkpoint_filter_fn
+from torch import Tensor, nn
+
+from nnunet_nacl.networks._adapter import Adapter
+
+_HYBRID = "vit_base_r50_s16_224"
+_FIRST_CONV = "patch_embed.backbone.stem.conv.weight"
+_DROPOUT = 0.1
+_SKIPS = (512, 256, 64, 0)
+_WIDTHS = (256, 128, 64, 16)
+
+
+class TransUNet(Adapter):
+    """A ResNet-50 without its last stage, a vision transformer on its features, and a decoder with skip connections.
+
+    The encoder is timm's ``vit_base_r50_s16_224`` without its class token; the decoder's widths are the paper's.
+
+    Args:
+        input_channels: of an image.
+        num_classes: channels of the logits.
+        deep_supervision: see :class:`Adapter`.
+        strides: see :class:`Adapter`.
+        patch_size: height and width of the images, multiples of 16: there is a position embedding for each 16 x 16.
+        weights: file with weights of timm's model, ``.pth``, ``.safetensors`` or the original's ``.npz``. If it does
+            not exist, a checkpoint must be loaded before the first image: prediction needs no such file.
+        embed_dim, depth, num_heads: of the transformer.
+
+    Raises:
+        ValueError: ``weights`` does not fit.
+
+    References:
+        Chen et al., TransUNet, 2021, arXiv 2102.04306.
+    """
+
+    def __init__(
+        self,
+        input_channels: int,
+        num_classes: int,
+        deep_supervision: bool = False,
+        *,
+        strides: Sequence[Sequence[int]],
+        patch_size: Sequence[int],
+        weights: str | None = None,
+        embed_dim: int = 768,
+        depth: int = 12,
+        num_heads: int = 12,
+    ) -> None:
+        super().__init__(deep_supervision, strides)
+        hybrid: dict[str, Any] = {"img_size": tuple(patch_size), "in_chans": input_channels, "num_classes": 0}
+        hybrid |= {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "global_pool": ""}
+        self.encoder: Any = timm.create_model(
+            _HYBRID, class_token=False, pos_drop_rate=_DROPOUT, proj_drop_rate=_DROPOUT, **hybrid
+        )
+        self.missing_weights: str | None = None
+        if weights is not None and Path(weights).exists():
+            self.encoder.load_state_dict(_pretrained(weights, timm.create_model(_HYBRID, **hybrid), input_channels))
+        elif weights is not None:
+            self.missing_weights = weights
+            self.register_load_state_dict_post_hook(_weights_are_there)  # type: ignore[no-untyped-call]
+        self.bottleneck = _convolution(embed_dim, 512)
+        self.blocks = nn.ModuleList()
+        width = 512
+        for skip, wider in zip(_SKIPS, _WIDTHS, strict=True):
+            self.blocks.append(nn.Sequential(_convolution(width + skip, wider), _convolution(wider, wider)))
+            width = wider
+        self.head = nn.Conv2d(width, num_classes, 3, padding=1)
+
+    def encode(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
+        vit, resnet = self.encoder, self.encoder.patch_embed.backbone
+        features = resnet.stem.norm(resnet.stem.conv(images))
+        skips = [features]
+        features = resnet.stem.pool(features)
+        for stage in resnet.stages:
+            features = stage(features)
+            skips.append(features)
+        grid = vit.patch_embed.proj(resnet.norm(features))
+        tokens = vit.pos_drop(grid.flatten(2).transpose(1, 2) + vit.pos_embed)
+        tokens = vit.norm(vit.blocks(tokens))
+        return tokens.transpose(1, 2).reshape(grid.shape), skips[-2::-1]
+
+    def outputs(self, images: Tensor) -> list[Tensor]:
+        """The logits.
+
+        Raises:
+            FileNotFoundError: the pretrained weights do not exist, and no checkpoint was loaded.
+        """
+        if self.missing_weights is not None:
+            raise FileNotFoundError(f"{self.missing_weights} does not exist: the plans name it as TransUNet's weights.")
+        features, skips = self.encode(images)
+        features = self.bottleneck(features)
+        for block, skip in zip(self.blocks, [*skips, None], strict=True):
+            features = nn.functional.interpolate(features, scale_factor=2, mode="bilinear", align_corners=True)
+            features = block(features if skip is None else torch.cat([features, skip], 1))
+        return [self.head(features)]
+
+
+def _convolution(channels: int, wider: int) -> nn.Sequential:
+    convolution = nn.Conv2d(channels, wider, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(wider), nn.ReLU(inplace=True))
+
+
+def _weights_are_there(network: nn.Module, _: object) -> None:
+    assert isinstance(network, TransUNet)
+    network.missing_weights = None
+
+
+def _pretrained(file: str, model: Any, input_channels: int) -> dict[str, Tensor]:
+    """The state of an encoder without class token, from weights of timm's model, which has one.
+
+    Args:
+        file: the weights.
+        model: timm's, of the wanted size.
+        input_channels: the first convolution's weights, for three colors, are summed or repeated for another number.
+    """
+    try:
+        if file.endswith(".npz"):
+            model.load_pretrained(file)
+        else:
+            given = checkpoint_filter_fn(load_state_dict(file, weights_only=True), model)
+            given = {name: value for name, value in given.items() if not name.startswith("head.")}
+            given[_FIRST_CONV] = adapt_input_conv(input_channels, given[_FIRST_CONV])
+            model.load_state_dict(given)
+    except Exception as error:  # whatever another file makes of it
+        raise ValueError(f"{file}: expected weights of timm's {_HYBRID}; got others: {error!r:.300}") from error
+    state: dict[str, Tensor] = model.state_dict()
+    del state["cls_token"]
+    state["pos_embed"] = state["pos_embed"][:, 1:]
+    return state

@@ -1,0 +1,200 @@
+"""What README, the docs and the commands' help tell users to type: Python blocks run, command lines are parsed."""
+
+import ast
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from nnunet_nacl.cli import make_parser
+from nnunet_nacl.commands import FIRST_COMMANDS, Parser
+from nnunet_nacl.experiments import STUDIES, read_study, study_file
+from tests.evaluation.generated import add_case, random_case
+from tests.posthoc.generated import probabilities, write_folder, write_model
+from tests.report.generated import make_result, write_predictions
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
+whole_parser = cache(make_parser)
+TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/posthoc.md", "docs/report.md", "docs/train.md", "docs/use.md"]
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """Those that stand alone, each joined to one line, and without their comments."""
+    for line in re.sub(r"\\\n\s*", "", text).splitlines():
+        for part in re.split(r" (?:&&|\|) ", line.strip().removeprefix("$ ")):
+            if COMMAND.match(part) and not part.endswith(":"):
+                yield part.split("  #")[0].split(" > ")[0]
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_imports_of_python_blocks(page: str) -> None:
+    for block in python_blocks(page):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nnunet_nacl"):
+                assert all(hasattr(import_module(str(node.module)), name.name) for name in node.names)
+
+
+@pytest.mark.parametrize("page", TRIED)
+def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    known = PREPARED[page](tmp_path, monkeypatch) if page in PREPARED else {}
+    for block in python_blocks(page):
+        fitting = block.replace("num_processes=8", "num_processes=1").replace('"anterior"', '"one"')
+        exec(compile(fitting, page, "exec"), known)
+
+
+def test_every_page_with_python_is_tried() -> None:
+    """But for one that needs trained models."""
+    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/logits.md"])
+
+
+def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
+    gt_folder, predictions = folder / "labelsTs", folder / "predictions" / "CE"
+    gt_folder.mkdir()
+    predictions.mkdir(parents=True)
+    (predictions / "dataset.json").write_text('{"labels": {"background": 0, "a": 1, "b": 2}, "file_ending": ".nii.gz"}')
+    add_case(gt_folder, predictions, "case_0", *random_case(0))
+    return {}
+
+
+def prepare_summary(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
+    (folder / "predictions").mkdir()
+    make_result().write(folder / "predictions" / "calibration_summary.json")
+    return {}
+
+
+def prepare_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    model, preprocessed = write_model(folder, ["abcd", "efgh", "ijkl", "mnop", "qrst"])
+    for name in ("nnUNetTrainer__nnUNetPlans__3d_fullres", "nnUNetTrainerCE__nnUNetPlans__2d"):
+        shutil.copytree(model, folder / "results" / "Dataset004_Hippocampus" / name)
+    preprocessed.rename(preprocessed.with_name("Dataset004_Hippocampus"))
+    monkeypatch.setenv("nnUNet_results", str(folder / "results"))
+    monkeypatch.setenv("nnUNet_preprocessed", str(folder / "preprocessed"))
+    _, made = write_folder(folder / "new", "xyz", first=100)
+    made.rename(folder / "predictions")
+    for plans in folder.rglob("plans.json"):
+        plans.write_text(plans.read_text().replace("Dataset001_Toy", "Dataset004_Hippocampus"))
+    return {"probabilities": probabilities(folder / "predictions", "x")}
+
+
+def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
+    temperatures = {"DiceCE": 0.5, "NACL": 1.5, "SVLS_1": 0.8, "SVLS_2": 0.9, "NACL_1": 1.4, "NACL_2": 1.6}
+    cases = ("one", "two", "three")
+    for name, predicted in write_predictions(folder, temperatures, cases=cases).items():
+        make_result(temperatures[name], cases=cases).write(predicted / "calibration_summary.json")
+    return {}
+
+
+PREPARED = {
+    "docs/evaluate.md": prepare_evaluation,
+    "docs/metrics.md": prepare_summary,
+    "docs/posthoc.md": prepare_model,
+    "docs/report.md": prepare_comparison,
+    "docs/use.md": prepare_model,
+}
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_command_lines(page: str) -> None:
+    for line in command_lines((ROOT / page).read_text()):
+        check_line(line)
+
+
+@pytest.mark.parametrize("page", NAMES)
+def test_commands_within_sentences(page: str) -> None:
+    """They may be cut short, so only the names of commands and options are looked at."""
+    for quoted in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", (ROOT / page).read_text()):
+        if quoted.startswith("nnunet_nacl ") and "…" not in quoted.split()[1]:
+            words = shlex.split(quoted.replace("…", ""))[1:]
+            parser = parser_of(words)
+            if parser.prog == "nnunet_nacl":  # the name of no command: two of them, or an option
+                assert words[0].startswith("-"), quoted
+            check_options(
+                words, set(re.findall(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*", parser.format_usage())) | {"-h"}, quoted
+            )
+
+
+def test_command_lines_of_help() -> None:
+    lines = [line for parser in whole_parser().walk() for line in command_lines(parser.more)]
+    assert len(lines) > 30
+    for line in lines:
+        check_line(line)
+
+
+def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert "\n".join(FIRST_COMMANDS) in readme
+    assert len(readme.split()) <= 1000
+
+
+def test_the_cost_of_each_study() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    trainings = {}
+    for study in STUDIES:
+        rows = [row for row in read_study(study_file(study)).rows if not row.on_request]
+        trainings[study] = {(row.trainer, row.training_cases, row.network) for row in rows}
+    trainings["all"] = set().union(*(some for study, some in trainings.items() if study != "backbones"))
+    for study, some in trainings.items():
+        assert f"| `{study}` | {len(some)} |\n" in text
+
+
+def check_line(line: str) -> None:
+    words = shlex.split(line)
+    if words[0] == "nnunet_nacl":
+        try:
+            whole_parser().parse_all(words[1:])
+        except SystemExit as end:
+            pytest.fail(f"{line}: status {end.code}")
+    elif words[0] == "python":
+        check_options(words[2:], options_in(ROOT / words[1]), line)
+    else:
+        check_options(words[1:], options_in(nnunet_source(words[0])), line)
+
+
+def check_options(words: list[str], known: set[str], line: str) -> None:
+    unknown = {word for word in words if re.match(r"--?[A-Za-z]", word)} - known
+    assert not unknown, f"{line}: {unknown}"
+
+
+def parser_of(words: list[str]) -> Parser:
+    """Of the longest beginning that names a command."""
+    parsers = {parser.prog: parser for parser in whole_parser().walk()}
+    names = [" ".join(["nnunet_nacl", *words[:number]]) for number in (2, 1, 0)]
+    return next(parsers[name] for name in names if name in parsers)
+
+
+@cache
+def options_in(source: Path) -> set[str]:
+    """The options that a file's parsers know, without running it."""
+    calls = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call)]
+    added = [one for one in calls if isinstance(one.func, ast.Attribute) and one.func.attr == "add_argument"]
+    return {
+        argument.value
+        for call in added
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and str(argument.value).startswith("-")
+    }
+
+
+def nnunet_source(command: str) -> Path:
+    (entry_point,) = entry_points(group="console_scripts", name=command)
+    spec = find_spec(entry_point.module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin)

@@ -1,0 +1,47 @@
+"""What a release is made of says the same everywhere."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nnunet_nacl import __version__
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    tomllib = pytest.importorskip("tomli")
+
+ROOT = Path(__file__).parents[1]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+
+
+def test_one_version_with_a_date() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    newest = re.search(r"^## \[(\d.*?)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest.groups() == (__version__, str(citation["date-released"]))
+
+
+def test_the_workflow_tests_what_the_package_promises() -> None:
+    promised = [
+        name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith("Programming Language :: Python")
+    ]
+    assert JOBS["test"]["strategy"]["matrix"]["python"] == promised
+    assert PROJECT["requires-python"] == f">={promised[0]}"
+    assert JOBS["publish"]["needs"] == "build"
+    assert JOBS["build"]["needs"] == ["test", "lowest"]
+
+
+def test_the_workflow_runs_scripts_that_are_there() -> None:
+    scripts = {
+        step["run"].split()[0] for job in JOBS.values() for step in job["steps"] if step.get("run", "").startswith(".")
+    }
+    assert scripts == {".ci/run", ".ci/lowest", ".ci/release"}
+    assert all(os.access(ROOT / script, os.X_OK) for script in scripts)

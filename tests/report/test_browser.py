@@ -187,7 +187,7 @@ def test_sticky(browser: Any, page_file: Path) -> None:
         left = page.evaluate(
             f"[{table}.getBoundingClientRect().left, {table}.querySelector('{first}').getBoundingClientRect().left]"
         )
-        assert left[0] == pytest.approx(left[1], abs=1)
+        assert left[0] == pytest.approx(left[1], abs=1), label
 
 
 def test_keyboard_and_screen_reader(browser: Any, page_file: Path) -> None:

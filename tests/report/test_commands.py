@@ -30,10 +30,11 @@ def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     page_address = (tmp_path / "report.html").as_uri()
     assert done.stdout.startswith(f"Wrote report.html\nNext:\n    open {page_address} in a browser\n")
-    assert done.stderr == ""
+    assert "drawing: 100%" in done.stderr
+    assert "6/6" in done.stderr
     page = (tmp_path / "report.html").read_text()
     assert "a b is calibrated best" in page
-    assert "for soft, the baseline" in page
+    assert ", the baseline: 0." in page
     assert "nnunet_nacl report" in page
     assert "--names sharp &#39;a b&#39; soft" in page
     assert "Not shown" not in page  # images, references and predictions are found

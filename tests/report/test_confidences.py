@@ -122,7 +122,7 @@ def test_nothing_without_a_review(runs: dict[str, Path], tmp_path: Path) -> None
     page = page_of(tmp_path / "page.html")
     assert TITLE in page.text
     assert "AURC" not in page.text
-    assert "sharp, right, soft: no review judged by the ground truth" in page.text
+    assert "No review judged by the ground truth lies beside the predictions of sharp, right, soft" in page.text
     assert f"nnunet_nacl review {runs['soft']} --gt {runs['soft'].parents[1] / 'labelsTs'}" in page.text
     assert page.text.count("nnunet_nacl review ") == 3
 
@@ -187,11 +187,11 @@ def test_texts_are_escaped(reviewed: dict[str, Path], tmp_path: Path) -> None:
     (reviewed["soft"] / "review.json").unlink()
     (reviewed["right"] / "review.json").write_text(json.dumps({"format": NASTY}))
     without_a_case(reviewed["sharp"] / "review.json")
-    names = [NASTY, f"1{NASTY}", f"2{NASTY}"]
+    names = [f"{NASTY}0", f"1{NASTY}1", f"2{NASTY}2"]  # no words that all of them end with
     write_report(read_results([*reviewed.values()], names=names), tmp_path / "page.html")
     page = page_of(tmp_path / "page.html")
     assert "<script>alert" not in (tmp_path / "page.html").read_text()
-    assert any(f"True against predicted Dice of {NASTY}" in label for label in page.svg_labels)
-    assert f"1{NASTY}, 2{NASTY}: no review" in page.text
+    assert any(f"True against predicted Dice of {NASTY}0" in label for label in page.svg_labels)
+    assert f"beside the predictions of 1{NASTY}1, 2{NASTY}2" in page.text
     assert "in the 7 of 8 cases that all reviews have" in page.text
-    assert f"Not shown: 1{NASTY}" in page.text
+    assert f"Not shown: 1{NASTY}1" in page.text

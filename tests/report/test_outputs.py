@@ -60,6 +60,7 @@ def test_a_full_disk_is_named(
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv"])
 @pytest.mark.parametrize("table", TABLES)
 def test_every_table_is_known_again(results: dict[str, FolderResult], table: str, form: str, tmp_path: Path) -> None:
+    results = dict(zip(["DiceCE", "CE", "NACL"], results.values(), strict=True))  # names that the paper has values of
     for _ in range(2):
         write_table({"Demo": results}, table, output=tmp_path / "table", form=form)
     with (tmp_path / "table").open("a") as stream:

@@ -145,17 +145,14 @@ Preprocessed = Callable[[str, str], tuple[NNUNet, str]]
 Trained = Callable[[str, str, str], Path]
 
 
-@pytest.fixture(scope="session")
-def nnunet_of_all(tmp_path_factory: pytest.TempPathFactory) -> NNUNet:
-    """The nnU-Net folder that all tests share, those in other processes of pytest-xdist too."""
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> NNUNet:
+    """An nnU-Net folder that tests share, those in other processes of pytest-xdist too."""
     folder = tmp_path_factory.getbasetemp()
-    return NNUNet((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "nnunet")
+    return NNUNet((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name)
 
 
-@pytest.fixture(scope="session")
-def planned(nnunet_of_all: NNUNet) -> Planned:
-    """``planned(kind)``: an nnU-Net folder with that toy data set planned, and its id."""
-    nnunet = nnunet_of_all
+def planned_in(nnunet: NNUNet) -> Planned:
+    """``planned(kind)``: the folder with that toy data set planned, and its id."""
 
     def plan(kind: str) -> tuple[NNUNet, str]:
         name, description = KINDS[kind]
@@ -172,8 +169,7 @@ def planned(nnunet_of_all: NNUNet) -> Planned:
     return plan
 
 
-@pytest.fixture(scope="session")
-def preprocessed(planned: Planned) -> Preprocessed:
+def preprocessed_as(planned: Planned) -> Preprocessed:
     """``preprocessed(kind, configuration)``: the same, with that configuration preprocessed."""
 
     def preprocess(kind: str, configuration: str) -> tuple[NNUNet, str]:
@@ -189,8 +185,7 @@ def preprocessed(planned: Planned) -> Preprocessed:
     return preprocess
 
 
-@pytest.fixture(scope="session")
-def trained(preprocessed: Preprocessed) -> Trained:
+def trained_on(preprocessed: Preprocessed) -> Trained:
     """``trained(kind, configuration, trainer)``: the folder of a model whose fold 0 is trained, with ``--npz``.
 
     Tests share it, so that none may change it, nor train that trainer there.
@@ -208,3 +203,23 @@ def trained(preprocessed: Preprocessed) -> Trained:
         return model
 
     return train
+
+
+@pytest.fixture(scope="session")
+def nnunet_of_all(tmp_path_factory: pytest.TempPathFactory) -> NNUNet:
+    return shared_folder(tmp_path_factory, "nnunet")
+
+
+@pytest.fixture(scope="session")
+def planned(nnunet_of_all: NNUNet) -> Planned:
+    return planned_in(nnunet_of_all)
+
+
+@pytest.fixture(scope="session")
+def preprocessed(planned: Planned) -> Preprocessed:
+    return preprocessed_as(planned)
+
+
+@pytest.fixture(scope="session")
+def trained(preprocessed: Preprocessed) -> Trained:
+    return trained_on(preprocessed)

@@ -124,7 +124,8 @@ class SegmentationLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The settings, shown in ``print(loss)`` and in the training log."""
-        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "training"}
+        hidden = ("training", "dice_weight")  # the weight is none of the settings: a training may change it
+        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and name not in hidden}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 

@@ -117,6 +117,7 @@ def test_a_study_killed_and_resumed(
     assert "nnUNetv2" not in commands.split("# One line a run")[1]
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
     """A trained model whose best checkpoint says ``shell`` everywhere: so must all that is predicted with it."""
     source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.networks import add_network
-from tests.conftest import KINDS, NNUNet, Planned, once
+from tests.conftest import (
+    KINDS,
+    NNUNet,
+    Planned,
+    Preprocessed,
+    Trained,
+    once,
+    planned_in,
+    preprocessed_as,
+    shared_folder,
+    trained_on,
+)
 
 SMALL: dict[str, dict[str, object]] = {
     "unet": {"features_per_stage": [4, 4, 8, 8, 8]},
@@ -34,6 +45,24 @@ def shrink(plans_file: Path, configuration: str, network: str) -> None:
     architecture: dict[str, Any] = plans["configurations"][f"{configuration}_{network}"]["architecture"]
     architecture["arch_kwargs"].update(SMALL[network])
     plans_file.write_text(json.dumps(plans))
+
+
+# Plans get other configurations here, which tests elsewhere must not find: so this folder has data sets of its own.
+
+
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
+    return planned_in(shared_folder(tmp_path_factory, "nnunet_networks"))
+
+
+@pytest.fixture(scope="session")
+def preprocessed(planned: Planned) -> Preprocessed:
+    return preprocessed_as(planned)
+
+
+@pytest.fixture(scope="session")
+def trained(preprocessed: Preprocessed) -> Trained:
+    return trained_on(preprocessed)
 
 
 WithNetwork = Callable[[str, str, str], tuple[NNUNet, str]]

@@ -15,7 +15,7 @@ TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
 @pytest.mark.parametrize(
     ("kind", "parent", "network"),
     [
-        ("labels", "2d_small", "transunet"),
+        pytest.param("labels", "2d_small", "transunet", marks=pytest.mark.slow),
         ("regions", "3d_small", "attention_unet"),
         ("ignore", "2d_small", "unet_plus_plus"),
         pytest.param("labels", "2d_small", "unet", marks=pytest.mark.slow),

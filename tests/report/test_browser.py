@@ -179,7 +179,7 @@ def test_sticky(browser: Any, page_file: Path) -> None:
     page, _ = opened(browser, page_file, 390, 844)
     page.locator("#made").scroll_into_view_if_needed()
     assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == pytest.approx(0, abs=1)
-    # On a phone wide tables are turned, so that their heads are the first column; on a desktop the names of the rows are.
+    # On a phone wide tables are turned, so that their heads are the first column; on a desktop the rows' names are.
     page.set_viewport_size({"width": 320, "height": 640})
     table = "document.querySelector('.scroll[aria-label^=Methods]')"
     page.evaluate(f"{table}.scrollLeft = 30")

@@ -143,9 +143,8 @@ class CalibratedLossMixin(_Trainer):
             ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
             self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
             if self.local_rank == 0:
-                weights = [
-                    self.recipe.dice_weight_at(epoch, self.num_epochs) for epoch in range(self.current_epoch + 1)
-                ]
+                epochs = range(self.current_epoch + 1) if self.recipe.fade_dice else ()
+                weights = [self.recipe.dice_weight_at(epoch, self.num_epochs) for epoch in epochs]
                 plot_progress(logged, self.output_folder, dice_weights=weights)
         super().on_epoch_end()
 

@@ -205,13 +205,13 @@ paper_schedule=False, dice_weight=1.0, fade_dice=False)
             raise _error(name, match["loss"], f"sets {what} twice, with '_{found[what][0]}' and '_{suffix}'")
         found[what] = (suffix, value)
     values = {what: value for what, (_, value) in found.items()}
-    schedule = {what: values.pop(what) for what in _SCHEDULE if what in values}
+    of_recipe = {what: values.pop(what) for what in _OF_THE_RECIPE if what in values}
     if match["loss"] == "NACL" and "sigma" in values and values.get("prior", "mean") == "mean":
         raise _error(name, "NACL", f"has '_{found['sigma'][0]}', which needs '_gaussian' or '_plainGaussian'")
-    return Recipe(match["loss"], dice=match["dice"] is not None, settings=values, **schedule)  # type: ignore[arg-type]
+    return Recipe(match["loss"], dice=match["dice"] is not None, settings=values, **of_recipe)  # type: ignore[arg-type]
 
 
-_SCHEDULE = ("num_epochs", "num_iterations_per_epoch", "paper_schedule", "dice_weight", "fade_dice")
+_OF_THE_RECIPE = ("num_epochs", "num_iterations_per_epoch", "paper_schedule", "dice_weight", "fade_dice")
 
 
 def _read_suffix(suffix: str, loss: Loss) -> tuple[str, object] | None:

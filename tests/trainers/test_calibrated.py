@@ -23,7 +23,8 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe, _calibrated
+from nnunet_nacl.trainers._progress import VALUES
 from tests.conftest import KINDS, NNUNet, Planned
 
 Make = Callable[..., nnUNetTrainer]
@@ -300,6 +301,20 @@ def test_fading_dice(make: Make, kind: str) -> None:
     assert values[0] != pytest.approx(without, abs=0.01)
     weights = [line.split()[-1] for line in Path(trainer.log_file).read_text().splitlines() if "Weight of" in line]
     assert weights == ["0.0000", "0.0000", "0.5000", "1.0000"]
+
+
+@pytest.mark.parametrize(("suffix", "weights"), [("", []), ("_fadeDice", [1, 0.75, 0.5])])
+def test_only_a_fading_weight_is_drawn(
+    make: Make, monkeypatch: pytest.MonkeyPatch, suffix: str, weights: list[float]
+) -> None:
+    drawn: list[list[float]] = []
+    monkeypatch.setattr(nnUNetTrainer, "on_epoch_end", lambda _: None)
+    monkeypatch.setattr(_calibrated, "plot_progress", lambda *_, dice_weights: drawn.append(dice_weights))
+    trainer = make(getattr(trainers, f"nnUNetTrainerDiceCE{suffix}_6epochs"))
+    trainer.num_epochs, trainer.current_epoch = 6, 2
+    trainer.logger.local_logger.my_fantastic_logging |= {name: [0.5] * 3 for name in VALUES}
+    trainer.on_epoch_end()
+    assert drawn == [weights]
 
 
 def test_goes_on_with_a_training_of_an_earlier_version(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

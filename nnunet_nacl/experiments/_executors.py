@@ -15,15 +15,11 @@ from typing import Any
 
 from nnunet_nacl.experiments._plan import Experiment, Job, all_jobs
 from nnunet_nacl.experiments._report import report_experiment
-from nnunet_nacl.experiments._run import (
-    carry_out,
-    is_running,
+from nnunet_nacl.experiments._run import carry_out, is_running, note_slurm_job, slurm_job, status_of
+from nnunet_nacl.experiments._steps import (
     link_validation_data,
     missing_probabilities,
-    note_slurm_job,
     reads_validation_data,
-    slurm_job,
-    status_of,
     steps_left,
 )
 from nnunet_nacl.linking import trainers_path

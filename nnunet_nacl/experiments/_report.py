@@ -8,7 +8,8 @@ from typing import get_args
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, merge_results
 from nnunet_nacl.experiments._plan import Experiment, Job, all_jobs
-from nnunet_nacl.experiments._run import State, Status, duration, epochs_begun, read_state, status_of, steps_left
+from nnunet_nacl.experiments._run import State, Status, duration, epochs_begun, read_state, status_of
+from nnunet_nacl.experiments._steps import steps_left
 from nnunet_nacl.experiments._study import study_plot
 from nnunet_nacl.report import has_published, write_report
 

@@ -7,7 +7,7 @@ import pytest
 
 from nnunet_nacl.experiments import Budget, Row, Run, StudyTable, plan_experiment, plan_runs, read_study, study_file
 from nnunet_nacl.experiments._plan import all_jobs
-from nnunet_nacl.experiments._run import steps_left
+from nnunet_nacl.experiments._steps import steps_left
 from nnunet_nacl.networks import add_network
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from tests.conftest import NNUNet

@@ -12,20 +12,9 @@ import torch
 
 from nnunet_nacl import processes
 from nnunet_nacl.evaluation import SUMMARY_NAME
-from nnunet_nacl.experiments import Job, _run
-from nnunet_nacl.experiments._run import (
-    State,
-    carry_out,
-    clear_the_way,
-    delete_probabilities,
-    is_running,
-    missing_probabilities,
-    note_slurm_job,
-    read_state,
-    slurm_job,
-    status_of,
-    steps_left,
-)
+from nnunet_nacl.experiments import Job, _run, _steps
+from nnunet_nacl.experiments._run import State, carry_out, is_running, note_slurm_job, read_state, slurm_job, status_of
+from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, missing_probabilities, steps_left
 from nnunet_nacl.processes import Ended, end_commands
 from nnunet_nacl.trainers import THREADS, parse_name
 from nnunet_nacl.trainers._calibrated import trainer_class
@@ -261,8 +250,8 @@ def test_a_summary_is_read_once_for_all_its_cases(job: Job, monkeypatch: pytest.
     summary(job.validation, job.validation_cases[:1])
     summary(job.predictions, [])
     read = []
-    read_json = _run.read_json
-    monkeypatch.setattr(_run, "read_json", lambda file, *what: read.append(file) or read_json(file, *what))
+    read_json = _steps.read_json
+    monkeypatch.setattr(_steps, "read_json", lambda file, *what: read.append(file) or read_json(file, *what))
     assert missing_probabilities(job) == (len(job.validation_cases) - 1, 1)
     assert len(job.validation_cases) == len(job.data.test_cases) == 2
     assert len(read) == 2

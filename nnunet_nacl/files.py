@@ -65,7 +65,8 @@ def check_file(file: str | Path, kind: Kind | None = None, *, overwrite: bool = 
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         if not file.absolute().parent.is_dir():
-            raise FileNotFoundError(f"{file.absolute().parent} is not a folder.") from None
+            parent = file.absolute().parent
+            raise FileNotFoundError(f"{parent} {'is not a folder' if parent.exists() else 'does not exist'}.") from None
         return file
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(f"{file} is a folder; expected the path of a file.")

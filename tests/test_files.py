@@ -119,7 +119,7 @@ def test_devices_and_folders_are_no_output(tmp_path: Path, overwrite: bool) -> N
             with pytest.raises(OSError, match=message), whole_file(tmp_path / name, kind, overwrite=overwrite):
                 pytest.fail("nothing is written")
     assert (tmp_path / "fifo").is_fifo()
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         check_file(tmp_path / "nowhere" / "file", overwrite=overwrite)
 
 

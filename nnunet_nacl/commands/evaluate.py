@@ -22,6 +22,8 @@ from nnunet_nacl.commands._shared import (
 if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
 
+_SHOWN = 10
+
 
 def add(commands: Commands) -> None:
     """Add it to the command line."""
@@ -134,7 +136,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         summary = shlex.quote(str(Path(options.o) if options.o else Path(str(result.file)).with_name(SUMMARY_NAME)))
         say_next(f"the other parts with the same -o, then nnunet_nacl merge {summary} -o {summary}")
     elif status == 0:
-        say_next(f"nnunet_nacl report {shlex.quote(str(result.file))}")
+        evaluated = options.pred_folder if options.pred_folder and not options.o else str(result.file)
+        say_next(f"nnunet_nacl report {shlex.quote(evaluated)}    # and further ones, to compare them")
     return status
 
 
@@ -153,10 +156,13 @@ def _print_result(name: str, result: "FolderResult", file: "str | Path | None", 
     """Print the table and what was skipped; returns the exit status."""
     from nnunet_nacl.evaluation import format_table
 
-    print(format_table({name: result}))
+    if result.cases:
+        print(format_table({name: result}))
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {file}")
-    for entry in result.skipped:
+    for entry in result.skipped[:_SHOWN]:
         print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
+    if len(result.skipped) > _SHOWN:
+        print(f"skipped {len(result.skipped) - _SHOWN} more: all are in {file}", file=sys.stderr)
     failed = any(not (entry.missing and forgive_missing) for entry in result.skipped)
     return 1 if failed or not result.cases else 0

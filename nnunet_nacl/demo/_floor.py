@@ -31,6 +31,6 @@ def draw_floor(methods: Mapping[str, FolderResult], truth: FolderResult, file: P
         bars.axhline(floor, color=color_of(comparison.names, name), linestyle="--")
         bars.set(
             ylabel="NLL per foreground voxel",
-            title=f"Dashed: the floor, {floor:.3f},\nof the {name}: none can be lower",
+            title=f"Dashed: {floor:.3f}, that of the\n{name}, the lowest to expect",
         )
         save_plot(figure, file)

@@ -288,7 +288,7 @@ def check_disk(jobs: Sequence[Job], *, at_once: int) -> str:
     texts = []
     for parts in on_device.values():
         needed, free = sum(size for _, size in parts), shutil.disk_usage(parts[0][0]).free
-        text = f"about {needed / 1e9:.2f} GB for probabilities, {free / 1e9:.2f} GB are free at {parts[0][0]}"
+        text = f"about {_size(needed)} for probabilities, {_size(free)} are free at {parts[0][0]}"
         if needed > free:
             way_out = "" if jobs[0].keep == "summaries" else " --keep summaries deletes them once they are used."
             raise ValueError(f"Not enough disk space: {text}.{way_out}")
@@ -333,3 +333,8 @@ def _sizes(files: Iterable[Path]) -> Iterator[int]:
         except RuntimeError:
             continue
         yield math.prod(reader.GetSize())
+
+
+def _size(count: float) -> str:
+    """Of so many bytes."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

@@ -115,10 +115,15 @@ class Predictions:
 
         Raises:
             FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
-            ValueError: the folders hold no case at all.
+            ValueError: there are no probabilities, or the folders hold no case at all.
         """
         ground_truth, predictions = Path(gt_folder), Path(pred_folder)
         _check_folders(ground_truth, predictions)
+        if not any(predictions.glob("*.npz")):
+            reason = "; predict with nnUNetv2_predict --save_probabilities."
+            if any(ground_truth.glob("*.npz")):
+                reason = f", but {ground_truth} does. The folder of the ground truth comes first, then the predictions."
+            raise ValueError(f"{predictions} holds no probabilities (.npz){reason}")
         dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
         cases = find_cases(ground_truth, predictions, DatasetJson.read(dataset_file).file_ending)
         return cls({"": cases}, ground_truth, (predictions,), dataset_file, plans_file)
@@ -199,10 +204,11 @@ class Predictions:
                     f"{following.probabilities.parent}: folds must not share cases."
                 )
 
-    def predicted(self) -> "Predictions":
-        """Only the cases that have a prediction."""
-        groups = {name: [case for case in group if case.is_predicted] for name, group in self.groups.items()}
-        return replace(self, groups=groups)
+    def to_fit_to(self) -> "Predictions":
+        """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
+        predicted = {name: [case for case in group if case.is_predicted] for name, group in self.groups.items()}
+        both = {name: [case for case in group if is_there(case.ground_truth)] for name, group in predicted.items()}
+        return replace(self, groups=both if any(both.values()) else predicted)
 
     def read_data_set(self) -> DataSet:
         """How to read the files and what their labels mean.

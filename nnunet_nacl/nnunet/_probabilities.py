@@ -5,6 +5,7 @@ The ``.npz`` files that nnU-Net saves are never held whole.
 
 import math
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,6 +129,8 @@ def _naming(file: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file} cannot be read: it is damaged or incomplete ({error}).") from error
     except Exception as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
 

@@ -81,11 +81,9 @@ def fit(
         raise ValueError(f"the method {method} does not look at images; got {images}.")
     home = predictions.model_folder or predictions.pred_folders[0]
     file = check_file(Path(output) if output else home / f"posthoc_{method}.json", FIT, overwrite=overwrite)
-    predicted = predictions.predicted()
+    predicted = predictions.to_fit_to()
     cases = [case for group in predicted.groups.values() for case in group]
     folders = list(map(str, predictions.pred_folders))
-    if not cases:
-        raise ValueError(f"No prediction found in {', '.join(folders)}; train or validate with --npz.")
     data_set = predicted.read_data_set()
     if data_set.meaning.regions is None and data_set.meaning.num_channels < 2:
         raise ValueError(f"{predictions.dataset_json}: expected 2 labels or more, the background being one; got 1.")

@@ -70,8 +70,8 @@ class Decoded:
             )
         if self.metric == "dice" and not self.is_calibrated:
             more.append(
-                "These probabilities were not calibrated after training, and the best outline for Dice follows from "
-                "calibrated ones. nnunet_nacl calibrate fit and calibrate apply make a calibrated copy to decode."
+                "The best outline for Dice follows from calibrated probabilities. If nnunet_nacl evaluate finds these "
+                "over- or under-confident, calibrate fit and calibrate apply make a calibrated copy to decode."
             )
         return self.cases.summary(self.output, *more)
 

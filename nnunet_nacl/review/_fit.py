@@ -60,10 +60,7 @@ def fit_review(
         )
     home = predictions.model_folder or predictions.pred_folders[0]
     file = check_file(Path(output) if output else home / FIT_NAME, REVIEW_FIT, overwrite=overwrite)
-    predicted = predictions.predicted()
-    if not predicted.cases:
-        folders = ", ".join(map(str, predictions.pred_folders))
-        raise ValueError(f"No prediction found in {folders}; train or validate with --npz.")
+    predicted = predictions.to_fit_to()
     calibration = _calibration(predictions)
     data_set = predicted.read_data_set()
     if not data_set.meaning.structures:

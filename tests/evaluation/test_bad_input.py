@@ -123,7 +123,7 @@ BAD = {
         long_header,
         "case_1.npz cannot be read: its header declares to be 1500000000 bytes long; expected 10000 at most",
     ),
-    "truncated": (truncated, "case_1.npz cannot be read: File is not a zip file"),
+    "truncated": (truncated, "case_1.npz cannot be read: it is damaged or incomplete (File is not a zip file)."),
     "corrupted": (corrupted, "case_1.npz cannot be read: "),  # whatever its values look like
     "wrong key": (partial(save, change=abs, key="softmax"), "expected the key 'probabilities'; it holds softmax"),
     "objects": (
@@ -275,6 +275,24 @@ def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders, broken: i
     assert list(reasons(folders)) == [f"case_{broken}"]
 
 
+def test_swapped_folders_are_recognized(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_evaluate((folders[1], folders[0])) == 1
+    assert (
+        f"{folders[0]} holds no probabilities (.npz), but {folders[1]} does. The folder of the ground truth comes first"
+        in capsys.readouterr().err
+    )
+    assert not (folders[0] / "calibration_summary.json").exists()
+
+
+def test_of_many_skipped_cases_the_first_are_printed(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(12):
+        (folders[0] / f"other_{number:02}.nii.gz").write_bytes(b"")
+    assert run_evaluate(folders) == 1
+    *_, last, rest = capsys.readouterr().err.splitlines()
+    assert last.startswith("skipped other_09: ")
+    assert rest == f"skipped 2 more: all are in {folders[1] / 'calibration_summary.json'}"
+
+
 def test_hidden_files_are_no_cases(folders: Folders) -> None:
     (folders[0] / "._case_0.nii.gz").write_bytes(b"what macOS leaves")
     assert run_evaluate(folders) == 0
@@ -289,6 +307,10 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
     ("spoil", "message"),
     [
         (lambda r, p: r.rename(r.with_name("elsewhere")), "labelsTs is not a folder."),
+        (
+            lambda r, p: [file.unlink() for file in p.glob("*.npz")],
+            "predictions holds no probabilities (.npz); predict with nnUNetv2_predict --save_probabilities.",
+        ),
         (lambda r, p: (p / "dataset.json").unlink(), "dataset.json does not exist; name the data set's dataset.json"),
         (lambda r, p: (p / "dataset.json").write_text("{"), "dataset.json is not valid JSON"),
         (lambda r, p: (p / "dataset.json").write_text("{}"), "dataset.json is no dataset.json of nnU-Net: it has no"),
@@ -311,7 +333,6 @@ def with_dataset(**changes: object) -> Callable[[Path, Path], object]:
         ),
         (lambda r, p: (p / "plans.json").write_text('{"image_reader_writer": "X"}'), "plans.json: "),
         (lambda r, p: (p / "plans.json").write_text("{}"), "plans.json is no plans.json of nnU-Net: it has no 'image_"),
-        (lambda r, p: [file.unlink() for file in (*r.iterdir(), *p.glob("case_*"))], "No case found: no *.nii.gz"),
         (lambda r, p: (p / SUMMARY).mkdir(), f"{SUMMARY} is a folder; expected the path of a file."),
     ],
 )
@@ -364,5 +385,6 @@ def test_an_output_that_cannot_be_written_is_named_before_the_work(
     for missing in (tmp_path / "no" / "mine.json", tmp_path / "file" / "mine.json"):
         assert run_evaluate(folders, "-o", missing) == 1
         printed = capsys.readouterr().err
-        assert f"{missing.parent} is not a folder." in printed
+        problem = "is not a folder" if missing.parent.name == "file" else "does not exist"
+        assert f"{missing.parent} {problem}." in printed
         assert "evaluating" not in printed

@@ -113,9 +113,9 @@ def flipped(position: float) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "cannot be read: File is not a zip file"),
-        (b"not a zip archive", "cannot be read: File is not a zip file"),
-        (whole()[:5000], "cannot be read: File is not a zip file"),
+        (b"", r"cannot be read: it is damaged or incomplete \(File is not a zip file\)\."),
+        (b"not a zip archive", r"cannot be read: it is damaged or incomplete \(File is not a zip file\)\."),
+        (whole()[:5000], r"cannot be read: it is damaged or incomplete \(File is not a zip file\)\."),
         (flipped(0.5), "cannot be read: "),
         (zip_of(header("(3, 4, 5)"), "softmax.npy"), "expected the key 'probabilities'; it holds softmax"),
         (zip_of(b"x", "../../x"), "expected the key 'probabilities'; it holds ../../x"),

@@ -182,7 +182,7 @@ def test_arguments(train: tuple[Path, Path], tmp_path: Path) -> None:
         fit_folder(train, method="vector", voxels="union")
     with pytest.raises(ValueError, match="num_voxels must be at least the number of cases, 6; got 5"):
         fit_folder(train, num_voxels=5)
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         fit_folder(train, output=tmp_path / "nowhere" / "fit.json")
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         fit_folder((tmp_path / "nowhere", train[1]))

@@ -53,7 +53,7 @@ def test_classes(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert decode(folder, output) == 0
     printed = capsys.readouterr().out
     assert f"Decoded 3 of 3 cases into {output}.\nThresholds, mean over cases: liver 0." in printed
-    assert "These probabilities were not calibrated after training" in printed
+    assert "If nnunet_nacl evaluate finds these over- or under-confident" in printed
     assert names(output) == names(folder) | {DECODED_NAME}
     mark = json.loads((output / DECODED_NAME).read_text())
     assert mark["metric"] == "dice"

@@ -41,10 +41,12 @@ class Method:
     Attributes:
         name: what it is called.
         result: reduced to what all methods share.
+        origin: how it was evaluated, before that.
     """
 
     name: str
     result: FolderResult
+    origin: Origin
 
     @cached_property
     def calibration(self) -> dict[str, dict[str, Array]]:
@@ -238,12 +240,13 @@ def compare(results: Results, *, baseline: str | None = None, dataset: str = "")
     cases = _shared_cases(results, origins, voxels, notes)
     notes += _different_settings(origins)
     methods = [
-        Method(name, _restricted(result, cases, voxels, structures, num_bins)) for name, result in results.items()
+        Method(name, _restricted(result, cases, voxels, structures, num_bins), result.origin)
+        for name, result in results.items()
     ]
     if len({method.has_surface for method in methods}) > 1:
         without = listed([method.name for method in methods if not method.has_surface])
         notes.append(f"HD95 is left out: it was not measured (--surface) for {without}.")
-        methods = [Method(method.name, _without_surface(method.result)) for method in methods]
+        methods = [replace(method, result=_without_surface(method.result)) for method in methods]
     return Comparison(dataset, methods, baseline, [origins[names[0]].labels.name_of(one) for one in structures], notes)
 
 
@@ -258,7 +261,7 @@ def _shared_structures(results: Results, origins: Mapping[str, Origin], notes: l
     }
     for name, structures in by_method.items():
         if not structures:
-            reasons = "; ".join(f"{one.case}: {one.reason}" for one in results[name].skipped[:1])
+            reasons = "; ".join(f"{one.case}: {one.reason.removesuffix('.')}" for one in results[name].skipped[:1])
             raise ValueError(f"{name} has no evaluated case{f' ({reasons})' if reasons else ''}.")
     first, *others = by_method.values()
     shared = [one for one, called in first.items() if all(other.get(one) == called for other in others)]

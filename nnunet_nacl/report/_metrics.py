@@ -17,7 +17,7 @@ _SCORES: dict[str, Literal["nll", "brier"]] = {"NLL_per_foreground": "nll", "Bri
 _LABELS = {
     "NLL_per_foreground": "NLL per foreground voxel",
     "Brier_per_foreground": "Brier per foreground voxel",
-    "over_confidence": "over-confidence",
+    "over_confidence": "confidence − accuracy",
     "ECE_expected": "ECE",
     "CECE_expected": "CECE",
 }

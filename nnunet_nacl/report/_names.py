@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SEPARATORS = "_ -"
+_SHORTEST = 2
+"""A single letter, such as a, reads as a word of the sentence that it stands in."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class ShortNames:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "ShortNames":
-        """Cut whole words; none at all if a name would be left without a letter.
+        """Cut whole words; none at all if a name would be left with a single character, or without a letter.
 
         Args:
             names: of all methods.
@@ -37,7 +39,7 @@ class ShortNames:
         suffix = _shared([one[len(prefix) :][::-1] for one in words])[::-1]
         start, end = len("".join(prefix)), len("".join(suffix))
         short = {name: name[start : len(name) - end] for name in full}
-        if not all(any(map(str.isalpha, one)) for one in short.values()):
+        if not all(len(one) >= _SHORTEST and any(map(str.isalpha, one)) for one in short.values()):
             return cls("", "", {name: name for name in full})
         return cls("".join(prefix), "".join(suffix), short)
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
 from nnunet_nacl.files import Kind, check_file, whole_file
-from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all
+from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
 from nnunet_nacl.report._confidences import JudgedMethods, confidences_table, judged_methods
 from nnunet_nacl.report._formats import Table, to_csv, to_latex
 from nnunet_nacl.report._logit_plots import read_logit_plots
@@ -211,7 +211,7 @@ def write_report(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(place=place, csv=to_csv, latex=to_latex)
+    environment.filters.update(place=place, listed=listed, csv=to_csv, latex=to_latex)
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=together,

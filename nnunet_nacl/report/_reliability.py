@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, expected_calibration_error, ratio, resample_weights
+from nnunet_nacl.metrics import BinCounts, Interval, expected_calibration_error, ratio, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison
 from nnunet_nacl.report._metrics import place
 
@@ -56,11 +56,19 @@ class Reliability:
 
     def accuracy_at(self, confidence: float) -> float | None:
         """The accuracy at a confidence, read off the line between the points; None if hardly any voxel has about it."""
+        accuracy = self._read_off(self.accuracy, confidence)
+        return None if np.isnan(accuracy) else accuracy
+
+    def accuracy_interval_at(self, confidence: float) -> Interval:
+        """The 95 % interval of that accuracy, read off the band; NaN if it is not known."""
+        return self._read_off(self.low, confidence), self._read_off(self.high, confidence)
+
+    def _read_off(self, values: Array, confidence: float) -> float:
         inside = (self.edges[:-1] <= confidence) & (confidence <= self.edges[1:])  # two bins at an edge
         known = ~self.is_faint
         if not (inside & known).any():
-            return None
-        return float(np.interp(confidence, self.confidence[known], self.accuracy[known]))
+            return float("nan")
+        return float(np.interp(confidence, self.confidence[known], values[known]))
 
     def describe(self, voxels: str) -> str:
         """What a reliability diagram shows, in words."""

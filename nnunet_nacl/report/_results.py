@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nnunet_nacl.evaluation import (
@@ -117,6 +118,13 @@ def evaluate_command(result: FolderResult) -> str:
         words = [place.gt_folder, place.pred_folder, *_descriptions(place)]
         lines.append(shlex.join(["nnunet_nacl", "evaluate", *words, *options]))
     return "\n".join(lines)
+
+
+def evaluate_again_command(result: FolderResult, origin: Origin) -> str:
+    """The ``nnunet_nacl evaluate`` command that repeats an evaluation over the default voxel sets, in one line."""
+    settings = replace(origin.settings, voxels=Settings().voxels)
+    command = evaluate_command(replace(result, origin=replace(origin, settings=settings)))
+    return "; ".join(f"{line} --overwrite" for line in command.splitlines())
 
 
 def review_command(place: Place) -> str:

@@ -59,8 +59,8 @@ def methods_table(comparison: Comparison) -> Table:
     where = "near what the model takes for a structure" if error == "near" else "of the image"
     note = (
         f"Over {_cases(comparison)}, with 95 % bootstrap intervals. {segmented}: mean over cases.{scores} ECE {error}: "
-        f"of the voxels {where}, of all cases together. Over-confidence: mean confidence minus accuracy over the same "
-        "voxels; below 0 the model is under-confident. Best in bold, second underlined."
+        f"of the voxels {where}, of all cases together. Confidence − accuracy: means over the same voxels; above 0 the "
+        "model is over-confident, below 0 under-confident. Best in bold, second underlined."
     )
     return _methods_by(comparison, "Methods", note, [*metrics, over_confidence(error)])
 
@@ -177,7 +177,7 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
     """ECE and CECE of all cases pooled, and further calibration metrics, means over cases."""
     pooled = {method.name: method.pooled(voxels) for method in comparison.methods}
     has_expected, has_share = (any(name in one for one in pooled.values()) for name in ("ECE_expected", "share"))
-    columns = ["pooled ECE", "pooled CECE", "over-confidence"]
+    columns = ["pooled ECE", "pooled CECE", "confidence − accuracy"]
     columns += ["pooled ECE if perfectly calibrated"] * has_expected + ["share of the image (%)"] * has_share
     # Each prediction has its own near, and a softer one has more easy voxels in it: means over them do not compare.
     scores = [one for one in _FURTHER if voxels != "near" or one not in {"NLL", "Brier"}]
@@ -192,8 +192,8 @@ def scores_table(comparison: Comparison, voxels: str) -> Table:
         rows.append((method.name, cells))
     return Table(
         _titled(f"Further metrics {place(voxels)}", comparison),
-        "Pooled ECE and CECE: from the voxels of all cases together, as in the reliability diagrams. Over-confidence: "
-        f"mean confidence minus accuracy over the same voxels{biased}. {listed(scores)} are means over cases.",
+        "Pooled ECE and CECE: from the voxels of all cases together, as in the reliability diagrams. Confidence − "
+        f"accuracy: means over the same voxels{biased}. {listed(scores)} are means over cases.",
         ["method", *columns, *scores],
         rows,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnunet_nacl.report._comparison import Comparison, listed
+from nnunet_nacl.report._comparison import Comparison, Method, listed
 from nnunet_nacl.report._formats import p_value
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -14,16 +14,23 @@ from nnunet_nacl.report._metrics import (
     Metric,
     compared_metrics,
     judging_metrics,
+    over_confidence,
     paper_metrics,
     place,
 )
-from nnunet_nacl.report._reliability import top_label_curves
+from nnunet_nacl.report._reliability import Reliability, top_label_curves
+from nnunet_nacl.report._results import evaluate_again_command
 from nnunet_nacl.report._statistics import Difference, Ranking, differences
 
 _VISIBLE = 0.005
 """Smaller differences between confidence and accuracy are not worth a sentence."""
 _ASKED = 0.9
 """The confidence that the answer is about."""
+_OFF = 0.01
+"""Confidences that are off by more than this on average cannot be believed. Most voxels of near are easy, and every
+model is right there: one that is off by 0.025 may be right in 71 % of the voxels where it says 90 %."""
+_OFF_WHERE_ASKED = 0.05
+"""Nor can those of a model that says 90 % and is right less than 85 % or more than 95 % of the time."""
 _FEW = 4
 """So many methods are all named in the answer; of more, the baseline and the best."""
 
@@ -33,7 +40,8 @@ class Verdict:
     """What the numbers say, most important first.
 
     Attributes:
-        answer: a sentence: how often the methods are right where they say 90 %. Empty if that is not known.
+        answer: whose confidences can be believed, and how often the methods are right where they say 90 %. Empty if
+            that is not known.
         summary: how far off confidences are on average, and which method is best, if any is told apart from the others.
         details: the numbers behind it, with intervals and tests, and what the paper's metrics say; a paragraph each.
     """
@@ -55,10 +63,11 @@ def verdict(comparison: Comparison) -> list[str]:
         comparison: methods.
 
     Returns:
-        A paragraph each: how often methods are right where they say 90 %; how far off their confidences are on average;
-        which method is best, or which are not told apart; then the numbers behind it: NLL per foreground voxel, ECE
-        near (or over the image), and what the paper's metrics say. If neither near nor image was evaluated, a paragraph
-        for each voxel set that was, and one on class-wise calibration if it has another winner.
+        A paragraph each: whose confidences can be believed, and how often methods are right where they say 90 %; how
+        far off confidences are on average; which method is best, or which are not told apart; then the numbers behind
+        it: NLL per foreground voxel, ECE near (or over the image), and what the paper's metrics say. If neither near
+        nor image was evaluated, a paragraph for each voxel set that was, and one on class-wise calibration if it has
+        another winner.
     """
     return full_verdict(comparison).paragraphs
 
@@ -76,8 +85,8 @@ def full_verdict(comparison: Comparison) -> Verdict:
     if not standings:
         return Verdict("", details[:1], details[1:])
     named = _named(comparison, standings[0])
-    best = [" ".join(_in_short(comparison, one) for one in standings)] if len(comparison.methods) > 1 else []
-    return Verdict(_answer(comparison, named, error.voxels), [*_how_far_off(comparison, named, error), *best], details)
+    best = [_best_in_short(comparison, standings)] if len(comparison.methods) > 1 else []
+    return Verdict(_answer(comparison, named, error), [*_how_far_off(comparison, named, error), *best], details)
 
 
 @dataclass(frozen=True)
@@ -135,24 +144,54 @@ def _named(comparison: Comparison, standing: Standing) -> list[str]:
     return list(dict.fromkeys([*chosen, *(comparison.names if len(comparison.names) <= _FEW else [])]))
 
 
-def _answer(comparison: Comparison, names: Sequence[str], voxels: str) -> str:
-    """How often methods are right where they say 90 %, as their reliability curves have it; empty without voxels."""
-    curves = {name: top_label_curves(comparison, name, voxels)[0] for name in names}
+def _answer(comparison: Comparison, names: Sequence[str], metric: Metric) -> str:
+    """Whose confidences can be believed, and how often methods are right where they say 90 %; empty without voxels."""
+    curves = {name: top_label_curves(comparison, name, metric.voxels)[0] for name in names}
     accuracies = {name: curve.accuracy_at(_ASKED) for name, curve in curves.items() if curve.share.any()}
-    if not accuracies:
-        return ""
-    region = f"For {comparison.structures[0]}, where" if comparison.has_regions else "Where"
-    sure = f"{100 * _ASKED:.0f} %"
-    said = [(name, f"{100 * one:.0f} %") for name, one in accuracies.items() if one is not None]
-    sentences = []
-    if said:
-        (first, share), *others = said
-        more = "".join(f"; {name}, {other}" for name, other in others)
-        sentences.append(f"{region} {first} says {sure}, it is right {share} of the time{more}.")
-    never = [name for name, one in accuracies.items() if one is None]
-    if never:
-        sentences.append(f"{listed(never)} hardly ever say{'s' if len(never) == 1 else ''} {sure}.")
+    believed = {name: _can_be_believed(comparison[name], metric, curves[name]) for name in accuracies}
+    sure, explained = f"{100 * _ASKED:.0f} %", False
+    sentences: list[str] = []
+    for answer in (True, False, None):
+        group = [name for name in accuracies if believed[name] is answer]
+        if not group:
+            continue
+        reasons = []
+        for name in group:
+            accuracy, called = accuracies[name], name if len(group) > 1 else "it"
+            if accuracy is None:
+                reasons.append(f"{called} hardly ever says {sure}")
+            elif explained:
+                reasons.append(f"{name}, {100 * accuracy:.0f} %" if len(group) > 1 else f"{100 * accuracy:.0f} %")
+            else:
+                region = f"for {comparison.structures[0]}, " if comparison.has_regions else ""
+                reasons.append(f"{region}where {called} says {sure}, it is right {100 * accuracy:.0f} % of the time")
+                explained = True
+        whose = f"{'those' if sentences else 'the confidences'} of {listed(group)}"
+        if answer is None:
+            does = "does" if len(comparison.cases) == 1 else "do"
+            claim = f"{_these(comparison)} {does} not tell whether {whose} can be believed"
+        elif answer:
+            claim = f"{whose} can be believed"
+        else:
+            claim = f"{whose} cannot{'' if sentences else ' be believed'}"
+        sentences.append(f"{_capitalized(claim)}: {'; '.join(reasons)}.")
     return " ".join(sentences)
+
+
+def _can_be_believed(method: Method, metric: Metric, curve: Reliability) -> bool | None:
+    """Whether confidences can be believed; None if the cases do not tell.
+
+    They cannot if the 95 % interval of their sign, or of the accuracy at 90 %, lies beyond what is allowed. They can if
+    that of the ECE lies within, and so does the accuracy itself. ECE alone cannot show that they cannot: with few cases
+    even a perfectly calibrated model has one above 0.
+    """
+    low, high = over_confidence(metric.voxels).of(method).interval
+    least, most = curve.accuracy_interval_at(_ASKED)
+    if low > _OFF or high < -_OFF or least > _ASKED + _OFF_WHERE_ASKED or most < _ASKED - _OFF_WHERE_ASKED:
+        return False
+    accuracy = curve.accuracy_at(_ASKED)
+    is_close = accuracy is None or abs(accuracy - _ASKED) <= _OFF_WHERE_ASKED
+    return True if is_close and metric.of(method).interval[1] <= _OFF else None
 
 
 def _how_far_off(comparison: Comparison, names: Sequence[str], metric: Metric) -> list[str]:
@@ -165,6 +204,39 @@ def _how_far_off(comparison: Comparison, names: Sequence[str], metric: Metric) -
             told.append(f"{name} by {100 * error:.1f}{direction}")
     where = place(metric.voxels)
     return [f"On average {where}, confidences are off, in percentage points: {listed(told)}."] if told else []
+
+
+def _best_in_short(comparison: Comparison, standings: Sequence[Standing]) -> str:
+    """Which method is best by each metric, or which are not told apart; of two methods, their difference."""
+    if len(comparison.methods) > 2:
+        return " ".join(_in_short(comparison, one) for one in standings)
+    gains: dict[str, list[str]] = {}  # the better method -> by how much, in which metrics
+    for one in standings:
+        for gap in one.gaps.values():
+            if not one.tied:
+                low, high = map(one.metric.format, gap.interval)
+                gain = f"by {one.metric.format(gap.mean)} ({low} to {high}) in {one.metric.title}"
+                gains.setdefault(one.best, []).append(gain)
+    sentences = []
+    for name, told in gains.items():
+        (other,) = (one for one in comparison.names if one != name)
+        dice = _at_dice(differences(replace(comparison, baseline=other), DICE)[name])
+        sentences.append(f"{name} is better than {other} {listed(told)}{f', {dice}' if dice else ''}.")
+    return " ".join([*sentences, *(_in_short(comparison, one) for one in standings if one.tied or not one.gaps)])
+
+
+def _at_dice(gap: Difference) -> str:
+    """``at a Dice 0.004 lower (told apart, p = 0.010)``; empty if no case has a Dice of both methods."""
+    if np.isnan(gap.mean):
+        return ""
+    size = DICE.format(abs(gap.mean))
+    if float(size) == 0:
+        return "at the same Dice"
+    if np.isnan(gap.p_holm) or not gap.can_show:
+        test = "too few cases to test"
+    else:
+        test = f"{'' if _told_apart(gap) else 'not '}told apart, p {p_value(gap.p_holm)}"
+    return f"at a Dice {size} {'higher' if gap.mean > 0 else 'lower'} ({test})"
 
 
 def _in_short(comparison: Comparison, standing: Standing) -> str:
@@ -188,11 +260,15 @@ def _claim(comparison: Comparison, standing: Standing) -> str:
         best = "is calibrated best" if is_honest else f"has the lowest {metric.label}"
         return f"{_capitalized(where)}, {standing.best} {best}"
     by = "probabilities" if is_score else f"{'calibration' if is_honest else metric.label} {where}"
-    count = len(comparison.cases)
-    cases = "one case" if count == 1 else f"these {count} cases"
-    few = ", which are too few for a test" if standing.too_few and count > 1 else ""
+    cases, several = _these(comparison), len(comparison.cases) > 1
+    few = ", which are too few for a test" if standing.too_few and several else ""
     behind = "; the others are behind" if len(standing.leaders) < len(standing.order) else ""
     return f"By their {by}, {listed(standing.leaders)} are not told apart by {cases}{few}{behind}"
+
+
+def _these(comparison: Comparison) -> str:
+    """The cases, in a sentence."""
+    return "one case" if len(comparison.cases) == 1 else f"these {len(comparison.cases)} cases"
 
 
 def _capitalized(text: str) -> str:
@@ -358,9 +434,11 @@ def ranking_remark(comparison: Comparison, ranking: Ranking) -> str:
 
 
 def missing_notes(comparison: Comparison) -> list[str]:
-    """A note if the voxel sets that methods should be judged by were not evaluated."""
+    """A note if the voxel sets that methods should be judged by were not evaluated, with the commands that do it."""
     if not (missing := [voxels for voxels in POOLED if voxels not in comparison.voxels]):
         return []
+    lacking = [one for one in comparison.methods if set(missing) - set(one.origin.settings.voxels)]
+    names = listed([one.name for one in lacking])
     sets = f"voxel set{'s' if len(missing) > 1 else ''} {listed(missing)}"
     biased = (
         " The verdict rests on voxels chosen by their label, where an under-confident model can score better than a "
@@ -368,7 +446,9 @@ def missing_notes(comparison: Comparison) -> list[str]:
         if len(missing) > 1
         else ""
     )
-    return [f"Not every method was evaluated over the {sets}.{biased} Evaluate again, with the default voxel sets."]
+    commands = "; ".join(evaluate_again_command(one.result, one.origin) for one in lacking)
+    verb = "was" if len(lacking) == 1 else "were"
+    return [f"{names} {verb} not evaluated over the {sets}.{biased} To evaluate again: {commands}"]
 
 
 def undefined_notes(comparison: Comparison) -> list[str]:

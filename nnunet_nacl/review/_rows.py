@@ -41,7 +41,7 @@ class StructureReview:
         agreement: mean pairwise Dice of the members.
         dice: Dice of the segmentation, 1 where the structure is in neither.
         true_ml: volume in the ground truth, in ml.
-        reasons: to look at it, in words.
+        reasons: why to look at it, in words.
     """
 
     case: str
@@ -146,18 +146,22 @@ def _explained(rows: Sequence[StructureReview]) -> list[StructureReview]:
     """The rows of one structure, with reasons."""
     segmented = [row for row in rows if row.segmented_ml > 0]
     unusual: list[tuple[Callable[[StructureReview], float | None], float, str]] = [
-        (lambda row: row.predicted_dice, -1, "predicted Dice {value:.2f} is unusually low here (median {median:.2f})"),
+        (lambda row: row.predicted_dice, -1, "the predicted Dice is unusually low: {value:.2f} (median {median:.2f})"),
         (lambda row: row.agreement, -1, "the members agree less than usual: Dice {value:.2f} (median {median:.2f})"),
-        (lambda row: row.mean_error, 1, "more doubt than usual: {value:.1%} errors to expect (median {median:.1%})"),
         (
-            lambda row: row.unsure_ml / row.segmented_ml,
+            lambda row: None if row.mean_error is None else 100 * row.mean_error,
             1,
-            "unsure are {value:.0%} of the volume that is segmented (median {median:.0%})",
+            "there is more doubt than usual: {value:.1f} % errors expected (median {median:.1f} %)",
+        ),
+        (
+            lambda row: 100 * row.unsure_ml / row.segmented_ml,
+            1,
+            "the unsure volume is {value:.0f} % of the segmented volume (median {median:.0f} %)",
         ),
         (
             lambda row: math.log(row.volume_ml / row.segmented_ml) if row.volume_ml > 0 else None,
             1,
-            "the expected volume is unusually far above that of the segmentation",
+            "the expected volume is unusually far above the segmented volume",
         ),
     ]
     found: dict[str, list[str]] = {row.case: _absolute_reasons(row) for row in rows}
@@ -178,12 +182,12 @@ def _absolute_reasons(row: StructureReview) -> list[str]:
     if row.segmented_ml == 0:
         if row.max_probability < _PRESENT:
             return []
-        return [f"nothing is segmented, though its probability reaches {row.max_probability:.2f}"]
+        return [f"nothing is segmented, though the structure's probability reaches {row.max_probability:.2f}"]
     reasons = []
     if row.trust < _LOW_DICE:
-        reasons.append(f"{'predicted' if row.fitted_dice is None else 'fitted'} Dice is below {_LOW_DICE:g}")
+        reasons.append(f"the {'predicted' if row.fitted_dice is None else 'fitted'} Dice is below {_LOW_DICE:g}")
     if row.volume_low_ml is not None and row.segmented_ml < row.volume_low_ml:
-        reasons.append("the segmentation's volume is below the interval of the expected one")
+        reasons.append("the segmented volume is below the interval of the expected volume")
     if row.volume_high_ml is not None and row.segmented_ml > row.volume_high_ml:
-        reasons.append("the segmentation's volume is above the interval of the expected one")
+        reasons.append("the segmented volume is above the interval of the expected volume")
     return reasons

@@ -193,6 +193,19 @@ def test_sticky(browser: Any, page_file: Path) -> None:
         assert page.evaluate(f"getComputedStyle({table}.querySelector('{one}')).position") == "sticky"
 
 
+@pytest.mark.parametrize("width", [390, 320])
+def test_all_of_the_contents_are_in_sight(browser: Any, page_file: Path, width: int) -> None:
+    """They take few lines, and do not cover what they lead to."""
+    page, _ = opened(browser, page_file, width, 844)
+    boxes = [link.bounding_box() for link in page.locator("nav a").all()]
+    assert len(boxes) == 9
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
+    header = page.locator("header").bounding_box()["height"]
+    assert header < 844 / 8
+    page.locator("nav a[href$=reliability]").click()
+    assert page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top") >= header
+
+
 def test_keyboard_and_screen_reader(browser: Any, page_file: Path) -> None:
     page, _ = opened(browser, page_file, 390, 844)
     page.keyboard.press("Tab")

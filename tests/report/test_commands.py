@@ -46,7 +46,7 @@ def test_table(runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert printed.startswith(
         "**Methods: Dataset004\\_Demo**\n\n| method | Dice ↑ | HD95 (mm) ↓ | NLL per foreground voxel ↓ | "
-        "Brier per foreground voxel ↓ | ECE near ↓ | over-confidence near |\n"
+        "Brier per foreground voxel ↓ | ECE near ↓ | confidence − accuracy near |\n"
     )
     for name, expected in (
         ("differences", "Differences to sharp: "),

@@ -219,8 +219,8 @@ def test_nothing_shared() -> None:
         compare({"one": one}, baseline="two")
     with pytest.raises(ValueError, match="at least one result"):
         compare({})
-    nothing = replace(one, cases=[], skipped=[Skipped("a", "no reference", missing=False)])
-    with pytest.raises(ValueError, match=r"nothing has no evaluated case .a: no reference."):
+    nothing = replace(one, cases=[], skipped=[Skipped("a", "no reference.", missing=False)])
+    with pytest.raises(ValueError, match=r"nothing has no evaluated case \(a: no reference\)\.$"):
         compare({"nothing": nothing, "one": one})
 
 

@@ -122,9 +122,15 @@ def test_nothing_without_a_review(runs: dict[str, Path], tmp_path: Path) -> None
     page = page_of(tmp_path / "page.html")
     assert TITLE in page.text
     assert "AURC" not in page.text
-    assert "No review judged by the ground truth lies beside the predictions of sharp, right, soft" in page.text
+    assert "No review with ground truth was found for sharp, right and soft; to add them:" in page.text
     assert f"nnunet_nacl review {runs['soft']} --gt {runs['soft'].parents[1] / 'labelsTs'}" in page.text
     assert page.text.count("nnunet_nacl review ") == 3
+
+
+def test_one_review_is_missing(reviewed: dict[str, Path], tmp_path: Path) -> None:
+    (reviewed["soft"] / "review.json").unlink()
+    write_report(read_results([*reviewed.values()]), tmp_path / "page.html")
+    assert "No review with ground truth was found for soft; to add one:" in page_of(tmp_path / "page.html").text
 
 
 def test_a_review_beside_the_summary(reviewed: dict[str, Path], tmp_path: Path) -> None:
@@ -192,6 +198,6 @@ def test_texts_are_escaped(reviewed: dict[str, Path], tmp_path: Path) -> None:
     page = page_of(tmp_path / "page.html")
     assert "<script>alert" not in (tmp_path / "page.html").read_text()
     assert any(f"True against predicted Dice of {NASTY}0" in label for label in page.svg_labels)
-    assert f"beside the predictions of 1{NASTY}1, 2{NASTY}2" in page.text
+    assert f"was found for 1{NASTY}1 and 2{NASTY}2; to add them:" in page.text
     assert "in the 7 of 8 cases that all reviews have" in page.text
     assert f"Not shown: 1{NASTY}1" in page.text

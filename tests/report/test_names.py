@@ -13,8 +13,9 @@ from nnunet_nacl.report._names import ShortNames
         (["my FL γ=1", "my FL γ=2"], ["γ=1", "γ=2"]),
         (["NACL_1", "NACL_2"], ["NACL_1", "NACL_2"]),  # a number alone says nothing
         (["NACL", "NACL_x"], ["NACL", "NACL_x"]),
-        (["CE_a_CE", "CE_b_CE"], ["a", "b"]),
-        (["a_b_a", "a_b_a_a"], ["a", "a_a"]),
+        (["FL_CE_FL", "FL_LS_FL"], ["CE", "LS"]),
+        (["aa_bb_aa", "aa_bb_aa_aa"], ["aa", "aa_aa"]),
+        (["model_a", "model_b"], ["model_a", "model_b"]),  # a single letter reads as a word
         (["DiceCE", "CE"], ["DiceCE", "CE"]),  # whole words only
         (["alone_paper"], ["alone_paper"]),
         (["_y", "$", "_"], ["_y", "$", "_"]),

@@ -101,9 +101,11 @@ def test_the_whole_page(runs: dict[str, Path], tmp_path: Path) -> None:
     page = page_of(file)
     comparison = compare(results["Dataset004_Demo"])
     for paragraph in verdict(comparison):
-        assert paragraph in page.text
+        assert paragraph in page.text.replace("\u00a0%", " %")
     for _, cells in methods_table(comparison).rows:
         assert all(cell.text in page.text for cell in cells)
+    assert "confidence − accuracy" in page.text
+    assert "over-confidence" not in page.text
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
     # Curves, 3 methods and 4 classes over 3 voxel sets (no diagrams of the image; no background over the foreground);
@@ -212,7 +214,7 @@ def test_one_switch_for_the_voxel_set(tmp_path: Path) -> None:
 
 def test_before_there_was_near(tmp_path: Path) -> None:
     page = write(tmp_path, {"soft": as_before(make_blurred(2.0)), "true": as_before(make_blurred())})
-    assert "Not every method was evaluated over the voxel sets near and image." in page.text
+    assert "soft and true were not evaluated over the voxel sets near and image." in page.text
     assert "Where it would lie is not known." in page.text
     for absent in ("NLL per foreground voxel", "Near:", "if perfectly calibrated", "Ranks by"):
         assert absent not in page.text

@@ -8,9 +8,9 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, compare, verdict
-from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report._metrics import Metric, over_confidence
 from nnunet_nacl.report._statistics import Difference, differences, rank_by_scores
-from nnunet_nacl.report._verdict import _told_apart, full_verdict, missing_notes, ranking_remark, standing_by
+from nnunet_nacl.report._verdict import _at_dice, _told_apart, full_verdict, missing_notes, ranking_remark, standing_by
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 ECE, DICE = Metric("ECE", "foreground"), Metric("Dice", higher_is_better=True)
@@ -48,10 +48,42 @@ def test_the_answer_is_read_off_the_curves(comparison: Comparison) -> None:
         shares[name] = f"{100 * ((1 - weight) * right[above - 1] + weight * right[above]):.0f} %"
     found = full_verdict(comparison)
     assert found.answer == (
-        f"Where sharp says 90 %, it is right {shares['sharp']} of the time; right, {shares['right']}; "
-        f"soft, {shares['soft']}."
+        f"The confidences of sharp and soft cannot be believed: where sharp says 90 %, it is right {shares['sharp']} "
+        f"of the time; soft, {shares['soft']}. These 8 cases do not tell whether those of right can be believed: "
+        f"{shares['right']}."
     )
     assert verdict(comparison)[0] == found.answer
+
+
+def test_whose_confidences_can_be_believed(blurred: dict[str, FolderResult]) -> None:
+    """By the intervals of ECE near and its sign, and by how often a method is right where it says 90 %."""
+    comparison = compare(blurred)
+    assert NEAR.of(comparison["true"]).interval[1] < 0.01
+    assert over_confidence("near").of(comparison["soft"]).interval[1] < -0.01
+    assert over_confidence("near").of(comparison["sharp"]).interval[0] > 0.01
+    assert re.fullmatch(
+        r"The confidences of true can be believed: where it says 90 %, it is right (89|90|91) % of the time\. "
+        r"Those of soft and sharp cannot: soft, 9\d %; sharp, [67]\d %\.",
+        full_verdict(comparison).answer,
+    )
+    alone = full_verdict(compare({"sharp": blurred["sharp"]})).answer
+    assert re.fullmatch(
+        r"The confidences of sharp cannot be believed: where it says 90 %, it is right [67]\d % of the time\.", alone
+    )
+    two = full_verdict(compare({"sharp": blurred["sharp"], "true": blurred["true"]})).answer
+    assert re.search(r"\. Those of sharp cannot: [67]\d %\.$", two)
+
+
+def test_too_few_cases_to_believe_or_not() -> None:
+    """Of two cases even the truth has an ECE above 0.01."""
+    one, several = make_blurred(num_cases=1), make_blurred(num_cases=2)
+    assert full_verdict(compare({"true": one})).answer.startswith(
+        "One case does not tell whether the confidences of true can be believed: where it says 90 %, it is right "
+    )
+    assert NEAR.of(compare({"true": several})["true"]).interval[0] > 0.01
+    assert full_verdict(compare({"true": several})).answer.startswith(
+        "These 2 cases do not tell whether the confidences of true can be believed: where it says 90 %, "
+    )
 
 
 def test_how_far_off_with_the_sign(comparison: Comparison) -> None:
@@ -67,8 +99,8 @@ def test_how_far_off_with_the_sign(comparison: Comparison) -> None:
 def test_of_many_methods_the_baseline_and_the_best_are_named(results: dict[str, FolderResult]) -> None:
     five = {**results, "sharper": make_result(0.2), "softer": make_result(3.0)}
     answer = full_verdict(compare(five)).answer
-    assert answer.startswith("Where sharp says 90 %")
-    assert "; right, " in answer
+    assert answer.startswith("The confidences of sharp cannot be believed: ")
+    assert "whether those of right can be believed" in answer
     assert not any(name in answer for name in ("soft", "sharper"))
 
 
@@ -76,8 +108,46 @@ def test_who_hardly_ever_says_it() -> None:
     """A model so soft that no bin around 90 % holds a thousandth of the voxels."""
     soft, true = make_blurred(12.0), make_blurred()
     answer = full_verdict(compare({"true": true, "soft": soft})).answer
-    assert re.fullmatch(r"Where true says 90 %, it is right \d\d % of the time. soft hardly ever says 90 %.", answer)
-    assert full_verdict(compare({"soft": soft})).answer == "soft hardly ever says 90 %."
+    assert re.fullmatch(
+        r"The confidences of true can be believed: where it says 90 %, it is right \d\d % of the time\. "
+        r"Those of soft cannot: it hardly ever says 90 %\.",
+        answer,
+    )
+    alone = full_verdict(compare({"soft": soft})).answer
+    assert alone == "The confidences of soft cannot be believed: it hardly ever says 90 %."
+
+
+def test_two_methods_are_one_difference(blurred: dict[str, FolderResult]) -> None:
+    comparison = compare({"sharp": blurred["sharp"], "true": blurred["true"]})
+    gaps = {metric: differences(replace(comparison, baseline="true"), metric)["sharp"] for metric in (NLL, NEAR)}
+    by = [
+        f"by {gap.mean:.3f} ({gap.interval[0]:.3f} to {gap.interval[1]:.3f}) in {metric.title}"
+        for metric, gap in gaps.items()
+    ]
+    assert full_verdict(comparison).summary[1:] == [f"true is better than sharp {by[0]} and {by[1]}, at the same Dice."]
+
+
+@pytest.mark.parametrize(
+    ("gap", "told"),
+    [
+        (Difference(0.8, 0.8, 0.0, (0.0, 0.0), 1.0, 1.0, can_show=True), "at the same Dice"),
+        (Difference(0.8, 0.8, 0.0004, (0.0003, 0.0005), 0.01, 0.01, can_show=True), "at the same Dice"),
+        (
+            Difference(0.804, 0.8, 0.004, (0.001, 0.007), 0.01, 0.01, can_show=True),
+            "at a Dice 0.004 higher (told apart, p = 0.010)",
+        ),
+        (
+            Difference(0.796, 0.8, -0.004, (-0.01, 0.002), 0.16, 0.16, can_show=True),
+            "at a Dice 0.004 lower (not told apart, p = 0.160)",
+        ),
+        (
+            Difference(0.79, 0.8, -0.01, (-0.02, -0.001), 0.25, 0.25, can_show=False),
+            "at a Dice 0.010 lower (too few cases to test)",
+        ),
+    ],
+)
+def test_at_what_dice(gap: Difference, told: str) -> None:
+    assert _at_dice(gap) == told
 
 
 def test_the_best_against_the_next_and_the_baseline(comparison: Comparison) -> None:
@@ -151,7 +221,7 @@ def test_one_method(temperature: float, direction: str) -> None:
     found = full_verdict(comparison)
     first, second = found.details[:2]
     error = comparison["alone"].result.pooled("near")["ECE"]
-    assert found.answer.startswith("Where alone says 90 %, it is right ")
+    assert found.answer.startswith("The confidences of alone cannot be believed: where it says 90 %, it is right ")
     assert len(found.summary) == 1
     assert first == (
         f"NLL per foreground voxel {text_of(comparison, 'alone', NLL)} for alone. "
@@ -234,9 +304,13 @@ def test_before_there_was_near(before: dict[str, FolderResult]) -> None:
     assert "Dice" not in second
     (note,) = missing_notes(comparison)
     assert note == (
-        "Not every method was evaluated over the voxel sets near and image. The verdict rests on voxels chosen by "
-        "their label, where an under-confident model can score better than a perfectly calibrated one. Evaluate again, "
-        "with the default voxel sets."
+        "sharp, right and soft were not evaluated over the voxel sets near and image. The verdict rests on voxels "
+        "chosen by their label, where an under-confident model can score better than a perfectly calibrated one. To "
+        "evaluate again: "
+        + "; ".join(
+            f"nnunet_nacl evaluate labelsTs predictions/{t} -djfile dataset.json --surface --overwrite"
+            for t in (0.4, 1.0, 1.8)
+        )
     )
     assert missing_notes(compare({"one": make_result(cases=NAMED[:2])})) == []
 
@@ -245,6 +319,19 @@ def test_one_of_them_was_evaluated_before(results: dict[str, FolderResult], befo
     comparison = compare({"sharp": before["sharp"], "right": results["right"]})
     assert comparison.voxels == ["foreground", "union"]
     assert verdict(comparison)[0].startswith("Over the foreground, right has the lowest ECE: ECE ")
+    (note,) = missing_notes(comparison)
+    assert note.startswith("sharp was not evaluated over the voxel sets near and image. The verdict rests on ")
+    assert note.endswith(
+        "To evaluate again: nnunet_nacl evaluate labelsTs predictions/0.4 -djfile dataset.json --surface --overwrite"
+    )
+
+
+def test_near_alone() -> None:
+    near = Settings(voxels=("near",))
+    comparison = compare({name: make_result(t, settings=near) for name, t in (("sharp", 0.4), ("soft", 1.8))})
+    (note,) = missing_notes(comparison)
+    assert note.startswith("sharp and soft were not evaluated over the voxel set image. To evaluate again: ")
+    assert "--voxels" not in note
 
 
 def test_a_difference_that_could_be_chance() -> None:

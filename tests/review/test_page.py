@@ -16,7 +16,7 @@ from PIL import Image
 from nnunet_nacl.cli import main
 from nnunet_nacl.review import review_folder
 from nnunet_nacl.review._pictures import Doubt, _chosen, outline
-from tests.posthoc.generated import ENDING, write_folder
+from tests.posthoc.generated import ENDING, probabilities, write_folder
 from tests.review.generated import labels_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -112,6 +112,15 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "&lt;script&gt;alert(1)&lt;a" in text
 
 
+def test_reasons_begin_sentences(tmp_path: Path) -> None:
+    _, predictions = write_folder(tmp_path, "a", structure=True)
+    p = probabilities(predictions, "a") * 0.4 + 0.2
+    np.savez_compressed(predictions / "a.npz", probabilities=p.astype(np.float32))
+    review = review_folder(predictions, html=tmp_path / "page.html")
+    assert "the predicted Dice is below 0.5" in review.rows[0].reasons
+    assert re.search(r" expected \S+ ml\. The predicted Dice is below 0\.5", (tmp_path / "page.html").read_text())
+
+
 @pytest.fixture(scope="module")
 def opened(page: Path) -> Any:
     if CHROMIUM is None:
@@ -152,8 +161,18 @@ def test_it_works_by_keyboard(opened: Any) -> None:
     opened.check("#open")
     assert rows[1] not in case()
     opened.uncheck("#open")
-    opened.keyboard.press("d")
-    assert opened.evaluate("document.body.className") == "no-doubt"
+
+
+def test_keys_hide_outlines_and_doubt(opened: Any) -> None:
+    case = opened.locator("article:not([hidden])")
+    outlines, doubt = case.locator(".outline"), case.locator(".doubt")
+    assert outlines.count() >= 2
+    assert doubt.count() == 3
+    for key, hidden, kept in (("o", outlines, doubt), ("d", doubt, outlines)):
+        for pressed in (False, True):
+            assert all(one.is_visible() != pressed for one in hidden.all())
+            assert all(one.is_visible() for one in kept.all())
+            opened.keyboard.press(key)
 
 
 def test_it_filters_sorts_and_fits(opened: Any) -> None:

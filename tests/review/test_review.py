@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -57,7 +58,7 @@ def test_a_structure_that_is_not_segmented_is_ranked_by_its_presence(tmp_path: P
     assert likely.predicted_dice == 0
     assert absent.trust == pytest.approx(0.999)
     assert absent.reasons == ()
-    assert likely.reasons == ("nothing is segmented, though its probability reaches 0.45",)
+    assert likely.reasons == ("nothing is segmented, though the structure's probability reaches 0.45",)
     assert place["likely", "one"] == 0
     assert place["absent", "one"] == len(review.rows) - 1
 
@@ -362,7 +363,8 @@ def test_unusual_cases_have_reasons(tmp_path: Path) -> None:
     write_labels(q.argmax(0), predictions / f"e{ENDING}")
     review = review_folder(predictions)
     assert review.rows[0].case == "e"
-    reasons = " ".join(review.rows[0].reasons)
-    assert "predicted Dice" in reasons
-    assert "more doubt than usual" in reasons
+    reasons = "; ".join(review.rows[0].reasons)
+    assert re.search(r"the predicted Dice is unusually low: 0\.\d\d \(median 0\.\d\d\)", reasons)
+    assert re.search(r"there is more doubt than usual: \d+\.\d % errors expected \(median \d+\.\d %\)", reasons)
+    assert re.search(r"the unsure volume is \d+ % of the segmented volume \(median \d+ %\)", reasons)
     assert all("uncalibrated" not in note or "one" in note or "two" in note for note in review.notes)

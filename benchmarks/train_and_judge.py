@@ -2,7 +2,7 @@
 
     python benchmarks/train_and_judge.py DATASET CONFIGURATION OUTPUT_FOLDER QUEUE.txt
 
-Each line of the queue is a fold and a trainer, such as ``0 nnUNetTrainerDiceCE_fadeDice_6epochs``, with a data set and
+Each line of the queue is a fold and a trainer, such as ``0 nnUNetTrainerFadeDice_6epochs``, with a data set and
 a configuration of its own behind them if they differ. Run it once for each core: a model that another run has begun is
 left to that. nnU-Net's environment variables must be set, and nnUNet_extTrainer for ``dice_candidates``.
 Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16); an epoch's validation, which is

@@ -1,4 +1,4 @@
-"""Losses and schedules that were tried against fading Dice: trainers for nnU-Net, measured in docs/results/dice.md.
+"""Losses and schedules that were tried against Dice + CE: trainers for nnU-Net, measured in docs/results/dice.md.
 
 None of them is in the package. To train one, let nnU-Net find this folder::
 
@@ -31,6 +31,21 @@ def one_hot(target: Tensor, logits: Tensor, loss_mask: Tensor | None) -> Tensor:
     else:
         hot = torch.zeros_like(logits).scatter_(1, target.long(), 1)
     return hot if loss_mask is None else hot * loss_mask
+
+
+class Weighted(nn.Module):
+    """A Dice loss times a weight that changes from epoch to epoch; at 0 it is not computed."""
+
+    def __init__(self, dice: nn.Module) -> None:
+        super().__init__()
+        self.dice, self.weight = dice, 1.0
+
+    def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
+        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        if self.weight == 0:
+            return logits.new_zeros(())
+        value: Tensor = self.weight * self.dice(logits, target, loss_mask=loss_mask)
+        return value
 
 
 class Sharpened(nn.Module):
@@ -205,6 +220,9 @@ CANDIDATES = {
     "MarginNACL": Candidate("NACL", loss_class=MarginNACL),
     "WideMarginNACL": Candidate("NACL", loss_class=WideMarginNACL),
     "LogNACL": Candidate("NACL", loss_class=LogNACL),
+    "FadeDice": Candidate("DiceCE", weight=lambda t: max(0.0, 1 - 1.5 * t)),
+    "FadeDiceSVLS": Candidate("DiceSVLS", weight=lambda t: max(0.0, 1 - 1.5 * t)),
+    "FadeDiceNACL": Candidate("DiceNACL", weight=lambda t: max(0.0, 1 - 1.5 * t)),
     "FadeLate": Candidate("DiceCE", weight=lambda t: 1 - t),
     "FadeEarly": Candidate("DiceCE", weight=lambda t: max(0.0, 1 - 3 * t)),
     "FadeSteep": Candidate("DiceCE", weight=lambda t: min(1.0, max(0.0, 2 - 3 * t))),
@@ -225,15 +243,19 @@ class _CandidateMixin(CalibratedLossMixin):
             loss = self.candidate.loss_class(ignore_label=self.label_manager.ignore_label)
         if self.candidate.dice is not None:
             loss.dice = self.candidate.dice(loss.dice)
+        if self.candidate.weight is not None:
+            loss.dice = Weighted(loss.dice)
         return loss
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
-        loss, done = hooks.inner_loss(self.loss), self.current_epoch / self.num_epochs
-        if self.candidate.weight is not None:
-            loss.dice_weight = self.candidate.weight(done)
-        if self.candidate.sharpness is not None:
-            loss.dice.sharpness = self.candidate.sharpness(done)
+        done = self.current_epoch / self.num_epochs  # right again after --c
+        for part in hooks.inner_loss(self.loss).modules():
+            if isinstance(part, Weighted):
+                part.weight = self.candidate.weight(done)
+                self.print_to_log_file(f"Weight of the Dice loss {part.weight:.4f}")
+            if isinstance(part, Sharpened):
+                part.sharpness = self.candidate.sharpness(done)
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,7 @@ def _trainers(options: argparse.Namespace) -> int:
     if options.path:
         print(trainers_path())
         return 0
-    from nnunet_nacl.trainers import DICE_SUFFIXES, LOSSES, SCHEDULE_SUFFIXES, trainer_names
+    from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
 
     print("Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):")
     for name in trainer_names():
@@ -46,9 +46,6 @@ def _trainers(options: argparse.Namespace) -> int:
             print(f"    _{setting.shown():<44} default {setting.default:<8} paper: {setting.paper}")
     print("all of them")
     for suffix, meaning in SCHEDULE_SUFFIXES.items():
-        print(f"    _{suffix:<44} {meaning}")
-    print("those with Dice")
-    for suffix, meaning in DICE_SUFFIXES.items():
         print(f"    _{suffix:<44} {meaning}")
     print("\nTrain with one of them, once 'nnunet_nacl link' has run: nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCE --npz")
     return 0

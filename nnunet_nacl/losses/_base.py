@@ -33,17 +33,12 @@ class SegmentationLoss(nn.Module, ABC):
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.
 
-    Attributes:
-        dice_weight: factor of the Dice term, 1 at first. A training may change it between steps; at 0 the term is not
-            computed.
-
     Raises:
         ValueError: a setting that is not allowed.
     """
 
     _neighborhood: Neighborhood | None = None
     """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
-    dice_weight: float
 
     def __init__(
         self, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
@@ -58,7 +53,6 @@ class SegmentationLoss(nn.Module, ABC):
         self.ignore_label = ignore_label
         self.regions = regions
         self.dice = dice
-        self.dice_weight = 1.0
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
@@ -92,8 +86,8 @@ class SegmentationLoss(nn.Module, ABC):
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         with _without_autocast(logits.device.type):
             loss = mean_in_pieces(self, logits, target)  # self.mean(logits, target) gives the same and holds more
-            if self.dice is not None and self.dice_weight != 0:
-                loss = loss + self.dice_weight * self._dice_term(self.dice, logits, target)
+            if self.dice is not None:
+                loss = loss + self._dice_term(self.dice, logits, target)
         return loss
 
     def mean(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -124,8 +118,7 @@ class SegmentationLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The settings, shown in ``print(loss)`` and in the training log."""
-        hidden = ("training", "dice_weight")  # the weight is none of the settings: a training may change it
-        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and name not in hidden}
+        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "training"}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 

@@ -2,9 +2,8 @@
 
 If a new version of nnU-Net breaks a training, look here first. Each function says with which version it was tried.
 Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer`` (tried with nnunetv2 2.8.1):
-``initialize``, ``configure_optimizers``, ``_build_loss``, ``on_train_start``, ``on_train_epoch_start``,
-``on_validation_epoch_start``, ``validation_step``, ``on_validation_epoch_end``, ``on_epoch_end`` and
-``perform_actual_validation``.
+``initialize``, ``configure_optimizers``, ``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``,
+``validation_step``, ``on_validation_epoch_end``, ``on_epoch_end`` and ``perform_actual_validation``.
 """
 
 from collections.abc import Callable, Iterator

@@ -9,16 +9,7 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import (
-    DICE_SUFFIXES,
-    LOSSES,
-    PREFIX,
-    SCHEDULE_SUFFIXES,
-    THREADS,
-    Recipe,
-    parse_name,
-    trainer_names,
-)
+from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, THREADS, Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
@@ -30,7 +21,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "DICE_SUFFIXES",
     "LOSSES",
     "MAX_LOGIT_EDGES",
     "MAX_LOGIT_HISTOGRAM",

@@ -104,14 +104,6 @@ class CalibratedLossMixin(_Trainer):
             nothing: Any = math.nan if name in VALUES else []
             values += [nothing] * (self.current_epoch - len(values))
 
-    def on_train_epoch_start(self) -> None:
-        super().on_train_epoch_start()
-        # A function of the epoch alone, so that it is right again after --c.
-        weight = self.recipe.dice_weight_at(self.current_epoch, self.num_epochs)
-        cast("losses.SegmentationLoss", hooks.inner_loss(self.loss)).dice_weight = weight
-        if self.recipe.fade_dice:
-            self.print_to_log_file(f"Weight of the Dice loss {weight:.4f}")
-
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
         if _progress_is_on():
@@ -143,9 +135,7 @@ class CalibratedLossMixin(_Trainer):
             ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
             self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
             if self.local_rank == 0:
-                epochs = range(self.current_epoch + 1) if self.recipe.fade_dice else ()
-                weights = [self.recipe.dice_weight_at(epoch, self.num_epochs) for epoch in epochs]
-                plot_progress(logged, self.output_folder, dice_weights=weights)
+                plot_progress(logged, self.output_folder)
         super().on_epoch_end()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:

@@ -21,8 +21,6 @@ class Recipe:
     Attributes:
         loss: short name of the loss, a key of :data:`LOSSES`.
         dice: add nnU-Net's own Dice loss.
-        dice_weight: its factor.
-        fade_dice: let that factor fall to 0 over the first two thirds of the training, see :meth:`dice_weight_at`.
         settings: keyword settings of the loss class that differ from its defaults.
         num_epochs: number of epochs, or None for the trainer's own.
         num_iterations_per_epoch: training steps per epoch, or None for the trainer's own.
@@ -36,19 +34,11 @@ class Recipe:
     num_epochs: int | None = None
     num_iterations_per_epoch: int | None = None
     paper_schedule: bool = False
-    dice_weight: float = 1.0
-    fade_dice: bool = False
 
     def __post_init__(self) -> None:
-        """Raise a ValueError for a loss that is none of ours, and for a weight of Dice without Dice."""
+        """Raise a ValueError unless ``loss`` is one of ours."""
         if self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {self.loss!r}.")
-        if not self.dice and (self.fade_dice or self.dice_weight != 1):
-            raise ValueError("fade_dice and dice_weight are of the Dice loss, which needs dice=True.")
-
-    def dice_weight_at(self, epoch: int, num_epochs: int) -> float:
-        """The factor of the Dice loss in an epoch: w, or if it fades w · max(0, 1 − 1.5 · epoch / num_epochs)."""
-        return self.dice_weight * (max(0.0, 1 - 1.5 * epoch / num_epochs) if self.fade_dice else 1.0)
 
 
 @dataclass(frozen=True)
@@ -155,14 +145,6 @@ SCHEDULE_SUFFIXES: Mapping[str, str] = {
     "paperSchedule": f"Adam, 1e-3 then 1e-4 from half time, {PAPER_EPOCHS} epochs unless <N>epochs is given",
 }
 
-DICE_SUFFIXES: Mapping[str, str] = {
-    "fadeDice": "the Dice loss fades: its weight falls from 1 to 0 over the first two thirds of the training",
-    "diceWeight<number>": "weight of the Dice loss (nnU-Net: 1)",
-}
-"""Suffixes of trainers with Dice."""
-
-_DICE_WEIGHT = Setting("dice_weight", "1", prefix="diceWeight")
-
 _NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?:_(?P<suffixes>.*))?")
 
 
@@ -185,7 +167,7 @@ def parse_name(name: str) -> Recipe | None:
 
     >>> parse_name("nnUNetTrainerDiceNACL_weight0p2_10epochs")
     Recipe(loss='NACL', dice=True, settings={'weight': 0.2}, num_epochs=10, num_iterations_per_epoch=None, \
-paper_schedule=False, dice_weight=1.0, fade_dice=False)
+paper_schedule=False)
     >>> parse_name("nnUNetTrainerCELoss") is None
     True
     """
@@ -199,29 +181,22 @@ paper_schedule=False, dice_weight=1.0, fade_dice=False)
         if meaning is None:
             raise _error(name, match["loss"], f"does not know the suffix '_{suffix}'")
         what, value = meaning
-        if what in ("dice_weight", "fade_dice") and not match["dice"]:
-            raise _error(name, match["loss"], f"has '_{suffix}', which needs Dice: {PREFIX}Dice{match['loss']}")
         if what in found:
             raise _error(name, match["loss"], f"sets {what} twice, with '_{found[what][0]}' and '_{suffix}'")
         found[what] = (suffix, value)
     values = {what: value for what, (_, value) in found.items()}
-    of_recipe = {what: values.pop(what) for what in _OF_THE_RECIPE if what in values}
+    schedule = {what: values.pop(what) for what in _SCHEDULE if what in values}
     if match["loss"] == "NACL" and "sigma" in values and values.get("prior", "mean") == "mean":
         raise _error(name, "NACL", f"has '_{found['sigma'][0]}', which needs '_gaussian' or '_plainGaussian'")
-    return Recipe(match["loss"], dice=match["dice"] is not None, settings=values, **of_recipe)  # type: ignore[arg-type]
+    return Recipe(match["loss"], dice=match["dice"] is not None, settings=values, **schedule)  # type: ignore[arg-type]
 
 
-_OF_THE_RECIPE = ("num_epochs", "num_iterations_per_epoch", "paper_schedule", "dice_weight", "fade_dice")
+_SCHEDULE = ("num_epochs", "num_iterations_per_epoch", "paper_schedule")
 
 
 def _read_suffix(suffix: str, loss: Loss) -> tuple[str, object] | None:
     if suffix == "paperSchedule":
         return "paper_schedule", True
-    if suffix == "fadeDice":
-        return "fade_dice", True
-    dice_weight = _DICE_WEIGHT.read(suffix)
-    if dice_weight is not None:
-        return _DICE_WEIGHT.name, dice_weight
     for what, unit in (("num_epochs", "epochs"), ("num_iterations_per_epoch", "iterations")):
         count = re.fullmatch(rf"([1-9]\d*){unit}", suffix)
         if count is not None:
@@ -234,9 +209,7 @@ def _read_suffix(suffix: str, loss: Loss) -> tuple[str, object] | None:
 
 
 def _error(name: str, loss: str, problem: str) -> ValueError:
-    valid = [*(setting.shown() for setting in LOSSES[loss].settings), *SCHEDULE_SUFFIXES]
-    if name.startswith(f"{PREFIX}Dice"):
-        valid += DICE_SUFFIXES
+    valid = [setting.shown() for setting in LOSSES[loss].settings] + list(SCHEDULE_SUFFIXES)
     return ValueError(
         f"Trainer name {name} {problem}. Valid suffixes for {loss}, each after an underscore, in any order, with p "
         f"for the decimal point: {'; '.join(valid)}."

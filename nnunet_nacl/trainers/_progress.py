@@ -189,34 +189,29 @@ def _numpy(values: Tensor) -> NDArray[Any]:
     return array
 
 
-def plot_progress(
-    logged: Mapping[str, Sequence[Any]], folder: str | Path, *, dice_weights: Sequence[float] = ()
-) -> None:
+def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
     """Plot what was logged so far, into ``calibration_progress.png``.
 
     Args:
         logged: by each name of :data:`VALUES` a list with an entry for each epoch.
         folder: the fold's folder.
-        dice_weights: of the Dice loss in each epoch, drawn if there are any.
     """
     import matplotlib.style
 
     with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
-        figure = _draw_progress(logged, dice_weights)
+        figure = _draw_progress(logged)
         with whole_file(Path(folder) / PICTURE_NAME) as partial:
             figure.savefig(partial, format="png", dpi=110)
 
 
-def _draw_progress(logged: Mapping[str, Sequence[Any]], dice_weights: Sequence[float]) -> "Figure":
+def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 6), layout="constrained")
     FigureCanvasAgg(figure)
-    heights = [3, 3, 1] if dice_weights else [3, 3]
-    panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
-    errors, logits = panels[:2]
+    errors, logits = figure.subplots(2, 1, sharex=True)
     epochs = np.arange(len(logged[VALUES[0]]))
     marker = "." if len(epochs) < 30 else ""
     errors.axhline(0, color="0.5", linewidth=0.8)
@@ -228,13 +223,9 @@ def _draw_progress(logged: Mapping[str, Sequence[Any]], dice_weights: Sequence[f
     logits.fill_between(epochs, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="5 to 95 %")
     logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")
     logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
-    logits.set(ylabel="maximum logit of a voxel")
-    if dice_weights:
-        panels[2].plot(epochs, dice_weights, color="0.3", marker=marker, label="weight of Dice")
-        panels[2].set(ylim=(-0.05, max(dice_weights) * 1.05))
-    panels[-1].set(xlabel="epoch")
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in panels:
+    logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
+    logits.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes in (errors, logits):
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.3)

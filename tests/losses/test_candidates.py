@@ -9,11 +9,11 @@ from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.utilities.helpers import softmax_helper_dim1
 from torch import nn
 
-from nnunet_nacl.losses import NACLLoss
+from nnunet_nacl.losses import CrossEntropyLoss, NACLLoss
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
 import dice_candidates
-from dice_candidates import DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE
+from dice_candidates import CANDIDATES, DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE, Weighted
 
 
 class Nothing(nn.Module):
@@ -82,6 +82,33 @@ def test_sharpened(generator: torch.Generator) -> None:
     loss.sharpness = 4.0
     expected = nnunets_dice(batch=True)(4 * logits, labels)
     torch.testing.assert_close(loss(logits, labels, loss_mask=None), expected)
+
+
+def test_weighted(generator: torch.Generator) -> None:
+    logits = torch.randn(2, 3, 6, 6, generator=generator)
+    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
+    dice = nnunets_dice(batch=True)
+    loss = CrossEntropyLoss(dice=Weighted(dice))
+    loss.dice.weight = 0.25
+    torch.testing.assert_close(loss(logits, labels), CrossEntropyLoss()(logits, labels) + 0.25 * dice(logits, labels))
+    loss.dice.weight = 0.0
+    assert torch.equal(loss(logits, labels), CrossEntropyLoss()(logits, labels))
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [
+        ("FadeDice", [1, 0.75, 0.5, 0.25, 0, 0]),
+        ("FadeLate", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
+        ("FadeEarly", [1, 0.5, 0, 0, 0, 0]),
+        ("FadeSteep", [1, 1, 1, 0.5, 0, 0]),
+        ("FadeRest", [1, 0.75, 0.5, 0.25, 0.1, 0.1]),
+    ],
+)
+def test_schedules_of_the_weight(name: str, weights: list[float]) -> None:
+    weight = CANDIDATES[name].weight
+    assert weight is not None
+    assert [weight(epoch / 6) for epoch in range(6)] == pytest.approx(weights)
 
 
 def test_nacl_with_a_margin(generator: torch.Generator) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import CrossEntropyLoss, SegmentationLoss
+from nnunet_nacl.losses import SegmentationLoss
 from nnunet_nacl.losses._base import _without_autocast
 
 Make = Callable[..., SegmentationLoss]
@@ -84,23 +84,7 @@ def test_gradcheck_regions(make: Make, generator: torch.Generator, spatial: tupl
 def test_dice_is_added(make: Make, generator: torch.Generator) -> None:
     logits, labels = draw(generator, (4, 4))
     dice = nnunets_dice()
-    loss = make(dice=dice)
-    torch.testing.assert_close(loss(logits, labels), make()(logits, labels) + dice(logits, labels))
-    loss.dice_weight = 0.25
-    torch.testing.assert_close(loss(logits, labels), make()(logits, labels) + 0.25 * dice(logits, labels))
-    loss.dice_weight = 0.0
-    assert torch.equal(loss(logits, labels), make()(logits, labels))  # the loss without Dice, to the last bit
-
-
-def test_dice_without_weight_is_not_computed(generator: torch.Generator) -> None:
-    class Dice(nn.Module):
-        def forward(self, *_: object, **__: object) -> Tensor:
-            raise AssertionError("computed")
-
-    loss = CrossEntropyLoss(dice=Dice())
-    loss.dice_weight = 0.0
-    logits, labels = draw(generator, (4, 4))
-    assert torch.equal(loss(logits, labels), CrossEntropyLoss()(logits, labels))
+    torch.testing.assert_close(make(dice=dice)(logits, labels), make()(logits, labels) + dice(logits, labels))
 
 
 @each_loss

@@ -23,8 +23,7 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe, _calibrated
-from nnunet_nacl.trainers._progress import VALUES
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
 from tests.conftest import KINDS, NNUNet, Planned
 
 Make = Callable[..., nnUNetTrainer]
@@ -273,48 +272,6 @@ def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
         trainer.lr_scheduler.step(epoch)
         rates.append(trainer.optimizer.param_groups[0]["lr"])
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_fading_dice(make: Make, kind: str) -> None:
-    """The loss of each epoch is that of the epoch's weight, in whatever order epochs come, as after --c."""
-    trainer = make(trainers.nnUNetTrainerDiceCE_fadeDice_6epochs, kind)  # type: ignore[attr-defined]
-    trainer.initialize()
-    trainer.network = nn.Identity()
-    generator = torch.Generator().manual_seed(0)
-    channels = trainer.label_manager.num_segmentation_heads
-    ignore = trainer.label_manager.ignore_label is not None
-    logits = torch.randn(2, channels, 8, 8, generator=generator)
-    depth = channels + ignore if trainer.label_manager.has_regions else 1
-    target = torch.randint(2, (2, depth, 8, 8), generator=generator).to(torch.int16)
-    loss = trainer.loss.loss
-    values = {}
-    for epoch in (5, 4, 2, 0):
-        trainer.current_epoch = epoch
-        trainer.logger.local_logger.my_fantastic_logging["lrs"] = [0.01] * epoch
-        trainer.on_train_epoch_start()
-        values[epoch] = float(loss(logits, target))
-    loss.dice_weight = 0.0
-    without = float(loss(logits, target))
-    assert values[5] == values[4] == without
-    assert values[2] - without == pytest.approx(0.5 * (values[0] - without), rel=1e-5)
-    assert values[0] != pytest.approx(without, abs=0.01)
-    weights = [line.split()[-1] for line in Path(trainer.log_file).read_text().splitlines() if "Weight of" in line]
-    assert weights == ["0.0000", "0.0000", "0.5000", "1.0000"]
-
-
-@pytest.mark.parametrize(("suffix", "weights"), [("", []), ("_fadeDice", [1, 0.75, 0.5])])
-def test_only_a_fading_weight_is_drawn(
-    make: Make, monkeypatch: pytest.MonkeyPatch, suffix: str, weights: list[float]
-) -> None:
-    drawn: list[list[float]] = []
-    monkeypatch.setattr(nnUNetTrainer, "on_epoch_end", lambda _: None)
-    monkeypatch.setattr(_calibrated, "plot_progress", lambda *_, dice_weights: drawn.append(dice_weights))
-    trainer = make(getattr(trainers, f"nnUNetTrainerDiceCE{suffix}_6epochs"))
-    trainer.num_epochs, trainer.current_epoch = 6, 2
-    trainer.logger.local_logger.my_fantastic_logging |= {name: [0.5] * 3 for name in VALUES}
-    trainer.on_epoch_end()
-    assert drawn == [weights]
 
 
 def test_goes_on_with_a_training_of_an_earlier_version(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,7 @@
 """Our trainers in nnU-Net's own commands, as users run them."""
 
 import json
-import os
-import re
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -209,32 +205,6 @@ def test_continue(preprocessed: Preprocessed) -> None:
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()
-
-
-@pytest.mark.slow
-def test_fading_dice_killed_and_continued(preprocessed: Preprocessed) -> None:
-    nnunet, number = preprocessed("labels", "2d_small")
-    trainer = "nnUNetTrainerDiceCE_fadeDice_9epochs_2iterations"
-    command = ["nnUNetv2_train", number, "2d_small", "0", "-tr", trainer, "-device", "cpu"]
-    logs = nnunet.folder / "results"
-    environment = {**os.environ, **nnunet.environment, "nnUNet_n_proc_DA": "0"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            found = logs.glob(f"Dataset{number}_*/{trainer}__*/fold_0/training_log_*.txt")
-            if any("Epoch 3" in file.read_text() for file in found):
-                process.kill()
-            time.sleep(0.05)
-    fold = fold_folder(nnunet, number, "2d_small", trainer)
-    assert not (fold / "checkpoint_final.pth").exists()
-    before = set(fold.glob("training_log_*.txt"))
-    train(nnunet, number, "2d_small", trainer, "--c")
-    (new,) = set(fold.glob("training_log_*.txt")) - before
-    lines = new.read_text().splitlines()
-    epochs = [int(line.split()[-1]) for line in lines if re.search(r"Epoch \d+$", line.strip())]
-    weights = [float(line.split()[-1]) for line in lines if "Weight of the Dice loss" in line]
-    assert 0 < epochs[0] < 9
-    assert epochs == [*range(epochs[0], 9)]
-    assert weights == pytest.approx([max(0, 1 - epoch / 6) for epoch in epochs], abs=1e-4)
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
 import inspect
-from typing import Any
 
 import pytest
 
@@ -72,41 +71,6 @@ def test_schedule_in_any_order() -> None:
     expected = Recipe("NACL", settings={"weight": 0.2}, num_epochs=10, num_iterations_per_epoch=50, paper_schedule=True)
     for suffixes in ("weight0p2_10epochs_50iterations_paperSchedule", "paperSchedule_50iterations_weight0p2_10epochs"):
         assert parse_name(f"nnUNetTrainerNACL_{suffixes}") == expected
-
-
-def test_the_weight_of_dice() -> None:
-    assert parse_name("nnUNetTrainerDiceCE_fadeDice") == Recipe("CE", dice=True, fade_dice=True)
-    assert parse_name("nnUNetTrainerDiceNACL_diceWeight0p5_weight0p2_fadeDice_paperSchedule_24epochs") == Recipe(
-        "NACL",
-        dice=True,
-        settings={"weight": 0.2},
-        num_epochs=24,
-        paper_schedule=True,
-        dice_weight=0.5,
-        fade_dice=True,
-    )
-
-
-def test_dice_fades_over_two_thirds_of_the_training() -> None:
-    fading = Recipe("CE", dice=True, fade_dice=True)
-    assert [fading.dice_weight_at(epoch, 6) for epoch in range(6)] == [1, 0.75, 0.5, 0.25, 0, 0]
-    assert Recipe("CE", dice=True, dice_weight=0.5).dice_weight_at(5, 6) == 0.5
-    assert Recipe("CE", dice=True, dice_weight=0.5, fade_dice=True).dice_weight_at(200, 1000) == pytest.approx(0.35)
-    assert Recipe("CE").dice_weight_at(5, 6) == 1
-
-
-@pytest.mark.parametrize("setting", [{"fade_dice": True}, {"dice_weight": 0.5}])
-def test_a_weight_of_dice_without_dice(setting: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"^fade_dice and dice_weight are of the Dice loss, which needs dice=True\.$"):
-        Recipe("CE", **setting)
-
-
-@pytest.mark.parametrize("suffix", ["fadeDice", "diceWeight0p5"])
-def test_suffixes_of_dice_need_dice(suffix: str) -> None:
-    with pytest.raises(ValueError, match=f"has '_{suffix}', which needs Dice: nnUNetTrainerDiceNACL\\. Valid"):
-        parse_name(f"nnUNetTrainerNACL_{suffix}")
-    with pytest.raises(ValueError, match=r"paperSchedule; fadeDice; diceWeight<number>\.$"):
-        parse_name("nnUNetTrainerDiceCE_fade")
 
 
 def test_a_recipe_for_an_unknown_loss() -> None:

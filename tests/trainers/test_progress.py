@@ -173,14 +173,6 @@ def test_the_picture(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [PICTURE_NAME]
 
 
-def test_the_picture_with_the_weight_of_dice(tmp_path: Path) -> None:
-    logged = {name: [0.3, 0.5, 0.4] for name in VALUES}
-    plot_progress(logged, tmp_path)
-    without = (tmp_path / PICTURE_NAME).read_bytes()
-    plot_progress(logged, tmp_path, dice_weights=[1, 0.5, 0])
-    assert (tmp_path / PICTURE_NAME).read_bytes() != without
-
-
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
     """nnU-Net's own plot of each epoch sets seaborn's style and huge letters for the whole process."""
     logged = {name: [0.3, 0.5, 0.4] for name in VALUES}

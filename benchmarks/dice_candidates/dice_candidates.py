@@ -216,6 +216,8 @@ CANDIDATES = {
     "SurgeryDice": Candidate("DiceCE", _surgery),
     "SharpDice": Candidate("DiceCE", Sharpened, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
     "DicePlusPlus": Candidate("DiceCE", _dice_plus_plus),
+    "LatePlusPlus": Candidate("DiceCE", _dice_plus_plus, weight=lambda t: 1 - t),
+    "HalfPlusPlus": Candidate("DiceCE", _dice_plus_plus, weight=lambda _: 0.5),
     "SoftACE": Candidate("DiceCE", SoftACE),
     "MarginNACL": Candidate("NACL", loss_class=MarginNACL),
     "WideMarginNACL": Candidate("NACL", loss_class=WideMarginNACL),

@@ -24,11 +24,14 @@ VOXELS = {
 
 
 FIRST_COMMANDS = (
-    "nnunet_nacl link                                            # once: nnU-Net now finds our trainers",
-    "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCE --npz             # or another trainer: nnunet_nacl trainers",
-    "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerCE -i imagesTs -o predictions --save_probabilities",
+    "nnunet_nacl link                                                     # once: nnU-Net now finds our trainers",
+    "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCE_paperSchedule --npz        # or another trainer: nnunet_nacl trainers",
+    (
+        "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerCE_paperSchedule -i imagesTs -o predictions "
+        "--save_probabilities"
+    ),
     "nnunet_nacl evaluate labelsTs predictions",
-    "nnunet_nacl report predictions                              # or several folders, to compare them",
+    "nnunet_nacl report predictions                                       # or several folders, to compare them",
 )
 """From a data set to a report: what help, demo and README begin with."""
 

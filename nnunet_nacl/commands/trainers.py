@@ -47,7 +47,7 @@ def _trainers(options: argparse.Namespace) -> int:
     print("all of them")
     for suffix, meaning in SCHEDULE_SUFFIXES.items():
         print(f"    _{suffix:<44} {meaning}")
-    print("\nTrain with one of them, once 'nnunet_nacl link' has run: nnUNetv2_train 4 2d 0 -tr nnUNetTrainerCE --npz")
+    print("\nTrain with one of them, once 'nnunet_nacl link' has run: nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL")
     return 0
 
 

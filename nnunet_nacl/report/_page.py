@@ -20,6 +20,7 @@ from nnunet_nacl.report._formats import Table, to_csv, to_latex
 from nnunet_nacl.report._logit_plots import read_logit_plots
 from nnunet_nacl.report._metrics import POOLED, judging_metrics, paper_metrics, place
 from nnunet_nacl.report._names import ShortNames
+from nnunet_nacl.report._notes import missing_notes, undefined_notes
 from nnunet_nacl.report._panels import (
     MAX_REGIONS,
     class_panels,
@@ -47,7 +48,7 @@ from nnunet_nacl.report._tables import (
     scores_table,
     structures_table,
 )
-from nnunet_nacl.report._verdict import Verdict, full_verdict, missing_notes, ranking_remark, undefined_notes
+from nnunet_nacl.report._verdict import Verdict, full_verdict, ranking_remark
 from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_of, to_svg
 
 _PAGE = Kind("a report", re.compile(rb'<meta name="generator" content="nnunet_nacl '))

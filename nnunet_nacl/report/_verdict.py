@@ -1,36 +1,25 @@
-"""What the numbers say, in sentences: the verdict, and what to know before believing it."""
+"""What the numbers say, in sentences: the verdict."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnunet_nacl.report._comparison import Comparison, Method, listed
+from nnunet_nacl.report._believed import answer_about, capitalized, these_cases
+from nnunet_nacl.report._comparison import Comparison, listed
 from nnunet_nacl.report._formats import p_value
 from nnunet_nacl.report._metrics import (
     DICE,
     POOLED,
-    CaseMeans,
     Metric,
-    compared_metrics,
     judging_metrics,
-    over_confidence,
     paper_metrics,
     place,
 )
-from nnunet_nacl.report._reliability import Reliability, top_label_curves
-from nnunet_nacl.report._results import evaluate_again_command
 from nnunet_nacl.report._statistics import Difference, Ranking, differences
 
 _VISIBLE = 0.005
 """Smaller differences between confidence and accuracy are not worth a sentence."""
-_ASKED = 0.9
-"""The confidence that the answer is about."""
-_OFF = 0.01
-"""Confidences that are off by more than this on average cannot be believed. Most voxels of near are easy, and every
-model is right there: one that is off by 0.025 may be right in 71 % of the voxels where it says 90 %."""
-_OFF_WHERE_ASKED = 0.05
-"""Nor can those of a model that says 90 % and is right less than 85 % or more than 95 % of the time."""
 _FEW = 4
 """So many methods are all named in the answer; of more, the baseline and the best."""
 
@@ -86,7 +75,7 @@ def full_verdict(comparison: Comparison) -> Verdict:
         return Verdict("", details[:1], details[1:])
     named = _named(comparison, standings[0])
     best = [_best_in_short(comparison, standings)] if len(comparison.methods) > 1 else []
-    return Verdict(_answer(comparison, named, error), [*_how_far_off(comparison, named, error), *best], details)
+    return Verdict(answer_about(comparison, named, error), [*_how_far_off(comparison, named, error), *best], details)
 
 
 @dataclass(frozen=True)
@@ -142,56 +131,6 @@ def _named(comparison: Comparison, standing: Standing) -> list[str]:
     if comparison.baseline != standing.best:
         chosen = chosen[:2]
     return list(dict.fromkeys([*chosen, *(comparison.names if len(comparison.names) <= _FEW else [])]))
-
-
-def _answer(comparison: Comparison, names: Sequence[str], metric: Metric) -> str:
-    """Whose confidences can be believed, and how often methods are right where they say 90 %; empty without voxels."""
-    curves = {name: top_label_curves(comparison, name, metric.voxels)[0] for name in names}
-    accuracies = {name: curve.accuracy_at(_ASKED) for name, curve in curves.items() if curve.share.any()}
-    believed = {name: _can_be_believed(comparison[name], metric, curves[name]) for name in accuracies}
-    sure, explained = f"{100 * _ASKED:.0f} %", False
-    sentences: list[str] = []
-    for answer in (True, False, None):
-        group = [name for name in accuracies if believed[name] is answer]
-        if not group:
-            continue
-        reasons = []
-        for name in group:
-            accuracy, called = accuracies[name], name if len(group) > 1 else "it"
-            if accuracy is None:
-                reasons.append(f"{called} hardly ever says {sure}")
-            elif explained:
-                reasons.append(f"{name}, {100 * accuracy:.0f} %" if len(group) > 1 else f"{100 * accuracy:.0f} %")
-            else:
-                region = f"for {comparison.structures[0]}, " if comparison.has_regions else ""
-                reasons.append(f"{region}where {called} says {sure}, it is right {100 * accuracy:.0f} % of the time")
-                explained = True
-        whose = f"{'those' if sentences else 'the confidences'} of {listed(group)}"
-        if answer is None:
-            does = "does" if len(comparison.cases) == 1 else "do"
-            claim = f"{_these(comparison)} {does} not tell whether {whose} can be believed"
-        elif answer:
-            claim = f"{whose} can be believed"
-        else:
-            claim = f"{whose} cannot{'' if sentences else ' be believed'}"
-        sentences.append(f"{_capitalized(claim)}: {'; '.join(reasons)}.")
-    return " ".join(sentences)
-
-
-def _can_be_believed(method: Method, metric: Metric, curve: Reliability) -> bool | None:
-    """Whether confidences can be believed; None if the cases do not tell.
-
-    They cannot if the 95 % interval of their sign, or of the accuracy at 90 %, lies beyond what is allowed. They can if
-    that of the ECE lies within, and so does the accuracy itself. ECE alone cannot show that they cannot: with few cases
-    even a perfectly calibrated model has one above 0.
-    """
-    low, high = over_confidence(metric.voxels).of(method).interval
-    least, most = curve.accuracy_interval_at(_ASKED)
-    if low > _OFF or high < -_OFF or least > _ASKED + _OFF_WHERE_ASKED or most < _ASKED - _OFF_WHERE_ASKED:
-        return False
-    accuracy = curve.accuracy_at(_ASKED)
-    is_close = accuracy is None or abs(accuracy - _ASKED) <= _OFF_WHERE_ASKED
-    return True if is_close and metric.of(method).interval[1] <= _OFF else None
 
 
 def _how_far_off(comparison: Comparison, names: Sequence[str], metric: Metric) -> list[str]:
@@ -258,21 +197,12 @@ def _claim(comparison: Comparison, standing: Standing) -> str:
         if is_score:
             return f"{standing.best} gives the best probabilities"
         best = "is calibrated best" if is_honest else f"has the lowest {metric.label}"
-        return f"{_capitalized(where)}, {standing.best} {best}"
+        return f"{capitalized(where)}, {standing.best} {best}"
     by = "probabilities" if is_score else f"{'calibration' if is_honest else metric.label} {where}"
-    cases, several = _these(comparison), len(comparison.cases) > 1
+    cases, several = these_cases(comparison), len(comparison.cases) > 1
     few = ", which are too few for a test" if standing.too_few and several else ""
     behind = "; the others are behind" if len(standing.leaders) < len(standing.order) else ""
     return f"By their {by}, {listed(standing.leaders)} are not told apart by {cases}{few}{behind}"
-
-
-def _these(comparison: Comparison) -> str:
-    """The cases, in a sentence."""
-    return "one case" if len(comparison.cases) == 1 else f"these {len(comparison.cases)} cases"
-
-
-def _capitalized(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
 
 
 def _by_the_paper(comparison: Comparison) -> list[str]:
@@ -301,7 +231,7 @@ def _paragraph(comparison: Comparison, metric: Metric, *, cost: bool) -> str:
     direction = "" if is_score else _direction(comparison, [best, baseline], metric.voxels)
     if len(comparison.methods) == 1:
         off = f"{100 * _value(comparison, best, metric):.1f} percentage points"
-        lead = "" if is_score else f"{_capitalized(where)}, the confidences of {best} are off by {off} on average: "
+        lead = "" if is_score else f"{capitalized(where)}, the confidences of {best} are off by {off} on average: "
         text = f"{lead}{_told(comparison, best, metric)}{f' for {best}' if is_score else ''}.{direction}"
         return text + f" Dice is {_told(comparison, best, DICE).removeprefix('Dice ')}." * cost
     text = f"{_claim(comparison, standing)}: {_told(comparison, best, metric)}{f' for {best}' * bool(standing.tied)}."
@@ -431,37 +361,3 @@ def ranking_remark(comparison: Comparison, ranking: Ranking) -> str:
         leaders = listed(standing.leaders)
         return f"The ranking puts {listed(first)} first; {by} the cases do not tell {leaders} apart. {why}"
     return f"The ranking puts {listed(first)} first, the verdict, {by}, {standing.best}. {why}"
-
-
-def missing_notes(comparison: Comparison) -> list[str]:
-    """A note if the voxel sets that methods should be judged by were not evaluated, with the commands that do it."""
-    if not (missing := [voxels for voxels in POOLED if voxels not in comparison.voxels]):
-        return []
-    lacking = [one for one in comparison.methods if set(missing) - set(one.origin.settings.voxels)]
-    names = listed([one.name for one in lacking])
-    sets = f"voxel set{'s' if len(missing) > 1 else ''} {listed(missing)}"
-    biased = (
-        " The verdict rests on voxels chosen by their label, where an under-confident model can score better than a "
-        "perfectly calibrated one."
-        if len(missing) > 1
-        else ""
-    )
-    commands = "; ".join(evaluate_again_command(one.result, one.origin) for one in lacking)
-    verb = "was" if len(lacking) == 1 else "were"
-    return [f"{names} {verb} not evaluated over the {sets}.{biased} To evaluate again: {commands}"]
-
-
-def undefined_notes(comparison: Comparison) -> list[str]:
-    """A note for each metric that is not defined for all methods in the same cases and structures."""
-    notes = []
-    for metric in compared_metrics(comparison):
-        estimates = {method.name: metric.of(method) for method in comparison.methods}
-        known = {name: ~np.isnan(one.values) for name, one in estimates.items() if isinstance(one, CaseMeans)}
-        first = next(iter(known.values()), None)
-        if first is not None and any(not np.array_equal(first, other) for other in known.values()):
-            counts = ", ".join(f"{name}: {int(one.sum())}" for name, one in known.items())
-            notes.append(
-                f"{metric.title} is not defined everywhere for every method ({counts} of {first.size} values). Means "
-                "are over each method's own values; differences and tests are over those that both have."
-            )
-    return notes

@@ -11,10 +11,11 @@ from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.report import compare, read_results, verdict, write_table
 from nnunet_nacl.report._metrics import CaseMeans, Metric
+from nnunet_nacl.report._notes import undefined_notes
 from nnunet_nacl.report._results import evaluate_command
 from nnunet_nacl.report._statistics import differences, rank_methods
 from nnunet_nacl.report._tables import TABLES, methods_table, paper_table, structures_table
-from nnunet_nacl.report._verdict import _cost, undefined_notes
+from nnunet_nacl.report._verdict import _cost
 from tests.report.generated import NAMED, as_before, make_blurred, make_result, with_origin
 
 

@@ -16,8 +16,8 @@ from nnunet_nacl.report._metrics import (
     over_confidence,
     paper_metrics,
 )
+from nnunet_nacl.report._notes import missing_notes
 from nnunet_nacl.report._statistics import bootstrap_test, differences
-from nnunet_nacl.report._verdict import missing_notes
 from tests.report.generated import NAMED, as_before, make_result
 
 NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")

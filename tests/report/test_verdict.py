@@ -9,8 +9,9 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, compare, verdict
 from nnunet_nacl.report._metrics import Metric, over_confidence
+from nnunet_nacl.report._notes import missing_notes
 from nnunet_nacl.report._statistics import Difference, differences, rank_by_scores
-from nnunet_nacl.report._verdict import _at_dice, _told_apart, full_verdict, missing_notes, ranking_remark, standing_by
+from nnunet_nacl.report._verdict import _at_dice, _told_apart, full_verdict, ranking_remark, standing_by
 from tests.report.generated import NAMED, as_before, make_blurred, make_result
 
 ECE, DICE = Metric("ECE", "foreground"), Metric("Dice", higher_is_better=True)

@@ -16,7 +16,7 @@ TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
     ("kind", "parent", "network"),
     [
         pytest.param("labels", "2d_small", "transunet", marks=pytest.mark.slow),
-        ("regions", "3d_small", "attention_unet"),
+        pytest.param("regions", "3d_small", "attention_unet", marks=pytest.mark.slow),
         ("ignore", "2d_small", "unet_plus_plus"),
         pytest.param("labels", "2d_small", "unet", marks=pytest.mark.slow),
         pytest.param("labels", "2d_small", "attention_unet", marks=pytest.mark.slow),

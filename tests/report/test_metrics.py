@@ -198,6 +198,4 @@ def test_what_methods_are_judged_by(results: dict[str, FolderResult]) -> None:
 def test_it_says_which_set_is_missing() -> None:
     only = compare({"one": make_result(cases=NAMED[:2], settings=Settings(voxels=("union", "image")))})
     (note,) = missing_notes(only)
-    assert (
-        note == "Not every method was evaluated over the voxel set near. Evaluate again, with the default voxel sets."
-    )
+    assert note.startswith("one was not evaluated over the voxel set near. To evaluate again: nnunet_nacl evaluate ")

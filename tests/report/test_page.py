@@ -331,7 +331,7 @@ def test_nothing_half_written(
 def test_where_it_cannot_be_written(tmp_path: Path, results: dict[str, FolderResult]) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder; expected the path of a file"):
         write_report({"": results}, tmp_path)
-    with pytest.raises(FileNotFoundError, match="missing is not a folder"):
+    with pytest.raises(FileNotFoundError, match="missing does not exist"):
         write_report({"": results}, tmp_path / "missing" / "page.html")
 
 

@@ -212,26 +212,27 @@ def _surgery(dice: nn.Module) -> nn.Module:
     return GradientSurgery(batch=_batch(dice))
 
 
+def _fading(done: float) -> float:
+    return max(0.0, 1 - 1.5 * done)
+
+
 CANDIDATES = {
     "SurgeryDice": Candidate("DiceCE", _surgery),
     "SharpDice": Candidate("DiceCE", Sharpened, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
     "DicePlusPlus": Candidate("DiceCE", _dice_plus_plus),
     "LatePlusPlus": Candidate("DiceCE", _dice_plus_plus, weight=lambda t: 1 - t),
-    "HalfPlusPlus": Candidate("DiceCE", _dice_plus_plus, weight=lambda _: 0.5),
     "SoftACE": Candidate("DiceCE", SoftACE),
     "MarginNACL": Candidate("NACL", loss_class=MarginNACL),
     "WideMarginNACL": Candidate("NACL", loss_class=WideMarginNACL),
     "LogNACL": Candidate("NACL", loss_class=LogNACL),
-    "FadeDice": Candidate("DiceCE", weight=lambda t: max(0.0, 1 - 1.5 * t)),
-    "FadeDiceSVLS": Candidate("DiceSVLS", weight=lambda t: max(0.0, 1 - 1.5 * t)),
-    "FadeDiceNACL": Candidate("DiceNACL", weight=lambda t: max(0.0, 1 - 1.5 * t)),
+    "FadeDice": Candidate("DiceCE", weight=_fading),
+    "FadeDiceSVLS": Candidate("DiceSVLS", weight=_fading),
+    "FadeDiceNACL": Candidate("DiceNACL", weight=_fading),
     "FadeLate": Candidate("DiceCE", weight=lambda t: 1 - t),
     "FadeEarly": Candidate("DiceCE", weight=lambda t: max(0.0, 1 - 3 * t)),
     "FadeSteep": Candidate("DiceCE", weight=lambda t: min(1.0, max(0.0, 2 - 3 * t))),
     "FadeRest": Candidate("DiceCE", weight=lambda t: max(0.1, 1 - 1.5 * t)),
-    "FadeSharp": Candidate(
-        "DiceCE", Sharpened, weight=lambda t: max(0.0, 1 - 1.5 * t), sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)
-    ),
+    "FadeSharp": Candidate("DiceCE", Sharpened, weight=_fading, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
     "SharpDiceSVLS": Candidate("DiceSVLS", Sharpened, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
 }
 

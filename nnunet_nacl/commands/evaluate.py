@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nnunet_nacl.evaluation import FolderResult
 
 _SHOWN = 10
+"""So many skipped cases are printed; the summary has all."""
 
 
 def add(commands: Commands) -> None:

@@ -115,7 +115,7 @@ class Predictions:
 
         Raises:
             FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
-            ValueError: there are no probabilities, or the folders hold no case at all.
+            ValueError: ``pred_folder`` holds no probabilities, or the mark of a decoded folder is damaged.
         """
         ground_truth, predictions = Path(gt_folder), Path(pred_folder)
         _check_folders(ground_truth, predictions)

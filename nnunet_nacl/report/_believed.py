@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
-from nnunet_nacl.report._comparison import Comparison, Method, listed
+from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._metrics import Metric, over_confidence
 from nnunet_nacl.report._reliability import Reliability, top_label_curves
+from nnunet_nacl.report._wording import capitalized, listed, these_cases
 
 _ASKED = 0.9
 """The confidence that the answer is about."""
@@ -40,7 +41,7 @@ def answer_about(comparison: Comparison, names: Sequence[str], metric: Metric) -
         whose = f"{'those' if sentences else 'the confidences'} of {listed(group)}"
         if answer is None:
             does = "does" if len(comparison.cases) == 1 else "do"
-            claim = f"{these_cases(comparison)} {does} not tell whether {whose} can be believed"
+            claim = f"{these_cases(len(comparison.cases))} {does} not tell whether {whose} can be believed"
         elif answer:
             claim = f"{whose} can be believed"
         else:
@@ -63,12 +64,3 @@ def _can_be_believed(method: Method, metric: Metric, curve: Reliability) -> bool
     accuracy = curve.accuracy_at(_ASKED)
     is_close = accuracy is None or abs(accuracy - _ASKED) <= _OFF_WHERE_ASKED
     return True if is_close and metric.of(method).interval[1] <= _OFF else None
-
-
-def these_cases(comparison: Comparison) -> str:
-    """The cases, in a sentence."""
-    return "one case" if len(comparison.cases) == 1 else f"these {len(comparison.cases)} cases"
-
-
-def capitalized(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from nnunet_nacl.report._comparison import Comparison, listed
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import POOLED, CaseMeans, compared_metrics
 from nnunet_nacl.report._results import evaluate_again_command
+from nnunet_nacl.report._wording import listed
 
 
 def missing_notes(comparison: Comparison) -> list[str]:

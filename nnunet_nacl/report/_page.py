@@ -14,7 +14,7 @@ from tqdm import tqdm
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import VOXEL_SETS, FolderResult
 from nnunet_nacl.files import Kind, check_file, whole_file
-from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed
+from nnunet_nacl.report._comparison import Comparison, Method, compare_all
 from nnunet_nacl.report._confidences import JudgedMethods, confidences_table, judged_methods
 from nnunet_nacl.report._formats import Table, to_csv, to_latex
 from nnunet_nacl.report._logit_plots import read_logit_plots
@@ -35,6 +35,7 @@ from nnunet_nacl.report._panels import (
 from nnunet_nacl.report._pictures import CaseView, case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_method, published_table
 from nnunet_nacl.report._results import evaluate_command
+from nnunet_nacl.report._shared import Results
 from nnunet_nacl.report._slices import check_images
 from nnunet_nacl.report._statistics import SCHEMES, Ranking, rank_by_scores, rank_methods, ranked_voxels
 from nnunet_nacl.report._study import Study, study_caption
@@ -49,6 +50,7 @@ from nnunet_nacl.report._tables import (
     structures_table,
 )
 from nnunet_nacl.report._verdict import Verdict, full_verdict, ranking_remark
+from nnunet_nacl.report._wording import listed
 from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_of, to_svg
 
 _PAGE = Kind("a report", re.compile(rb'<meta name="generator" content="nnunet_nacl '))

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report._comparison import Comparison, Results, compare_all, notes_on
+from nnunet_nacl.report._comparison import Comparison, compare_all, notes_on
 from nnunet_nacl.report._confidences import JudgedMethods
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -22,6 +22,7 @@ from nnunet_nacl.report._metrics import (
     tradeoff,
 )
 from nnunet_nacl.report._reliability import Reliability, class_curve, class_errors, top_label_curves
+from nnunet_nacl.report._shared import Results
 from nnunet_nacl.report._slices import check_images, chosen_cases, read_slice
 from nnunet_nacl.report._statistics import SCHEMES, Ranking, rank_by_scores, rank_methods, ranked_voxels
 from nnunet_nacl.report._study import (

@@ -10,7 +10,7 @@ import numpy as np
 from nnunet_nacl.evaluation import METRICS
 from nnunet_nacl.files import Kind, check_file, whole_file
 from nnunet_nacl.metrics import expected_calibration_error
-from nnunet_nacl.report._comparison import Comparison, Method, Results, compare_all, listed, notes_on
+from nnunet_nacl.report._comparison import Comparison, Method, compare_all, notes_on
 from nnunet_nacl.report._formats import FORMATS, NO_INTERVAL, Cell, Mark, Table
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -28,6 +28,7 @@ from nnunet_nacl.report._metrics import (
 )
 from nnunet_nacl.report._published import published_table
 from nnunet_nacl.report._reliability import class_errors
+from nnunet_nacl.report._shared import Results
 from nnunet_nacl.report._statistics import (
     Difference,
     Ranking,
@@ -37,6 +38,7 @@ from nnunet_nacl.report._statistics import (
     rank_methods,
     ranked_voxels,
 )
+from nnunet_nacl.report._wording import listed
 
 _IN_OTHER_TABLES = (
     "ECE", "CECE", "CECE_fg", "CECE_sum", "AECE_error", "over_confidence", "ECE_expected", "CECE_expected", "share",

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnunet_nacl.report._believed import answer_about, capitalized, these_cases
-from nnunet_nacl.report._comparison import Comparison, listed
+from nnunet_nacl.report._believed import answer_about
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._formats import p_value
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -17,6 +17,7 @@ from nnunet_nacl.report._metrics import (
     place,
 )
 from nnunet_nacl.report._statistics import Difference, Ranking, differences
+from nnunet_nacl.report._wording import capitalized, listed, these_cases
 
 _VISIBLE = 0.005
 """Smaller differences between confidence and accuracy are not worth a sentence."""
@@ -199,7 +200,7 @@ def _claim(comparison: Comparison, standing: Standing) -> str:
         best = "is calibrated best" if is_honest else f"has the lowest {metric.label}"
         return f"{capitalized(where)}, {standing.best} {best}"
     by = "probabilities" if is_score else f"{'calibration' if is_honest else metric.label} {where}"
-    cases, several = these_cases(comparison), len(comparison.cases) > 1
+    cases, several = these_cases(len(comparison.cases)), len(comparison.cases) > 1
     few = ", which are too few for a test" if standing.too_few and several else ""
     behind = "; the others are behind" if len(standing.leaders) < len(standing.order) else ""
     return f"By their {by}, {listed(standing.leaders)} are not told apart by {cases}{few}{behind}"

@@ -15,12 +15,9 @@ from tests.evaluation.independent import largest_difference
 BRIEF = "2epochs_2iterations"
 
 
-def train(
-    nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object, as_user: bool = False
-) -> Path:
+def train(nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object) -> Path:
     """Train fold 0; returns its folder."""
-    options = (configuration, 0, "-tr", trainer, "-device", "cpu", *options)
-    nnunet.run("nnUNetv2_train", number, *options, as_user=as_user)
+    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", *options)
     return fold_folder(nnunet, number, configuration, trainer)
 
 
@@ -49,11 +46,7 @@ def test_train_predict_evaluate(
     preprocessed: Preprocessed, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
 ) -> None:
     nnunet, number = preprocessed(kind, configuration)
-    as_user = (kind, configuration) == ("regions", "3d_small")  # each command is started so here
-    if as_user:
-        fold = train(nnunet, number, configuration, f"{trainer}_{BRIEF}", "--npz", as_user=True)
-    else:
-        fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
+    fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
     printed = log(fold)
     assert "nnunet_nacl trains with NACLLoss(" in printed
     assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
@@ -65,13 +58,12 @@ def test_train_predict_evaluate(
 
     raw = nnunet.folder / "raw" / KINDS[kind][0]
     predictions = tmp_path / "predictions"
-    workers = int(as_user)  # each imports PyTorch
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
-        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", workers, "-nps", workers,
-        "-device", "cpu", "--disable_tta", as_user=as_user,
+        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 0, "-nps", 0,
+        "-device", "cpu", "--disable_tta",
     )  # fmt: skip
-    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions, as_user=as_user)
+    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
     summary = json.loads((predictions / "calibration_summary.json").read_text())
     assert summary["skipped"] == []
     assert summary["num_cases"]["evaluated"] == 6

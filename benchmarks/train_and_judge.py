@@ -7,14 +7,19 @@ a configuration of its own behind them if they differ. Run it once for each core
 left to that. nnU-Net's environment variables must be set, and nnUNet_extTrainer for ``dice_candidates``.
 Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16); an epoch's validation, which is
 only logged, takes 5 batches. Test cases are predicted with mirroring, in single precision.
+
+With --study, models are trained and predicted only, and OUTPUT_FOLDER is that of ``nnunet_nacl experiment -o``, which
+then finds them, evaluates them and writes the study's report. --disable_tta
+predicts, and validates, without mirroring.
 """
 
+import argparse
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ["nnUNet_n_proc_DA"] = "0"
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -27,6 +32,13 @@ from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
 from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
 from nnunet_nacl.cli import main as command_line
+
+
+class WithoutMirroring(nnUNetPredictor):
+    """nnU-Net's predictor, whatever it is told."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "use_mirroring": False})
 
 
 def train(data_set: str, configuration: str, fold: int, trainer: str) -> None:
@@ -44,11 +56,12 @@ def train(data_set: str, configuration: str, fold: int, trainer: str) -> None:
     )
 
 
-def predict(model: Path, fold: int, images: Path, output: Path) -> None:
+def predict(model: Path, fold: int, images: Path, output: Path, mirroring: bool) -> None:
     """The test cases, with probabilities."""
     predictor = nnUNetPredictor(
-        device=torch.device("cpu"), perform_everything_on_device=False, allow_tqdm=False, verbose=False
-    )
+        use_mirroring=mirroring, device=torch.device("cpu"), perform_everything_on_device=False, allow_tqdm=False,
+        verbose=False,
+    )  # fmt: skip
     predictor.initialize_from_trained_model_folder(str(model), (fold,), "checkpoint_final.pth")
     output.mkdir(exist_ok=True)
     predictor.predict_from_files_sequential(str(images), str(output), save_probabilities=True)
@@ -91,36 +104,49 @@ def in_process(function: Callable[..., None], *arguments: object) -> None:
         raise RuntimeError(f"{function} failed")
 
 
-def main(data_set: str, configuration: str, output: Path, queue: Path) -> None:
-    """Train and judge what the queue lists."""
+def main() -> None:
+    """Train what the queue lists, predict, and judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data_set", metavar="DATASET", help="number")
+    parser.add_argument("configuration", metavar="CONFIGURATION")
+    parser.add_argument("output", metavar="OUTPUT_FOLDER", type=Path)
+    parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
+    parser.add_argument("--study", action="store_true")
+    parser.add_argument("--disable_tta", action="store_true")
+    options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.disable_tta:
+        trainer_module.nnUNetPredictor = WithoutMirroring  # of the validation
     done: set[str] = set()
     while True:
         # Read anew each time: lines may be added and moved while it runs.
-        lines = [line for line in queue.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        lines = [line for line in options.queue.read_text().splitlines() if line.strip() and not line.startswith("#")]
         line = next((line for line in lines if line not in done), None)
         if line is None:
             return
         done.add(line)
         fold, trainer, *other = line.split()
-        its_set, its_configuration = other or (data_set, configuration)
-        name = maybe_convert_to_dataset_name(int(its_set))
-        folder = output / name / trainer / f"fold_{fold}"
+        data_set, configuration = other or (options.data_set, options.configuration)
+        name = maybe_convert_to_dataset_name(int(data_set))
+        of_study = f"{name}__nnUNetPlans__{configuration}/predictions{'_disable_tta' if options.disable_tta else ''}"
+        folder = options.output / (of_study if options.study else name) / trainer / f"fold_{fold}"
         folder.mkdir(parents=True, exist_ok=True)
         try:
             (folder / "begun").touch(exist_ok=False)
         except FileExistsError:
             continue
-        model = Path(nnUNet_results) / name / f"{trainer}__nnUNetPlans__{its_configuration}"
+        model = Path(nnUNet_results) / name / f"{trainer}__nnUNetPlans__{configuration}"
+        test = folder if options.study else folder / "test"
         start = time.time()
         try:
             if not (model / f"fold_{fold}" / "validation" / "summary.json").exists():
-                in_process(train, its_set, its_configuration, int(fold), trainer)
+                in_process(train, data_set, configuration, int(fold), trainer)
             trained = time.time()
-            in_process(predict, model, int(fold), Path(nnUNet_raw) / name / "imagesTs", folder / "test")
+            in_process(predict, model, int(fold), Path(nnUNet_raw) / name / "imagesTs", test, not options.disable_tta)
             predicted = time.time()
-            options = ["-d", its_set, "-c", its_configuration, "-tr", trainer, "-f", fold]
-            in_process(judge, options, Path(nnUNet_raw) / name / "labelsTs", folder)
+            if not options.study:
+                its_model = ["-d", data_set, "-c", configuration, "-tr", trainer, "-f", fold]
+                in_process(judge, its_model, Path(nnUNet_raw) / name / "labelsTs", folder)
             seconds = [round(b - a) for a, b in ((start, trained), (trained, predicted), (predicted, time.time()))]
             print(line, "trained, predicted, judged in", seconds, "s", flush=True)
         except (OSError, RuntimeError) as error:
@@ -128,4 +154,4 @@ def main(data_set: str, configuration: str, output: Path, queue: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+    main()

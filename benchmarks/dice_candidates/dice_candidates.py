@@ -229,11 +229,7 @@ CANDIDATES = {
     "FadeDiceSVLS": Candidate("DiceSVLS", weight=_fading),
     "FadeDiceNACL": Candidate("DiceNACL", weight=_fading),
     "FadeLate": Candidate("DiceCE", weight=lambda t: 1 - t),
-    "FadeEarly": Candidate("DiceCE", weight=lambda t: max(0.0, 1 - 3 * t)),
     "FadeSteep": Candidate("DiceCE", weight=lambda t: min(1.0, max(0.0, 2 - 3 * t))),
-    "FadeRest": Candidate("DiceCE", weight=lambda t: max(0.1, 1 - 1.5 * t)),
-    "FadeSharp": Candidate("DiceCE", Sharpened, weight=_fading, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
-    "SharpDiceSVLS": Candidate("DiceSVLS", Sharpened, sharpness=lambda t: 1 + 7 * min(1.0, 1.5 * t)),
 }
 
 

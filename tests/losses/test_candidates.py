@@ -101,9 +101,7 @@ def test_weighted(generator: torch.Generator) -> None:
         ("FadeDice", [1, 0.75, 0.5, 0.25, 0, 0]),
         ("FadeLate", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
         ("LatePlusPlus", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ("FadeEarly", [1, 0.5, 0, 0, 0, 0]),
         ("FadeSteep", [1, 1, 1, 0.5, 0, 0]),
-        ("FadeRest", [1, 0.75, 0.5, 0.25, 0.1, 0.1]),
     ],
 )
 def test_schedules_of_the_weight(name: str, weights: list[float]) -> None:

@@ -364,7 +364,8 @@ def test_the_commands_that_evaluated() -> None:
     assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"
 
 
-def test_the_logits_if_asked(tmp_path: Path, results: dict[str, FolderResult]) -> None:
+def test_the_logits_if_asked(tmp_path: Path) -> None:
+    results = {"<CE>": make_result(settings=Settings(voxels=("near",)))}
     folder = tmp_path / "logits"
     folder.mkdir()
     methods = {"<CE>": {"mean_logits": {}, "max_logits": None}, "NACL": {"mean_logits": {}, "max_logits": {}}}

@@ -113,7 +113,12 @@ def test_data_sets_are_found_by_their_names(ours: str, theirs: str | None) -> No
 
 @pytest.fixture(scope="module")
 def methods() -> dict[str, FolderResult]:
-    return {"DiceCE": make_result(0.4), "CE": make_result(1.0), "NACL": make_result(1.8)}
+    brief = Settings(voxels=("foreground",), surface=True)
+    return {
+        "DiceCE": make_result(0.4, settings=brief),
+        "CE": make_result(1.0, settings=brief),
+        "NACL": make_result(1.8, settings=brief),
+    }
 
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:

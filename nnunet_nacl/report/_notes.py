@@ -27,16 +27,17 @@ def missing_notes(comparison: Comparison) -> list[str]:
 
 
 def undefined_notes(comparison: Comparison) -> list[str]:
-    """A note for each metric that is not defined for all methods in the same cases and structures."""
-    notes = []
+    """A note for metrics that are not defined for all methods in the same cases and structures."""
+    titles: dict[str, list[str]] = {}  # how many values each method has -> the metrics of which that is so
     for metric in compared_metrics(comparison):
         estimates = {method.name: metric.of(method) for method in comparison.methods}
         known = {name: ~np.isnan(one.values) for name, one in estimates.items() if isinstance(one, CaseMeans)}
         first = next(iter(known.values()), None)
         if first is not None and any(not np.array_equal(first, other) for other in known.values()):
             counts = ", ".join(f"{name}: {int(one.sum())}" for name, one in known.items())
-            notes.append(
-                f"{metric.title} is not defined everywhere for every method ({counts} of {first.size} values). Means "
-                "are over each method's own values; differences and tests are over those that both have."
-            )
-    return notes
+            titles.setdefault(f"{counts} of {first.size} values", []).append(metric.title)
+    return [
+        f"{listed(metrics)} {'is' if len(metrics) == 1 else 'are'} not defined everywhere for every method ({counts}). "
+        "Means are over each method's own values; differences and tests are over those that both have."
+        for counts, metrics in titles.items()
+    ]

@@ -264,6 +264,17 @@ def _many_classes(seed: int, labels: dict[str, int]) -> FolderResult:
     return with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(labels, None))
 
 
+def test_metrics_that_lack_the_same_values_share_a_note() -> None:
+    whole, lacking = make_result(1.0), make_result(1.0)
+    case = lacking.cases[0]
+    found = {key: {name: float("nan") for name in values} for key, values in case.result.segmentation.items()}
+    cases = [replace(case, result=replace(case.result, segmentation=found)), *lacking.cases[1:]]
+    (note,) = undefined_notes(compare({"whole": whole, "lacking": replace(lacking, cases=cases)}))
+    size = len(cases) * len(found)
+    counts = f"(whole: {size}, lacking: {size - len(found)} of {size} values)"
+    assert note.startswith(f"Dice and HD95 are not defined everywhere for every method {counts}. Means are over")
+
+
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
     careful, eager = make_result(1.0, settings=Settings()), make_result(1.0, settings=Settings())

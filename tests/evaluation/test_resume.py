@@ -110,7 +110,7 @@ def test_killed_and_run_again_gives_the_same_to_the_last_bit(folders: Folders) -
     command = [sys.executable, "-m", "nnunet_nacl.cli", "evaluate", *map(str, folders), "-np", "2"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     journal = folders[1] / ".calibration_bins.partial"
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while len(list(journal.glob("*.zip"))) < 3 and time.monotonic() < until:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

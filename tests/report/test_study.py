@@ -1,5 +1,6 @@
 """Studies: what is drawn is the comparison's numbers, and what is missing is said."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,24 @@ def test_curves_of_names(losses: Comparison) -> None:
     ax = draw(losses, study)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["uniform", "$a$b"]
     assert list(ax.containers[0].lines[0].get_xdata()) == [0, 1]
+
+
+def test_many_names_do_not_overlap_and_no_line_joins_them(losses: Comparison) -> None:
+    names = ("U-Net", "nnU-Net", "Attention U-Net", "UNet++", "TransUNet")
+    methods = [f"{group} {value}" for group, values in LOSSES.items() for value in values]
+    several = tuple(Variant(method, "CE", name) for method, name in zip(methods, names, strict=False))
+    ax = draw(losses, Study("Backbones", "curves", "network", several))
+    ax.figure.set_size_inches(3.4, 3.9)  # as in the page
+    ax.figure.draw_without_rendering()
+    assert ax.containers[0].lines[0].get_linestyle() == "None"
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    ends = [box.x1 for box in boxes]
+    # Slanted: each ends at its own tick, and at the height of the next one's middle it has long begun further left.
+    assert all(later - earlier > 12 for earlier, later in pairwise(ends))
+    assert all(label.get_rotation() == 35 for label in ax.get_xticklabels())
+    assert ax.get_legend().get_window_extent().y1 < min(box.y0 for box in boxes)
+    two = Study("Backbones", "curves", "network", several[:2])
+    assert all(label.get_rotation() == 0 for label in draw(losses, two).get_xticklabels())
 
 
 def test_values_close_together_keep_plain_ticks(losses: Comparison) -> None:

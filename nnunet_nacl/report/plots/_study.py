@@ -1,6 +1,7 @@
 """A study's variants: as radar, relative differences, curves and arrows."""
 
 import math
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -65,16 +66,18 @@ def _radial_limits(data: StudyScores) -> tuple[float, float]:
 
 
 def study_curves(data: StudyScores, ax: Axes) -> Axes:
-    """A metric against the setting, one line for each group, with 95 % intervals.
+    """A metric against the setting, one color for each group, with 95 % intervals.
 
     Args:
-        data: a metric of the variants. If all values are numbers, they stand at their place on the axis; otherwise
-            they are names, in the order given.
+        data: a metric of the variants. If all values are numbers, they stand at their place on the axis, joined by a
+            line; otherwise they are names, in the order given, and no line joins them.
         ax: where to draw.
     """
     groups = list(data.study.groups)
     values = _places(data)
     positions = sorted(set(values.values()))
+    named = any(isinstance(one.value, str) for one in data.variants)
+    slanted = named and len(positions) > 3
     gaps = np.diff(positions)
     apart = 0.3 * float(min(gaps, default=1.0)) / len(groups)
     rows = list(zip(data.variants, data.values, data.intervals, strict=True))
@@ -90,16 +93,18 @@ def study_curves(data: StudyScores, ax: Axes) -> Axes:
             color=color_of(groups, group),
             marker=marker_of(groups, group),
             markersize=5,
+            linestyle="none" if named else "-",
             linewidth=1.3,
             elinewidth=0.8,
             label=f"\u200b{wrapped(group)}",
         )
     names = {values[one]: one.text for one in data.variants}
     if all(gaps > 0.08 * (positions[-1] - positions[0])):  # otherwise their names would overlap
-        ax.set_xticks(positions, [wrapped(names[one], 12) for one in positions])
+        slant: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+        ax.set_xticks(positions, [wrapped(names[one], 12) for one in positions], **slant)
     ax.margins(0.12)
     ax.set(xlabel=wrapped(data.study.setting, 40), title=_better(data, "up", "down"))
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.36 if slanted else -0.17), ncols=2, fontsize=8)
     return ax
 
 

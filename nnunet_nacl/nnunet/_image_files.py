@@ -315,9 +315,9 @@ def _png(file: Path) -> None:
         stored, kind, header, voxels = file.stat().st_size, b"", b"", []
         while kind != b"IEND":
             start = stream.read(8)
-            size, kind = int.from_bytes(start[:4]), start[4:]
+            size, kind = int.from_bytes(start[:4], "big"), start[4:]
             content = stream.read(size) if size <= stored else b""
-            if zlib.crc32(kind + content) != int.from_bytes(stream.read(4)) or len(start) < 8:
+            if zlib.crc32(kind + content) != int.from_bytes(stream.read(4), "big") or len(start) < 8:
                 raise ValueError("a checksum is wrong, so the file is damaged or cut short")
             if kind == b"IHDR":
                 header = content
@@ -331,7 +331,8 @@ def _png(file: Path) -> None:
 def _png_header(header: bytes) -> ImageHeader:
     if len(header) != 13 or header[9] not in _PNG_SAMPLES:
         raise ValueError("it has no header, or a damaged one")
-    width, height, bits = int.from_bytes(header[:4]), int.from_bytes(header[4:8]), header[8] * _PNG_SAMPLES[header[9]]
+    width, height = (int.from_bytes(header[start : start + 4], "big") for start in (0, 4))
+    bits = header[8] * _PNG_SAMPLES[header[9]]
     if not (width and height):
         raise ValueError(f"its header declares impossible dimensions: {height} × {width}")
     passes = _ADAM7 if header[12] else ((0, 0, 1, 1),)

@@ -9,8 +9,8 @@ Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bf
 only logged, takes 5 batches. Test cases are predicted with mirroring, in single precision.
 
 With --study, models are trained and predicted only, and OUTPUT_FOLDER is that of ``nnunet_nacl experiment -o``, which
-then finds them, evaluates them and writes the study's report. --disable_tta
-predicts, and validates, without mirroring.
+then finds them, evaluates them and writes the study's report. With --disable_tta, neither test nor validation cases are
+mirrored.
 """
 
 import argparse

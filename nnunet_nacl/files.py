@@ -7,6 +7,7 @@ import csv
 import ctypes
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -17,7 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
+
+Typed = TypeVar("Typed")
 
 _LOOKED_AT = 4096  # bytes at a file's start and end
 _LONGEST_NAME = 255  # bytes, on nearly all file systems
@@ -77,6 +80,21 @@ def check_file(file: str | Path, kind: Kind | None = None, *, overwrite: bool = 
             f"{file} exists and is not {kind.name} of nnunet_nacl. Choose another name, or replace it with --overwrite."
         )
     return file
+
+
+def check_output(output: str | Path, *, overwrite: bool = False) -> Path:
+    """Return the path of an output that may be written, before work is done for it.
+
+    Raises:
+        FileExistsError: it exists, and is not to be replaced.
+        FileNotFoundError: its folder does not exist.
+    """
+    output = Path(output)
+    if not output.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{output.absolute().parent} is not a folder.")
+    if not overwrite and os.path.lexists(output) and not (output.is_dir() and not any(output.iterdir())):
+        raise FileExistsError(f"{output} exists. Choose another name, or replace it with --overwrite.")
+    return output
 
 
 @contextmanager
@@ -253,6 +271,28 @@ def _named(partial: Path, output: Path) -> Iterator[None]:
         if error.filename is None and is_full(error):
             raise OSError(error.errno, error.strerror, str(output)) from error
         raise
+
+
+def read_json(file: Path, kind: type[Typed]) -> Typed:
+    """Read a JSON file into a type that pydantic knows, such as a dataclass; strictly, so that a text is no number.
+
+    Raises:
+        OSError: there is no such file, or it cannot be read.
+        ValueError: it holds something else.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    check_input(file)
+    try:
+        return TypeAdapter(kind).validate_json(file.read_bytes(), strict=True)
+    except ValidationError as error:
+        raise ValueError(f"{file} is not as expected: {error}") from error
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    with whole_file(file) as partial:
+        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def is_full(error: OSError) -> bool:

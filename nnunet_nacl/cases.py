@@ -1,0 +1,205 @@
+"""One loop over the cases of a folder: several processes, a progress bar, finished cases kept, bad ones skipped."""
+
+import hashlib
+import multiprocessing
+import os
+import pickle
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from tqdm import tqdm
+
+from nnunet_nacl.files import is_full, whole_file
+
+
+class Named(Protocol):
+    """Anything with a name that no other case of the folder has."""
+
+    @property
+    def name(self) -> str:
+        """Of the case."""
+
+
+Item = TypeVar("Item", bound=Named)
+Result = TypeVar("Result")
+
+_LONGEST_REASON = 2000  # characters: what a process sends fits into one write to a pipe
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A case that could not be used, and why."""
+
+    case: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Journal(Generic[Result]):
+    """Finished cases, a file each in a hidden folder beside an output, until that is written.
+
+    Attributes:
+        folder: theirs alone.
+        save: writes a result into a file.
+        load: reads it again; raises OSError or ValueError if it cannot, and the case is then done again.
+    """
+
+    folder: Path
+    save: Callable[[Path, Result], None]
+    load: Callable[[Path], Result]
+
+    @classmethod
+    def beside(
+        cls, output: Path, save: Callable[[Path, Result], None], load: Callable[[Path], Result]
+    ) -> "Journal[Result]":
+        """The journal of an output; it need not exist yet."""
+        return cls(output.with_name(f".{output.name}.cases"), save, load)
+
+    def file_of(self, case: str) -> Path:
+        """Where a case is kept: not under its own name, which may be as long as the file system allows."""
+        return self.folder / hashlib.sha256(case.encode(errors="surrogateescape")).hexdigest()
+
+    def finished(self) -> Iterator[Result]:
+        """What was kept before; what cannot be read is left out."""
+        for file in sorted(self.folder.glob("*")):
+            with suppress(OSError, ValueError):
+                yield self.load(file)
+
+    def remove(self) -> None:
+        """Forget them, once the output is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def each_case(
+    cases: Sequence[Item],
+    work: Callable[[Item], Result],
+    *,
+    doing: str,
+    num_processes: int = 1,
+    journal: Journal[Result] | None = None,
+    finished: int = 0,
+) -> tuple[dict[str, Result], list[Skipped]]:
+    """Call a function with each case; a bad case, or one that kills its process, takes no other with it.
+
+    Args:
+        cases: of different names.
+        work: picklable, as are the cases and, without a journal, the results. What it raises is the reason why the
+            case is skipped, but for a full disk, which ends the loop.
+        doing: for the progress bar, such as ``evaluating``.
+        num_processes: how many cases are worked on at a time.
+        journal: where each result is kept as soon as it is there.
+        finished: how many cases were done before, for the progress bar.
+
+    Returns:
+        Results by name, and the skipped cases, each in the order of their names.
+
+    Raises:
+        OSError: the disk is full.
+        ValueError: ``num_processes`` is below 1.
+    """
+    if num_processes < 1:
+        raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
+    results: dict[str, Result] = {}
+    skipped: list[Skipped] = []
+    with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
+        kept = journal or Journal[Result](Path(temporary), _save, _load)
+        kept.folder.mkdir(parents=True, exist_ok=True)
+        attempt = partial(_attempt, work=work, journal=kept)
+        with tqdm(total=finished + len(cases), initial=finished, desc=doing, unit="case") as progress:
+            for case, reason in _outcomes(cases, attempt, min(num_processes, len(cases))):
+                if reason is None:
+                    results[case.name] = kept.load(kept.file_of(case.name))
+                    if journal is None:
+                        kept.file_of(case.name).unlink()
+                else:
+                    skipped.append(Skipped(case.name, reason))
+                progress.update()
+    return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
+
+
+def _outcomes(
+    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
+) -> Iterator[tuple[Item, str | None]]:
+    if num_processes <= 1:
+        for case in cases:
+            yield case, attempt(case)
+        return
+    left = {case.name: case for case in cases}
+    try:
+        for case, reason in _in_processes(cases, attempt, num_processes):
+            del left[case.name]
+            yield case, reason
+    except BrokenProcessPool:  # a process died, and took with it what the others were doing; alone, its case shows
+        for case in left.values():
+            try:
+                yield from _in_processes([case], attempt, 1)
+            except BrokenProcessPool:  # noqa: PERF203
+                yield case, "the process working on it was killed, perhaps for lack of memory."
+
+
+def _in_processes(
+    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
+) -> Iterator[tuple[Item, str | None]]:
+    # Spawned: to fork is not safe in a process with threads.
+    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"), _start_worker) as pool:
+        try:
+            futures = {pool.submit(attempt, case): case for case in cases}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool:
+            raise
+        except BaseException:  # Ctrl-C among them: what is under way is not waited for
+            for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _start_worker() -> None:
+    """Leave Ctrl-C to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
+    """Do a case and keep its result in a file: a large one sent by a process that is stopped would block the others."""
+    try:
+        result = work(case)
+    except OSError as error:
+        if is_full(error):  # that is not the case's fault
+            raise
+        return str(error)[:_LONGEST_REASON]
+    except ValueError as error:
+        return str(error)[:_LONGEST_REASON]
+    except Exception as error:  # noqa: BLE001 - damaged files make readers raise nearly anything
+        return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+    with whole_file(journal.file_of(case.name)) as file:
+        journal.save(file, result)
+    return None
+
+
+def _save(file: Path, result: Any) -> None:
+    file.write_bytes(pickle.dumps(result))
+
+
+def _load(file: Path) -> Any:
+    return pickle.loads(file.read_bytes())  # noqa: S301 - of a folder that is this process's alone

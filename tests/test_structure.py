@@ -8,9 +8,10 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_EVALUATED = {"evaluation", "metrics", "nnunet", "files", "json_files"}
+_BASE = {"nnunet", "files", "cases", "metrics", "json_files", "workers"}
 MAY_IMPORT = {
     "files": set(),
+    "cases": {"files"},
     "json_files": {"files"},
     "processes": set(),
     "workers": set(),
@@ -19,18 +20,19 @@ MAY_IMPORT = {
     "confidence": set(),
     "linking": {"files"},
     "nnunet": {"files", "json_files", "linking"},
-    "evaluation": {"metrics", "nnunet", "files", "json_files", "workers"},
+    "evaluation": _BASE,
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
-    "report": {*_EVALUATED, "confidence", "review"},
-    "prediction_folders": {*_EVALUATED, "confidence", "workers"},
-    "posthoc": {*_EVALUATED, "prediction_folders"},
-    "review": {*_EVALUATED, "confidence", "posthoc", "workers"},
+    "prediction_folders": {*_BASE, "evaluation", "confidence"},
+    "posthoc": {*_BASE, "evaluation", "prediction_folders"},
+    "review": {*_BASE, "evaluation", "confidence", "posthoc"},
+    "report": {*_BASE, "evaluation", "confidence", "review"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
     "networks": {"nnunet", "files"},
     "export": {"networks", "nnunet", "trainers", "files"},
     "experiments": {
-        *_EVALUATED,
+        *_BASE,
+        "evaluation",
         "losses",
         "trainers",
         "report",
@@ -40,7 +42,7 @@ MAY_IMPORT = {
         "processes",
         "linking",
     },
-    "demo": {*_EVALUATED, "experiments", "trainers", "report", "processes", "linking"},
+    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "processes", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

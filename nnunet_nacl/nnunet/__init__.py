@@ -11,6 +11,7 @@ from nnunet_nacl.nnunet._dataset import (
     RegionLabels,
     reader_of,
 )
+from nnunet_nacl.nnunet._folder import Labels, PredictionFolder, nnunet_labels, write_prediction
 from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
 from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
 from nnunet_nacl.nnunet._label_maps import (
@@ -70,12 +71,14 @@ __all__ = [
     "Label",
     "LabelMap",
     "LabelMeaning",
+    "Labels",
     "LoadCase",
     "Model",
     "ModelName",
     "NamedLabels",
     "NpzChannels",
     "PlansJson",
+    "PredictionFolder",
     "Predictions",
     "PreprocessedDataSet",
     "RawDataSet",
@@ -109,6 +112,7 @@ __all__ = [
     "missing_trainer",
     "new_dataset",
     "nnunet_folder",
+    "nnunet_labels",
     "place",
     "preprocessed_cases",
     "read_checkpoint",
@@ -122,5 +126,6 @@ __all__ = [
     "validation_folder",
     "write_image",
     "write_labels",
+    "write_prediction",
     "write_splits",
 ]

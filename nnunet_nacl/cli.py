@@ -38,7 +38,7 @@ _GROUPS = {
     "train and measure": ("link", "trainers", "evaluate", "report"),
     "compare": ("experiment", "table", "plot", "merge", "logits"),
     "use the confidences": ("review", "maps", "decode", "members"),
-    "calibrate after training": ("calibrate",),
+    "calibrate after training": ("calibrate", "apply"),
     "data sets and networks": ("convert", "split", "networks"),
     "this package": ("demo", "export", "unlink", "completion"),
 }

@@ -9,7 +9,6 @@ import pytest
 
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.posthoc import METHODS, VOXELS
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

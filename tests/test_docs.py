@@ -18,7 +18,7 @@ from nnunet_nacl.cli import make_parser
 from nnunet_nacl.commands import FIRST_COMMANDS, Parser
 from nnunet_nacl.experiments import STUDIES, read_study, study_file
 from tests.evaluation.generated import add_case, random_case
-from tests.posthoc.generated import probabilities, write_folder, write_model
+from tests.calibrate.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
 
 ROOT = Path(__file__).parents[1]

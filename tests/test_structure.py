@@ -23,8 +23,8 @@ MAY_IMPORT = {
     "evaluation": _BASE,
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "prediction_folders": {*_BASE, "evaluation", "confidence"},
-    "posthoc": {*_BASE, "evaluation", "prediction_folders"},
-    "review": {*_BASE, "evaluation", "confidence", "posthoc"},
+    "calibrate": {*_BASE, "evaluation"},
+    "review": {*_BASE, "evaluation", "confidence", "calibrate"},
     "report": {*_BASE, "evaluation", "confidence", "review"},
     "logits": {"losses", "nnunet", "report", "trainers", "files"},
     "datasets": {"nnunet", "files"},
@@ -36,13 +36,13 @@ MAY_IMPORT = {
         "losses",
         "trainers",
         "report",
-        "posthoc",
+        "calibrate",
         "logits",
         "datasets",
         "processes",
         "linking",
     },
-    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "processes", "linking"},
+    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "calibrate", "processes", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

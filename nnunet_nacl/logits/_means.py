@@ -81,7 +81,7 @@ def mean_logits(
     manager = predictor.label_manager
     sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
-        image, ground_truth = load(name)
+        image, ground_truth, _ = load(name)
         logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
         try:
             sums.add(logits, ground_truth)

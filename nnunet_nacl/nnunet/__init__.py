@@ -32,7 +32,7 @@ from nnunet_nacl.nnunet._names import (
     environment_number,
     nnunet_folder,
 )
-from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases
+from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases, model_folder
 from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, build_network, check_model, find_plans
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
 from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
@@ -110,6 +110,7 @@ __all__ = [
     "labelled_cases",
     "load_predictor",
     "missing_trainer",
+    "model_folder",
     "new_dataset",
     "nnunet_folder",
     "nnunet_labels",

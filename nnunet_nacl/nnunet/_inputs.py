@@ -11,8 +11,8 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet._image_files import check_image_file
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, validation_cases
 
-LoadCase = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer]]]
-"""From a case's name to its image (c, *spatial) and ground truth (*spatial), both preprocessed."""
+LoadCase = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]]
+"""From a case's name to its preprocessed image (c, *spatial) and ground truth (*spatial), and nnU-Net's properties."""
 
 
 def preprocessed_cases(predictor: Any, fold: int | str) -> tuple[list[str], LoadCase]:
@@ -44,9 +44,9 @@ def preprocessed_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load
     if missing:
         raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
 
-    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-        image, labels, *_ = dataset_class(str(folder), [name]).load_case(name)
-        return np.array(image[:], np.float32), np.asarray(labels[:])[0]
+    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]:
+        image, labels, _, properties = dataset_class(str(folder), [name]).load_case(name)
+        return np.array(image[:], np.float32), np.asarray(labels[:])[0], properties
 
     return names, load
 
@@ -82,17 +82,17 @@ def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tu
     for file in (file for of_case in files.values() for file in of_case):
         check_input(file, f": a case has {channels} image file(s) and a label file.")
 
-    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
+    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]:
         preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)
         for file in files[name]:
             check_image_file(file, finite=file == files[name][-1])
         *channel_files, label_file = map(str, files[name])
         try:
-            image, label_map, _ = preprocessor.run_case(
+            image, label_map, properties = preprocessor.run_case(
                 channel_files, label_file, predictor.plans_manager, predictor.configuration_manager, description
             )
         except Exception as error:
             raise ValueError(f"{label_file} and its image cannot be preprocessed: {error}") from error
-        return image.astype(np.float32, copy=False), label_map[0]
+        return image.astype(np.float32, copy=False), label_map[0], properties
 
     return names, load

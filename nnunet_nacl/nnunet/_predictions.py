@@ -154,10 +154,8 @@ class Predictions:
             RuntimeError: nnU-Net's environment variables are not set.
             ValueError: nnU-Net knows no such data set, or there is no case at all.
         """
-        preprocessed, results = nnunet_folder("nnUNet_preprocessed"), nnunet_folder("nnUNet_results")
-        name = dataset_name(dataset)
-        model = results / name / model_folder_name(trainer, plans, configuration)
-        return cls.of_validation(model, preprocessed / name, folds)
+        model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
+        return cls.of_validation(model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds)
 
     @classmethod
     def of_validation(
@@ -219,6 +217,19 @@ class Predictions:
         """
         label_maps = [case.ground_truth for case in self.cases if is_readable(case.ground_truth)]
         return DataSet.read(self.dataset_json, self.plans, sorted(label_maps, key=lambda file: file.stat().st_size))
+
+
+def model_folder(
+    dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans"
+) -> Path:
+    """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist.
+
+    Raises:
+        RuntimeError: nnU-Net's environment variables are not set.
+        ValueError: nnU-Net knows no such data set.
+    """
+    name = dataset_name(dataset)
+    return nnunet_folder("nnUNet_results") / name / model_folder_name(trainer, plans, configuration)
 
 
 def dataset_files(

@@ -69,19 +69,24 @@ def fold_folder(model_folder: str | Path, fold: int | str) -> Path:
     return folder
 
 
-def checkpoint_name(checkpoint: Checkpoint) -> str:
+def checkpoint_name(checkpoint: str) -> str:
     """The name of its file in a fold's folder."""
-    return f"checkpoint_{checkpoint}.pth"
+    return checkpoint if checkpoint.endswith(".pth") else f"checkpoint_{checkpoint}.pth"
 
 
-def saved_checkpoint(model_folder: str | Path, fold: int | str, checkpoint: Checkpoint = "final") -> Path:
+def saved_checkpoint(model_folder: str | Path, fold: int | str, checkpoint: str = "final") -> Path:
     """The file of a checkpoint; nnU-Net predicts with the final one unless it is told otherwise.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
     """
     file = fold_folder(model_folder, fold) / checkpoint_name(checkpoint)
-    check_input(file, ": the training has not ended." if checkpoint == "final" else ": nnU-Net writes it as it trains.")
+    check_input(
+        file,
+        ": the training has not ended."
+        if checkpoint_name(checkpoint) == FINAL_CHECKPOINT
+        else ": nnU-Net writes it as it trains.",
+    )
     return file
 
 
@@ -145,7 +150,7 @@ def _numpy_scalars() -> list[Any]:
     return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
 
 
-def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: Checkpoint = "final") -> None:
+def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: str = "final") -> None:
     """Raise a ValueError for a second stage, whose network also needs the first one's segmentation.
 
     Raises:
@@ -167,14 +172,17 @@ def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: Chec
         )
 
 
-def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, checkpoint: Checkpoint = "final") -> Any:
+def load_predictor(
+    model_folder: str | Path, fold: int | str, device: str, *, checkpoint: str = "final", use_mirroring: bool = True
+) -> Any:
     """nnU-Net's predictor of one fold, as ``nnUNetv2_predict`` sets it up: half overlap, Gaussian weights, mirroring.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
         fold: its number, or ``all``.
         device: ``cpu``, ``cuda`` or ``mps``.
-        checkpoint: ``final`` or ``best``.
+        checkpoint: ``final``, ``best``, or the name of its file.
+        use_mirroring: test-time augmentation.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
@@ -188,7 +196,10 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, ch
 
     with redirect_stdout(io.StringIO()), _our_trainers_found():  # it says where it looks for trainers
         predictor = nnUNetPredictor(
-            perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
+            use_mirroring=use_mirroring,
+            perform_everything_on_device=device.startswith("cuda"),
+            device=torch.device(device),
+            allow_tqdm=False,
         )
         try:
             predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), checkpoint_name(checkpoint))

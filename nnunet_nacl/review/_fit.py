@@ -82,7 +82,7 @@ def fit_review(
                 for group, cases in predicted.groups.items()
             }
         else:
-            from nnunet_nacl.posthoc import split_cases
+            from nnunet_nacl.calibrate import split_cases
 
             parts = split_cases(list(by_name), seed)
         volumes = [case.counts.voxel_ml for case in counted]
@@ -106,7 +106,7 @@ def fit_review(
 
 def _calibration(predictions: Predictions) -> str | None:
     """How the predictions were calibrated; all folders alike."""
-    from nnunet_nacl.posthoc import calibration_of
+    from nnunet_nacl.calibrate import calibration_of
 
     found = {folder: calibration_of(folder) for folder in predictions.pred_folders}
     if len(set(found.values())) > 1:

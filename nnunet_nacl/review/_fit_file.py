@@ -224,7 +224,7 @@ class ReviewFit:
         Raises:
             ValueError: it was fitted to other labels, another model, calibrated otherwise, or to the same cases.
         """
-        from nnunet_nacl.posthoc import calibration_of  # it imports torch, which worker processes need not spend
+        from nnunet_nacl.calibrate import calibration_of  # it imports torch, which worker processes need not spend
 
         difference = self.model.difference(Model.of_folder(pred_folder, plans, data_set))
         if difference is not None:

@@ -21,7 +21,7 @@ from nnunet_nacl.nnunet import DataSet, PlansJson, read_splits
 from nnunet_nacl.posthoc import Fit
 from nnunet_nacl.posthoc._methods import METHODS
 from tests.evaluation.test_versions import EARLIER
-from tests.posthoc.generated import description, fit_folder, plans, write_folder
+from tests.calibrate.generated import description, fit_folder, plans, write_folder
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 """Of each kind of file; 100 take about 10 s in all."""

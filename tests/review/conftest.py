@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.posthoc.generated import write_folder
+from tests.calibrate.generated import write_folder
 
 
 @pytest.fixture

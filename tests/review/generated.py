@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import SimpleITK as sitk
 
-from tests.posthoc.generated import ENDING, near_by_scipy, probabilities
+from tests.calibrate.generated import ENDING, near_by_scipy, probabilities
 
 STRUCTURES = {False: {"one": [1], "two": [2]}, True: {"whole": [1, 2], "core": [2]}}
-"""Of the data sets of tests/posthoc: classes, regions."""
+"""Of the data sets of tests/calibrate: classes, regions."""
 
 
 def labels_of(folder: Path, name: str) -> np.ndarray:

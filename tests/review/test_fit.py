@@ -10,9 +10,9 @@ import SimpleITK as sitk
 from nnunet_nacl.cli import main
 from nnunet_nacl.confidence import THRESHOLDS, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.posthoc import apply_folder, fit
+from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.review import MissedShare, ReviewFit, fit_review, review_folder
-from tests.posthoc.generated import ENDING, probabilities, write_folder, write_model
+from tests.calibrate.generated import ENDING, probabilities, write_folder, write_model
 from tests.review.generated import STRUCTURES, labels_of, true_dice, voxel_ml_of
 
 NAMES = "abcdefghijklmnopqrstuvwx"  # 24 cases: 19 are needed for intervals of 90 %, 17 for bounds of the Dice
@@ -206,9 +206,9 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, calibr
 
 def test_a_fit_to_other_probabilities_is_refused(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:
     calibrated = tmp_path / "calibrated"
-    temperature = fit(Predictions.of_folder(*new), output=tmp_path / "temperature.json")
+    calibrate_folder(Predictions.of_folder(*new), tmp_path / "temperature.json", method="temperature")
     assert temperature.file is not None
-    apply_folder(temperature.file, new[1], calibrated, force=True)
+    apply_folder(tmp_path / "temperature.json", new[1], calibrated, force=True)
     with pytest.raises(ValueError, match=r"that are not calibrated, and these are calibrated \(temperature "):
         review_folder(calibrated, fit=fitted)
 

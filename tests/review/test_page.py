@@ -16,7 +16,7 @@ from PIL import Image
 from nnunet_nacl.cli import main
 from nnunet_nacl.review import review_folder
 from nnunet_nacl.review._pictures import Doubt, _chosen, outline
-from tests.posthoc.generated import ENDING, probabilities, write_folder
+from tests.calibrate.generated import ENDING, probabilities, write_folder
 from tests.review.generated import labels_of
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

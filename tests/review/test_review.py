@@ -13,7 +13,7 @@ import SimpleITK as sitk
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.review import REVIEW_NAME, _cases, review_folder, voxel_volume_ml
-from tests.posthoc.generated import ENDING, LABELS, description, probabilities, write_case, write_folder, write_labels
+from tests.calibrate.generated import ENDING, LABELS, description, probabilities, write_case, write_folder, write_labels
 from tests.review.generated import STRUCTURES, by_loop, labels_of, row_of, rows_in, true_dice, voxel_ml_of
 
 

@@ -4,14 +4,11 @@ import json
 import pickle
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import SimpleITK as sitk
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.ndimage import distance_transform_edt
-
-from nnunet_nacl.posthoc import Fit, Predictions, fit
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
@@ -171,11 +168,6 @@ def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
 def probabilities(folder: Path, name: str) -> np.ndarray:
     with np.load(folder / f"{name}.npz") as archive:
         return archive["probabilities"]
-
-
-def fit_folder(folders: tuple[Path, Path], **options: Any) -> Fit:
-    """Fit to the predictions of :func:`write_folder`."""
-    return fit(Predictions.of_folder(*folders), **options)
 
 
 def near_by_scipy(foreground: np.ndarray, margin_mm: float = 5.0) -> np.ndarray:

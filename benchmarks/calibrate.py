@@ -1,0 +1,320 @@
+"""Calibrations of trained models, fitted to the validation cases of a fold and judged on the test cases.
+
+    python benchmarks/calibrate.py measure OUTPUT DATASET CONFIGURATION TRAINER FOLD [FOLD ...]
+    python benchmarks/calibrate.py tables OUTPUT DOCS_FOLDER
+
+``measure`` writes OUTPUT/….json: every method on held-out validation cases and on the test cases (imagesTs, labelsTs
+of the raw data), with 95 % intervals by a bootstrap over cases; and how many validation cases it takes. Of several folds, it
+averages their logits, as nnUNetv2_predict does. Test cases are preprocessed, mirrored and predicted by nnU-Net; every
+voxel counts. ECE near: within 5 mm of where the model as trained sees a foreground, the same voxels for all methods.
+``tables`` writes the CSV and the tables of docs/results/calibrate.md.
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from nnunetv2.paths import nnUNet_raw
+from sklearn.isotonic import IsotonicRegression
+from tqdm import tqdm
+
+from nnunet_nacl.calibrate import AS_TRAINED, Temperature, Vector
+from nnunet_nacl.calibrate import _model as of_model
+from nnunet_nacl.calibrate._fit import split_cases, try_methods
+from nnunet_nacl.calibrate._judge import NUM_BINS, _decoded, _gaps, _predicted, judge
+from nnunet_nacl.calibrate._link import Link
+from nnunet_nacl.calibrate._methods import Head
+from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
+from nnunet_nacl.nnunet import DataSet, labelled_cases, model_folder, preprocessed_cases
+
+COUNTS = (5, 10, 20, 40)
+METHODS = (AS_TRAINED, "temperature", "vector", "isotonic", "head")
+RESAMPLES = 2000
+
+
+class Isotonic:
+    """Isotonic regression after temperature scaling, one function for all classes (IRM, Mix-n-Match, ICML 2020)."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.temperature, self.link = Temperature.fit(sample), sample.link
+        q = self._scaled(sample.logits)
+        weights = np.broadcast_to(sample.weights, q.shape).reshape(-1)
+        self.curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+        self.curve.fit(q.reshape(-1), sample.hot().reshape(-1).astype(float), weights)
+
+    def _scaled(self, logits: Any) -> Any:
+        return self.link.probabilities(self.temperature.logits(logits).astype(np.float64))
+
+    def logits(self, logits: Any, _: Any = None) -> Any:
+        q = self._scaled(logits)
+        raised = self.curve.predict(q.reshape(-1)).reshape(q.shape) + 1e-6 * q
+        return np.log(np.maximum(raised, 1e-38)).astype(np.float32)
+
+
+def networks_of(model: Path, folds: list[str]) -> list[of_model.Network]:
+    """Of all folds."""
+    return [of_model.Network(model, fold, "checkpoint_final.pth", "cpu", mirroring=True) for fold in folds]
+
+
+def validation_sample(network: of_model.Network, fold: str, data_set: DataSet) -> Sample:
+    """As the command draws it."""
+    names, load = preprocessed_cases(network.predictor, fold)
+    most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
+    samples = []
+    for name in tqdm(names, desc=f"fold {fold}, validation"):
+        image, labels, properties = load(name)
+        features = network.features(image)
+        index, sample = of_model.sample_case(
+            of_model._logits(features, network.layer), labels, name, data_set=data_set,
+            spacing_mm=of_model._spacing(network.predictor, properties), most=most, seed=0,
+        )  # fmt: skip
+        samples.append(replace(sample, features=features.reshape(len(features), -1)[:, index].float().numpy()))
+    return Sample.join(samples)
+
+
+def sums_of_case(sample: Sample, logits: Any) -> dict[str, Any]:
+    """What the metrics of a case are made of; every voxel has the weight 1."""
+    link, p, hot = sample.link, sample.link.probabilities(logits.astype(np.float64)), sample.hot()
+    assert link is Link.SOFTMAX
+    true = sample.structures()
+    dice = {}
+    for name, inside in (("Dice", _predicted(p, link)), ("decoded", _decoded(sample, p))):
+        with np.errstate(invalid="ignore"):
+            dice[name] = (2 * (inside & true).sum(1) / (inside.sum(1) + true.sum(1))).tolist()
+    near = sample.near
+    confidence, hits = p.max(0)[near], (p.argmax(0) == sample.truth)[near]
+    return {
+        "NLL": float(link.nll(logits.astype(np.float64), sample.truth).sum()),
+        "Brier": float(((p - hot) ** 2).sum()),
+        "foreground": int(true.any(0).sum()),
+        "near": int(near.sum()),
+        "voxels": int(near.size),
+        "gaps": (_gaps(confidence, hits, np.ones(hits.size)) * hits.size).tolist() if hits.size else [0.0] * NUM_BINS,
+        **dice,
+    }
+
+
+def metrics(cases: dict[str, Any], chosen: Any) -> dict[str, float]:
+    """Of a data set, or of a resample of it (indices of cases)."""
+    foreground, near = cases["foreground"][chosen].sum(), cases["near"][chosen].sum()
+    gaps = cases["gaps"][chosen].sum(0) / near
+    return {
+        "NLL": cases["NLL"][chosen].sum() / foreground,
+        "Brier": cases["Brier"][chosen].sum() / foreground,
+        "ECE": np.abs(gaps).sum(),
+        "over_confidence": gaps.sum(),
+        "Dice": np.nanmean(cases["Dice"][chosen], 0).mean(),
+        "decoded": np.nanmean(cases["decoded"][chosen], 0).mean(),
+    }
+
+
+def measure(options: argparse.Namespace) -> None:
+    """One model, or the ensemble of several folds."""
+    start = time.time()
+    model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
+    data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
+    networks = networks_of(model, options.fold)
+    fitted, held_out, samples = [], [], []
+    for network, fold in zip(networks, options.fold, strict=True):
+        sample = validation_sample(network, fold, data_set)
+        trials = try_methods(sample, layer=network.layer)
+        parts = list(split_cases(sample.names).values())
+        held = np.empty_like(sample.logits)
+        for part in parts:
+            outside = np.isin(sample.case, [sample.names.index(name) for name in part])
+            held[:, outside] = Isotonic(sample.take(~outside)).logits(sample.logits[:, outside])
+        held_out.append({**{name: vars(score) for name, score in trials.scores.items()},
+                         "isotonic": vars(judge(sample, held))})  # fmt: skip
+        fitted.append({**trials.fitted, "isotonic": Isotonic(sample)})
+        samples.append(sample)
+    fit_seconds = time.time() - start
+    by_count = few_cases(samples[0], networks[0].layer) if len(networks) == 1 and options.counts else {}
+
+    raw = Path(nnUNet_raw) / model.parent.name
+    names, load = labelled_cases(networks[0].predictor, raw / "imagesTs", raw / "labelsTs")
+    results: dict[str, list[Any]] = {}
+    near_logits: dict[str, list[Any]] = {}
+    near_truth: list[Any] = []
+    for name in tqdm(names, desc="test"):
+        image, labels, properties = load(name)
+        features = [network.features(image) for network in networks]
+        means: dict[str, Any] = {}
+        for network, of_fold, methods in zip(networks, features, fitted, strict=True):
+            trained = of_model._logits(of_fold, network.layer)
+            for method in METHODS:
+                if method == AS_TRAINED:
+                    logits = trained
+                elif method == "isotonic":
+                    logits = methods[method].logits(trained.reshape(len(trained), -1)).reshape(trained.shape)
+                else:
+                    logits = of_model._logits(of_fold, methods[method].layer(*network.layer))
+                means[method] = means.get(method, 0) + logits / len(networks)
+            for count, calibrators in by_count.items():
+                for number, (method, calibrator) in enumerate(calibrators):
+                    means[f"{method} of {count} cases, {number // 2}"] = of_model._logits(
+                        of_fold, calibrator.layer(*network.layer)
+                    )
+        _, sample = of_model.sample_case(
+            means[AS_TRAINED], labels, name, data_set=data_set,
+            spacing_mm=of_model._spacing(networks[0].predictor, properties), most=10**9, seed=0,
+        )  # fmt: skip
+        near_truth.append(sample.truth[sample.near])
+        for method, logits in means.items():
+            logits = sample.link.centered(logits.reshape(len(logits), -1)[:, : sample.truth.size])
+            results.setdefault(method, []).append(sums_of_case(sample, logits))
+            if method in METHODS:
+                near_logits.setdefault(method, []).append(logits[:, sample.near])
+    write(options, model, results, near_logits, np.concatenate(near_truth), held_out,
+          {"fit_seconds": fit_seconds, "seconds": time.time() - start})  # fmt: skip
+
+
+def few_cases(sample: Sample, layer: Any) -> dict[int, list[tuple[str, Any]]]:
+    """Vector and head fitted to a few of the validation cases, three draws each; the strength by held-out cases."""
+    fitted: dict[int, list[tuple[str, Any]]] = {}
+    for count in (count for count in COUNTS if count <= len(sample.names)):
+        for draw in range(1 if count == len(sample.names) else 3):
+            order = np.random.default_rng(draw).permutation(len(sample.names))[:count]
+            part = sample.take(np.isin(sample.case, order))
+            numbers = {case: number for number, case in enumerate(sorted(order))}
+            part = replace(part, case=np.array([numbers[case] for case in part.case], np.int32),
+                           names=tuple(sample.names[case] for case in sorted(order)))  # fmt: skip
+            trials = try_methods(part, ("temperature", "vector", "head"), layer=layer)
+            fitted.setdefault(count, []).extend((name, trials.fitted[name]) for name in (Vector.method, Head.method))
+    return fitted
+
+
+def write(
+    options: argparse.Namespace, model: Path, results: Any, near_logits: Any, truth: Any, held_out: Any, more: Any
+) -> None:
+    """All numbers of a model."""
+    tables = {method: {key: np.array([case[key] for case in cases], float) for key in cases[0]}
+              for method, cases in results.items()}  # fmt: skip
+    count = len(next(iter(tables.values()))["NLL"])
+    draws = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+    everything = np.arange(count)
+    resampled = {method: [metrics(tables[method], draw) for draw in draws] for method in METHODS}
+    rows: dict[str, Any] = {}
+    for method, table in tables.items():
+        rows[method] = {"test": metrics(table, everything)}
+        if method not in METHODS:
+            continue
+        interval: Callable[[list[float]], list[float]] = lambda values: np.percentile(values, [2.5, 97.5]).tolist()  # noqa: E731
+        rows[method]["interval"] = {
+            key: interval([row[key] for row in resampled[method]]) for key in rows[method]["test"]
+        }
+        for other in (AS_TRAINED, "vector"):
+            rows[method][f"minus {other}"] = {
+                key: [rows[method]["test"][key] - metrics(tables[other], everything)[key],
+                      *interval([one[key] - two[key] for one, two in zip(resampled[method], resampled[other], strict=True)])]
+                for key in ("NLL", "Brier", "Dice", "decoded")
+            }  # fmt: skip
+        logits = np.concatenate(near_logits[method], axis=1).astype(np.float32)
+        ones = np.ones(truth.size, np.float32)
+        sample = Sample(Link.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
+        rows[method]["T_left"] = Temperature.fit(sample).temperature
+    share = tables[AS_TRAINED]["near"].sum() / tables[AS_TRAINED]["voxels"].sum()
+    content = {"data_set": model.parent.name, "configuration": options.configuration, "trainer": options.trainer,
+               "folds": options.fold, "test_cases": count, "near_share": share, "rows": rows, "held_out": held_out,
+               "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread",
+               "date": time.strftime("%Y-%m-%d"), **more}  # fmt: skip
+    file = (
+        options.output / f"{model.parent.name}_{options.configuration}_{options.trainer}_{'_'.join(options.fold)}.json"
+    )
+    options.output.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content, indent=1))
+    for method in METHODS:
+        print(
+            method, {key: round(float(value), 4) for key, value in rows[method]["test"].items()}, rows[method]["T_left"]
+        )
+
+
+def tables(options: argparse.Namespace) -> None:
+    """The CSV and the Markdown tables."""
+    lines: list[dict[str, Any]] = []
+    for file in sorted(options.output.glob("*.json")):
+        content = json.loads(file.read_text())
+        about = {key: content[key] for key in ("data_set", "configuration", "trainer", "test_cases", "machine", "date")}
+        about["folds"] = " ".join(content["folds"])
+        for method, row in content["rows"].items():
+            interval = row.get("interval", {})
+            line = {**about, "method": method, **row["test"], "T_left": row.get("T_left")}
+            line |= {
+                f"{key}_{end}": value[number]
+                for key, value in interval.items()
+                for number, end in ((0, "low"), (1, "high"))
+            }
+            for key, values in row.get("minus vector", {}).items():
+                line |= {
+                    f"{key}_minus_vector{end}": value for end, value in zip(("", "_low", "_high"), values, strict=True)
+                }
+            if len(content["held_out"]) == 1 and method in content["held_out"][0]:
+                held = content["held_out"][0][method]
+                line |= {
+                    f"held_out_{key}": held[key]
+                    for key in ("NLL", "Brier", "ECE", "over_confidence", "Dice", "Dice_decoded")
+                }
+            lines.append(line)
+    data = options.docs / "data" / "calibrate.csv"
+    data.parent.mkdir(exist_ok=True)
+    heads = list(dict.fromkeys(key for line in lines for key in line))
+    with data.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, heads, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()}
+            for line in lines
+        )
+    models = list(
+        dict.fromkeys((line["data_set"], line["configuration"], line["trainer"], line["folds"]) for line in lines)
+    )
+    for model in models:
+        print(f"\n**{' '.join(model)}**\n")
+        print(
+            "| | NLL | 95 % | Brier | ECE near | conf. − acc. | Dice | decoded | T* left | NLL, held out | NLL − vector |"
+        )
+        print("|" + " --- |" * 11)
+        for line in lines:
+            if (line["data_set"], line["configuration"], line["trainer"], line["folds"]) != model or line[
+                "method"
+            ] not in METHODS:
+                continue
+            held = f"{line['held_out_NLL']:.3f}" if "held_out_NLL" in line else "–"
+            difference = "–" if line["method"] == "vector" else (
+                f"{line['NLL_minus_vector']:+.3f} ({line['NLL_minus_vector_low']:+.3f} to {line['NLL_minus_vector_high']:+.3f})")  # fmt: skip
+            print(f"| {line['method']} | {line['NLL']:.3f} | {line['NLL_low']:.3f} to {line['NLL_high']:.3f} | {line['Brier']:.3f} | "
+                  f"{line['ECE']:.3f} | {line['over_confidence']:+.3f} | {line['Dice']:.3f} | {line['decoded']:.3f} | "
+                  f"{line['T_left']:.2f} | {held} | {difference} |")  # fmt: skip
+
+
+def main() -> None:
+    """Measure, or write tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(required=True)
+    one = actions.add_parser("measure")
+    one.add_argument("output", type=Path)
+    one.add_argument("data_set")
+    one.add_argument("configuration")
+    one.add_argument("trainer")
+    one.add_argument("fold", nargs="+")
+    one.add_argument("--counts", action="store_true", help="how many validation cases it takes, too")
+    one.set_defaults(run=measure)
+    every = actions.add_parser("tables")
+    every.add_argument("output", type=Path)
+    every.add_argument("docs", type=Path)
+    every.set_defaults(run=tables)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -4,8 +4,8 @@
     python benchmarks/calibrate.py tables OUTPUT DOCS_FOLDER
 
 ``measure`` writes OUTPUT/….json: every method on held-out validation cases and on the test cases (imagesTs, labelsTs
-of the raw data), with 95 % intervals by a bootstrap over cases; and how many validation cases it takes. Of several folds, it
-averages their logits, as nnUNetv2_predict does. Test cases are preprocessed, mirrored and predicted by nnU-Net; every
+of the raw data), with 95 % intervals by a bootstrap over cases; and how many validation cases it takes. Of several
+folds, it averages their logits, as nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test cases; every
 voxel counts. ECE near: within 5 mm of where the model as trained sees a foreground, the same voxels for all methods.
 ``tables`` writes the CSV and the tables of docs/results/calibrate.md.
 """
@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +54,7 @@ class Isotonic:
         return self.link.probabilities(self.temperature.logits(logits).astype(np.float64))
 
     def logits(self, logits: Any, _: Any = None) -> Any:
+        """Calibrated logits."""
         q = self._scaled(logits)
         raised = self.curve.predict(q.reshape(-1)).reshape(q.shape) + 1e-6 * q
         return np.log(np.maximum(raised, 1e-38)).astype(np.float32)
@@ -160,16 +160,15 @@ def measure(options: argparse.Namespace) -> None:
                 means[method] = means.get(method, 0) + logits / len(networks)
             for count, calibrators in by_count.items():
                 for number, (method, calibrator) in enumerate(calibrators):
-                    means[f"{method} of {count} cases, {number // 2}"] = of_model._logits(
-                        of_fold, calibrator.layer(*network.layer)
-                    )
+                    name_of_draw = f"{method} of {count} cases, {number // 2}"
+                    means[name_of_draw] = of_model._logits(of_fold, calibrator.layer(*network.layer))
         _, sample = of_model.sample_case(
             means[AS_TRAINED], labels, name, data_set=data_set,
             spacing_mm=of_model._spacing(networks[0].predictor, properties), most=10**9, seed=0,
         )  # fmt: skip
         near_truth.append(sample.truth[sample.near])
-        for method, logits in means.items():
-            logits = sample.link.centered(logits.reshape(len(logits), -1)[:, : sample.truth.size])
+        for method, mean in means.items():
+            logits = sample.link.centered(mean.reshape(len(mean), -1))
             results.setdefault(method, []).append(sums_of_case(sample, logits))
             if method in METHODS:
                 near_logits.setdefault(method, []).append(logits[:, sample.near])
@@ -178,10 +177,10 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def few_cases(sample: Sample, layer: Any) -> dict[int, list[tuple[str, Any]]]:
-    """Vector and head fitted to a few of the validation cases, three draws each; the strength by held-out cases."""
+    """Vector and head fitted to a few of the validation cases, two draws each; the strength by held-out cases."""
     fitted: dict[int, list[tuple[str, Any]]] = {}
     for count in (count for count in COUNTS if count <= len(sample.names)):
-        for draw in range(1 if count == len(sample.names) else 3):
+        for draw in range(1 if count == len(sample.names) else 2):
             order = np.random.default_rng(draw).permutation(len(sample.names))[:count]
             part = sample.take(np.isin(sample.case, order))
             numbers = {case: number for number, case in enumerate(sorted(order))}
@@ -192,7 +191,13 @@ def few_cases(sample: Sample, layer: Any) -> dict[int, list[tuple[str, Any]]]:
     return fitted
 
 
-def write(
+def interval(values: list[float]) -> list[float]:
+    """95 %."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return [low, high]
+
+
+def write(  # noqa: PLR0917
     options: argparse.Namespace, model: Path, results: Any, near_logits: Any, truth: Any, held_out: Any, more: Any
 ) -> None:
     """All numbers of a model."""
@@ -200,23 +205,20 @@ def write(
               for method, cases in results.items()}  # fmt: skip
     count = len(next(iter(tables.values()))["NLL"])
     draws = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
-    everything = np.arange(count)
+    whole = {method: metrics(table, np.arange(count)) for method, table in tables.items()}
     resampled = {method: [metrics(tables[method], draw) for draw in draws] for method in METHODS}
     rows: dict[str, Any] = {}
-    for method, table in tables.items():
-        rows[method] = {"test": metrics(table, everything)}
+    for method in tables:
+        rows[method] = {"test": whole[method]}
         if method not in METHODS:
             continue
-        interval: Callable[[list[float]], list[float]] = lambda values: np.percentile(values, [2.5, 97.5]).tolist()  # noqa: E731
-        rows[method]["interval"] = {
-            key: interval([row[key] for row in resampled[method]]) for key in rows[method]["test"]
-        }
+        rows[method]["interval"] = {key: interval([row[key] for row in resampled[method]]) for key in whole[method]}
         for other in (AS_TRAINED, "vector"):
+            pairs = list(zip(resampled[method], resampled[other], strict=True))
             rows[method][f"minus {other}"] = {
-                key: [rows[method]["test"][key] - metrics(tables[other], everything)[key],
-                      *interval([one[key] - two[key] for one, two in zip(resampled[method], resampled[other], strict=True)])]
+                key: [whole[method][key] - whole[other][key], *interval([one[key] - two[key] for one, two in pairs])]
                 for key in ("NLL", "Brier", "Dice", "decoded")
-            }  # fmt: skip
+            }
         logits = np.concatenate(near_logits[method], axis=1).astype(np.float32)
         ones = np.ones(truth.size, np.float32)
         sample = Sample(Link.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
@@ -226,73 +228,77 @@ def write(
                "folds": options.fold, "test_cases": count, "near_share": share, "rows": rows, "held_out": held_out,
                "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread",
                "date": time.strftime("%Y-%m-%d"), **more}  # fmt: skip
-    file = (
-        options.output / f"{model.parent.name}_{options.configuration}_{options.trainer}_{'_'.join(options.fold)}.json"
-    )
+    folds = "_".join(options.fold)
     options.output.mkdir(exist_ok=True)
+    file = options.output / f"{model.parent.name}_{options.configuration}_{options.trainer}_{folds}.json"
     file.write_text(json.dumps(content, indent=1))
     for method in METHODS:
-        print(
-            method, {key: round(float(value), 4) for key, value in rows[method]["test"].items()}, rows[method]["T_left"]
-        )
+        print(method, {key: round(float(value), 4) for key, value in whole[method].items()}, rows[method]["T_left"])
+
+
+ABOUT = (
+    "data_set",
+    "configuration",
+    "trainer",
+    "test_cases",
+    "near_share",
+    "fit_seconds",
+    "seconds",
+    "machine",
+    "date",
+)
+HEADS = ("", "NLL (95 %)", "NLL − vector (95 %)", "NLL, held out", "Brier", "ECE near", "conf. − acc.", "Dice",
+         "decoded", "T* left")  # fmt: skip
+
+
+def flat(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each method of a model, as in the CSV."""
+    lines = []
+    for method, row in content["rows"].items():
+        line = {**{key: content[key] for key in ABOUT}, "folds": " ".join(content["folds"]), "method": method}
+        line |= {**row["test"], "T_left": row.get("T_left")}
+        for key, (low, high) in row.get("interval", {}).items():
+            line |= {f"{key}_low": low, f"{key}_high": high}
+        for other in (AS_TRAINED, "vector"):
+            for key, (value, low, high) in row.get(f"minus {other}", {}).items():
+                name = f"{key}_minus_{other.replace(' ', '_')}"
+                line |= {name: value, f"{name}_low": low, f"{name}_high": high}
+        if len(content["held_out"]) == 1:
+            line |= {f"held_out_{key}": value for key, value in content["held_out"][0].get(method, {}).items()}
+        lines.append(line)
+    return lines
 
 
 def tables(options: argparse.Namespace) -> None:
     """The CSV and the Markdown tables."""
-    lines: list[dict[str, Any]] = []
-    for file in sorted(options.output.glob("*.json")):
-        content = json.loads(file.read_text())
-        about = {key: content[key] for key in ("data_set", "configuration", "trainer", "test_cases", "machine", "date")}
-        about["folds"] = " ".join(content["folds"])
-        for method, row in content["rows"].items():
-            interval = row.get("interval", {})
-            line = {**about, "method": method, **row["test"], "T_left": row.get("T_left")}
-            line |= {
-                f"{key}_{end}": value[number]
-                for key, value in interval.items()
-                for number, end in ((0, "low"), (1, "high"))
-            }
-            for key, values in row.get("minus vector", {}).items():
-                line |= {
-                    f"{key}_minus_vector{end}": value for end, value in zip(("", "_low", "_high"), values, strict=True)
-                }
-            if len(content["held_out"]) == 1 and method in content["held_out"][0]:
-                held = content["held_out"][0][method]
-                line |= {
-                    f"held_out_{key}": held[key]
-                    for key in ("NLL", "Brier", "ECE", "over_confidence", "Dice", "Dice_decoded")
-                }
-            lines.append(line)
+    models = [flat(json.loads(file.read_text())) for file in sorted(options.output.glob("*.json"))]
     data = options.docs / "data" / "calibrate.csv"
     data.parent.mkdir(exist_ok=True)
-    heads = list(dict.fromkeys(key for line in lines for key in line))
     with data.open("w", newline="") as stream:
+        heads = list(dict.fromkeys(key for lines in models for line in lines for key in line))
         writer = csv.DictWriter(stream, heads, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(
-            {key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()}
-            for line in lines
-        )
-    models = list(
-        dict.fromkeys((line["data_set"], line["configuration"], line["trainer"], line["folds"]) for line in lines)
-    )
-    for model in models:
-        print(f"\n**{' '.join(model)}**\n")
-        print(
-            "| | NLL | 95 % | Brier | ECE near | conf. − acc. | Dice | decoded | T* left | NLL, held out | NLL − vector |"
-        )
-        print("|" + " --- |" * 11)
-        for line in lines:
-            if (line["data_set"], line["configuration"], line["trainer"], line["folds"]) != model or line[
-                "method"
-            ] not in METHODS:
-                continue
-            held = f"{line['held_out_NLL']:.3f}" if "held_out_NLL" in line else "–"
-            difference = "–" if line["method"] == "vector" else (
-                f"{line['NLL_minus_vector']:+.3f} ({line['NLL_minus_vector_low']:+.3f} to {line['NLL_minus_vector_high']:+.3f})")  # fmt: skip
-            print(f"| {line['method']} | {line['NLL']:.3f} | {line['NLL_low']:.3f} to {line['NLL_high']:.3f} | {line['Brier']:.3f} | "
-                  f"{line['ECE']:.3f} | {line['over_confidence']:+.3f} | {line['Dice']:.3f} | {line['decoded']:.3f} | "
-                  f"{line['T_left']:.2f} | {held} | {difference} |")  # fmt: skip
+        for line in (line for lines in models for line in lines):
+            writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
+    for lines in models:
+        first = lines[0]
+        print(f"\n{first['data_set']}, {first['configuration']}, {first['trainer']}, fold {first['folds']}:\n")
+        print(f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}")
+        for line in (line for line in lines if line["method"] in METHODS):
+            low, high = line["NLL_minus_vector_low"], line["NLL_minus_vector_high"]
+            cells = (
+                line["method"],
+                f"{line['NLL']:.3f} ({line['NLL_low']:.3f} to {line['NLL_high']:.3f})",
+                f"{line['NLL_minus_vector']:+.3f} ({low:+.3f} to {high:+.3f})" if line["method"] != "vector" else "",
+                f"{line['held_out_NLL']:.3f}" if "held_out_NLL" in line else "",
+                f"{line['Brier']:.3f}",
+                f"{line['ECE']:.3f}",
+                f"{line['over_confidence']:+.3f}",
+                f"{line['Dice']:.3f}",
+                f"{line['decoded']:.3f}",
+                f"{line['T_left']:.2f}",
+            )
+            print(f"| {' | '.join(cells)} |")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from nnunet_nacl.calibrate._sample import Sample
 Layer: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
-STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """How strongly the last layer is pulled towards vector scaling."""
 
 _SMALL_PULL = 1e-7
@@ -43,7 +43,7 @@ class Temperature:
             return sample.link.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
 
         bounds = (np.log(LOWEST), np.log(HIGHEST))
-        log = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x
+        log = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x
         temperature = float(np.exp(log))
         if not LOWEST * 1.001 < temperature < HIGHEST / 1.001:
             way = "falls" if temperature < 1 else "rises"
@@ -198,6 +198,6 @@ def _minimum(
     """Where a convex loss, given with its gradient, is smallest."""
     from scipy.optimize import minimize
 
-    options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-8}
+    options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
     best: NDArray[np.float64] = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
     return best

@@ -11,8 +11,8 @@ from nnunet_nacl.calibrate._link import Floats, Link, Truth
 from nnunet_nacl.evaluation import CORE_PROBABILITY, near_core
 from nnunet_nacl.nnunet import LabelMeaning
 
-NUM_VALUES = 8_000_000
-"""How many logits and features are held in all: 32 MB."""
+NUM_VALUES = 4_000_000
+"""How many logits and features are held in all: 16 MB."""
 
 MARGIN_MM = 5.0
 

@@ -20,9 +20,9 @@ def add(commands: Commands) -> None:
     """Add them to the command line."""
     calibrate = commands.add_parser(
         "calibrate",
-        help="make a trained nnU-Net's probabilities right, in a checkpoint of its own or in its predictions",
-        description="Calibrate a trained model (-d -c -f): each fold by its validation cases, in a checkpoint that "
-        "nnUNetv2_predict takes with -chk. Or, without the model, fit to predictions made with --save_probabilities and "
+        help="calibrate a trained nnU-Net, in a checkpoint of its own or in its predictions",
+        description="Calibrate a trained model (-d -c -f): each fold by its validation cases, in a checkpoint for "
+        "nnUNetv2_predict -chk. Or, without the model, fit to predictions made with --save_probabilities and "
         "their ground truth (GT_FOLDER PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. All methods are judged on "
         "held-out cases; the one with the lowest NLL is written.",
     )
@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
     calibrate.add_argument(
         "--method",
         choices=("temperature", "vector", "head"),
-        help="instead of the best: temperature keeps each voxel's label; head (of a model only) fits the last layer anew",
+        help="instead of the best: temperature keeps each voxel's label, head (models only) fits the last layer anew",
     )
     calibrate.add_argument(
         "--npz",
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
         "examples",
         [
             "nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2 3 4",
-            "nnUNetv2_predict -d 4 -c 2d -i imagesTs -o predictions -chk checkpoint_calibrated.pth --save_probabilities",
+            "nnUNetv2_predict -d 4 -c 2d -i IMAGES -o predictions -chk checkpoint_calibrated.pth --save_probabilities",
             "nnunet_nacl calibrate labelsVal validation_predictions -o fit.json",
         ],
     )

@@ -1,0 +1,160 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from scipy.optimize import minimize_scalar
+
+from nnunet_nacl.calibrate import Fit, Temperature, apply_folder, calibrate_folder, calibration_of
+from nnunet_nacl.cli import main
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.nnunet import Predictions
+from tests.calibrate.generated import ENDING, probabilities, softmax, structure_case, write_case, write_folder
+
+NAMES = "abcdef"
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Predictions whose right temperature is 2.5."""
+    return write_folder(tmp_path_factory.mktemp("train"), NAMES)
+
+
+@pytest.fixture(scope="module")
+def fit_file(train: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("fit") / "fit.json"
+    calibrate_folder(Predictions.of_folder(*train), file)
+    return file
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> tuple[Path, Path]:
+    return write_folder(tmp_path / "new", "xyz", first=100)
+
+
+def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tmp_path: Path) -> None:
+    fit = calibrate_folder(Predictions.of_folder(*train), tmp_path / "fit.json", method="temperature")
+    assert isinstance(fit.method, Temperature)
+    p = np.concatenate([probabilities(train[1], name).reshape(3, -1) for name in NAMES], axis=1).astype(float)
+    y = np.concatenate(
+        [sitk.GetArrayFromImage(sitk.ReadImage(str(train[0] / f"{name}{ENDING}"))).reshape(-1) for name in NAMES]
+    )
+    oracle = minimize_scalar(
+        lambda t: -np.log(softmax(np.log(p) / t)[y, np.arange(y.size)]).mean(), bounds=(1, 5), method="bounded"
+    ).x
+    assert fit.method.temperature == pytest.approx(oracle, rel=1e-3)
+    assert oracle == pytest.approx(2.5, rel=1e-3)
+    assert fit.improves
+    assert fit.tried["temperature"].Dice == fit.tried["as trained"].Dice
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path) -> None:
+    folders = write_folder(tmp_path / "made", NAMES, temperature=1.5, regions=regions, structure=True)
+    fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json")
+    trained = fit.tried["as trained"]
+    evaluate(Predictions.of_folder(*folders), output=tmp_path / "calibration_summary.json")
+    summary = json.loads((tmp_path / "calibration_summary.json").read_text())
+    if not regions:
+        image, near = summary["pooled"]["image"], summary["pooled"]["near"]
+        assert pytest.approx(image["NLL_per_foreground"], rel=1e-5) == trained.NLL
+        assert trained.Brier == pytest.approx(image["Brier_per_foreground"], rel=1e-5)
+        assert pytest.approx(near["ECE"], abs=1e-6) == trained.ECE
+        assert trained.over_confidence == pytest.approx(near["over_confidence"], abs=1e-6)
+    assert trained.Dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], abs=1e-6)
+    assert fit.method.method in {"temperature", "vector"}
+    assert fit.tried[fit.method.method].NLL < trained.NLL
+
+
+def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    applied = apply_folder(fit_file, new[1], tmp_path / "calibrated")
+    assert applied.cases == ["x", "y", "z"]
+    assert {file.name for file in new[1].iterdir()} | {"posthoc_applied.json"} == {
+        file.name for file in (tmp_path / "calibrated").iterdir()
+    }
+    method = Fit.read(fit_file).method
+    for name in "xyz":
+        p = probabilities(new[1], name).reshape(3, -1).astype(float)
+        logits = np.log(p)
+        logits = logits - logits.mean(0)
+        expected = softmax(method.logits(logits))
+        assert probabilities(tmp_path / "calibrated", name).reshape(3, -1) == pytest.approx(expected, abs=1e-6)
+        labels = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "calibrated" / f"{name}{ENDING}")))
+        assert (labels == probabilities(tmp_path / "calibrated", name).argmax(0)).all()
+    assert str(calibration_of(tmp_path / "calibrated")).startswith(method.method)
+    with pytest.raises(ValueError, match="is calibrated already"):
+        apply_folder(fit_file, tmp_path / "calibrated", tmp_path / "twice")
+    with pytest.raises(ValueError, match="is calibrated already"):
+        calibrate_folder(Predictions.of_folder(new[0], tmp_path / "calibrated"), tmp_path / "fit.json")
+
+
+def test_temperature_keeps_each_label(train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path) -> None:
+    calibrate_folder(Predictions.of_folder(*train), tmp_path / "fit.json", method="temperature")
+    apply_folder(tmp_path / "fit.json", new[1], tmp_path / "calibrated", num_processes=2)
+    for name in "xyz":
+        before, after = (probabilities(folder, name) for folder in (new[1], tmp_path / "calibrated"))
+        assert (before.argmax(0) == after.argmax(0)).all()
+        assert (new[1] / f"{name}{ENDING}").read_bytes() == (tmp_path / "calibrated" / f"{name}{ENDING}").read_bytes()
+
+
+def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    output = tmp_path / "calibrated"
+    output.mkdir()
+    (output / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="calibrated exists"):
+        apply_folder(fit_file, new[1], output)
+    apply_folder(fit_file, new[1], output, overwrite=True)
+    assert (output / "notes.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match="is the folder of the predictions"):
+        apply_folder(fit_file, new[1], new[1], overwrite=True)
+
+
+def test_what_does_not_belong_together(
+    fit_file: Path, train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"was fitted to 6 of the 6 cases in .*, a for one: they do not test it"):
+        apply_folder(fit_file, train[1], tmp_path / "calibrated")
+    assert apply_folder(fit_file, train[1], tmp_path / "calibrated", force=True).fitted_to == list(NAMES)
+    dataset = new[1] / "dataset.json"
+    dataset.write_text(dataset.read_text().replace('"one"', '"other"'))
+    with pytest.raises(ValueError, match=r"cannot be applied to .*: it was fitted to the labels"):
+        apply_folder(fit_file, new[1], tmp_path / "other")
+    spoiled = tmp_path / "spoiled.json"
+    spoiled.write_text(fit_file.read_text().replace('"parameters"', '"parameter"'))
+    with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: .*\n.*parameters"):
+        apply_folder(spoiled, new[1], tmp_path / "other")
+
+
+def test_a_bad_case_is_skipped(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ground_truth, predictions = write_folder(tmp_path / "made", NAMES)
+    (predictions / "b.npz").write_bytes((predictions / "b.npz").read_bytes()[:1000])
+    status = main(["calibrate", str(ground_truth), str(predictions), "-o", str(tmp_path / "fit.json"), "-np", "1"])
+    printed = capfd.readouterr()
+    assert status == 1
+    assert "skipped b: " in printed.err
+    assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
+
+
+def test_a_fit_that_does_not_improve_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ground_truth, predictions = tmp_path / "labels", tmp_path / "predictions"
+    write_folder(tmp_path / "made", "a")
+    ground_truth.mkdir()
+    predictions.mkdir()
+    for name in ("dataset.json", "plans.json"):
+        (predictions / name).write_text((tmp_path / "made" / "predictions" / name).read_text())
+    for number in range(6):  # half the cases want T = 0.3, the others T = 3
+        p, y = structure_case(3 if number % 2 else 0.3, number)
+        write_case(ground_truth, predictions, f"case_{number}", p, y, regions=False)
+    command = ["calibrate", str(ground_truth), str(predictions), "-o", str(tmp_path / "fit.json"), "-np", "1"]
+    status = main([*command, "--method", "temperature"])
+    tried = Fit.read(tmp_path / "fit.json").tried
+    assert (status == 1) == (tried["temperature"].NLL >= tried["as trained"].NLL)
+    assert ("does NOT improve" in capfd.readouterr().err) == (status == 1)
+    assert main(command) == 2 or "exists" in capfd.readouterr().err
+
+
+def test_too_few_cases(tmp_path: Path) -> None:
+    folders = write_folder(tmp_path / "made", "abcd")
+    with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 4 of 4 have one"):
+        calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json")

@@ -1,0 +1,194 @@
+"""Real nnU-Net models: what nnUNetv2_predict does with the calibrated checkpoint."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax
+
+from nnunet_nacl.calibrate import Fit, Head, Vector, apply_folder, calibrate_ensemble, calibrate_fold
+from nnunet_nacl.calibrate._model import Network
+from nnunet_nacl.cli import main
+from nnunet_nacl.nnunet import load_predictor
+from tests.conftest import KINDS, Planned, Trained
+
+STOCK = "nnUNetTrainer_1epoch"
+OURS = "nnUNetTrainerNACL_2epochs_2iterations"
+CASES = [f"toy_{number}" for number in range(6)]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A model to write into, with preprocessed data whose fold 0 is validated on five cases, and nnU-Net's command."""
+
+    model: Path
+    raw: Path
+    preprocessed: Path
+    environment: dict[str, str]
+
+
+@pytest.fixture
+def copy_of(
+    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str, str], Copy]:
+    def make(kind: str, configuration: str, trainer: str) -> Copy:
+        nnunet, name = planned(kind)[0], KINDS[kind][0]
+        source = trained(kind, configuration, trainer)
+        model = tmp_path / "results" / name / source.name
+        shutil.copytree(source, model, ignore=shutil.ignore_patterns("validation"))
+        preprocessed = tmp_path / "preprocessed" / name
+        preprocessed.mkdir(parents=True)
+        for entry in (nnunet.folder / "preprocessed" / name).iterdir():
+            if entry.name != "splits_final.json":
+                (preprocessed / entry.name).symlink_to(entry)
+        splits = [{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[:1], "val": CASES[1:]}]
+        (preprocessed / "splits_final.json").write_text(json.dumps(splits))
+        monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
+        monkeypatch.setenv("nnUNet_results", str(model.parent.parent))
+        monkeypatch.setenv("nnUNet_raw", str(nnunet.folder / "raw"))
+        environment = {**nnunet.environment, "nnUNet_results": str(model.parent.parent)}
+        return Copy(model, nnunet.folder / "raw" / name, preprocessed, environment)
+
+    return make
+
+
+def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        return load_predictor(model, 0, "cpu", checkpoint=checkpoint).network(image)[0].numpy().astype(float)
+
+
+@pytest.mark.parametrize(
+    ("kind", "configuration"), [("labels", "2d_small"), ("regions", "3d_small"), ("regions_ignore", "2d_small")]
+)
+def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, configuration: str) -> None:
+    copy = copy_of(kind, configuration, OURS)
+    image = torch.from_numpy(
+        np.random.default_rng(0).normal(size=(1, 1, *[16] * int(configuration[0]))).astype(np.float32)
+    )
+    trained = forward(copy.model, "checkpoint_final.pth", image)
+    flat = trained.reshape(len(trained), -1)
+    kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
+    for method in ("temperature", "vector", "head"):
+        done = calibrate_fold(copy.model, 0, method=method, overwrite=True)
+        assert done.checkpoint is not None
+        calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
+        fitted = Fit.read(copy.model / "fold_0" / "calibration.json").method
+        if isinstance(fitted, Head):
+            network = Network(copy.model, 0, "checkpoint_final.pth", "cpu", mirroring=False)
+            network._last.forward = lambda features: features
+            with torch.no_grad():
+                features = network.predictor.network(image)[0].numpy().astype(float)
+            expected = np.array(fitted.weight) @ features.reshape(len(features), -1) + np.array(fitted.bias)[:, None]
+        elif isinstance(fitted, Vector):
+            centered = flat - flat.mean(0) if kind == "labels" else flat
+            expected = np.array(fitted.scale)[:, None] * centered + np.array(fitted.shift)[:, None]
+        else:
+            expected = flat / fitted.temperature
+        assert calibrated == pytest.approx(expected, abs=1e-5 * max(1, np.abs(expected).max()))
+    assert kept == {name: (copy.model / "fold_0" / name).read_bytes() for name in kept}
+
+
+def test_a_stock_nnunet_predicts_with_it(
+    copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = copy_of("labels", "2d_small", STOCK)
+    before = {file for file in copy.model.rglob("*") if file.is_file()}
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-f", "0", "-tr", STOCK, "-device", "cpu"]
+    assert main([*command, "--method", "vector", "--npz"]) == 0
+    printed = capfd.readouterr().out
+    assert "as trained" in printed
+    assert f"nnUNetv2_predict -d 901 -c 2d_small -f 0 -tr {STOCK} -chk checkpoint_calibrated.pth" in printed
+    fold = copy.model / "fold_0"
+    written = {file for file in copy.model.rglob("*") if file.is_file()} - before
+    folder = fold / "validation_calibrated"
+    validation = {folder / f"{case}{ending}" for case in CASES[:5] for ending in (".npz", ".pkl", ".nii.gz")}
+    mark = folder / "posthoc_applied.json"
+    assert written == {fold / "checkpoint_calibrated.pth", fold / "calibration.json", mark, *validation}
+
+    assert main(command) == 1  # it is there
+    assert "checkpoint_calibrated.pth exists" in capfd.readouterr().err
+
+    nnunet = planned("labels")[0]
+    environment = {**copy.environment, "nnUNet_extTrainer": ""}
+    for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
+        type(nnunet).run(
+            _With(nnunet.folder, environment), "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr",
+            "-o", tmp_path / name, "-m", copy.model, "-f", 0, "-chk", checkpoint, "-device", "cpu",
+            "--save_probabilities", "-npp", 1, "-nps", 1,
+        )  # fmt: skip
+    apply_folder(fold / "calibration.json", tmp_path / "trained", tmp_path / "applied", force=True)
+    for case in CASES:
+        predicted, applied = (
+            np.load(tmp_path / name / f"{case}.npz")["probabilities"] for name in ("calibrated", "applied")
+        )
+        assert np.abs(predicted - applied).max() < 0.01  # nnU-Net averages logits in half precision
+        assert np.abs(predicted - applied).mean() < 5e-4
+
+
+@dataclass(frozen=True)
+class _With:
+    folder: Path
+    environment: dict[str, str]
+
+
+def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
+    images, labels = tmp_path / "images", tmp_path / "labels"
+    images.mkdir()
+    labels.mkdir()
+    for case in CASES:
+        shutil.copy(copy.raw / "imagesTr" / f"{case}_0000.nii.gz", images / f"new_{case}_0000.nii.gz")
+        shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
+    for fold in (0, 1):
+        calibrate_fold(copy.model, fold, method="head")
+    done = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector")
+    assert list(done.fit.tried) == ["as trained", "folds", "temperature", "vector"]
+    assert [file.parent.name for file in done.checkpoints] == ["fold_0", "fold_1"]
+    image = torch.zeros(1, 1, 16, 16)
+    fold = forward(copy.model, "checkpoint_calibrated.pth", image)
+    fitted = done.fit.method
+    assert isinstance(fitted, Vector)
+    expected = np.array(fitted.scale)[:, None, None] * (fold - fold.mean(0)) + np.array(fitted.shift)[:, None, None]
+    assert forward(copy.model, "checkpoint_calibrated_ensemble.pth", image) == pytest.approx(expected, abs=1e-4)
+    shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_1_0000.nii.gz")
+    shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_1.nii.gz")
+    with pytest.raises(ValueError, match="has toy_1, with which folds were trained"):
+        calibrate_ensemble(copy.model, [0, 1], images, labels, overwrite=True)
+
+
+def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of("regions", "3d_small", OURS)
+    network = Network(copy.model, 0, "checkpoint_final.pth", "cpu", mirroring=True)
+    image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
+    features = network.features(image).float().numpy()
+    logits = network.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
+    weight, bias = network.layer
+    ours = np.tensordot(weight, features, 1) + bias[:, None, None, None]
+    assert np.abs(expit(ours) - expit(logits)).max() < 5e-3
+    assert softmax(ours, 0) == pytest.approx(softmax(logits, 0), abs=5e-3)
+
+
+def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
+        calibrate_fold(copy.model, "all")
+    with pytest.raises(FileNotFoundError, match=r"has no fold_3; it has fold_0"):
+        calibrate_fold(copy.model, 3)
+    with pytest.raises(FileNotFoundError, match=r"checkpoint_other\.pth does not exist"):
+        calibrate_fold(copy.model, 0, checkpoint="checkpoint_other.pth")
+    with pytest.raises(FileNotFoundError, match="is no trained nnU-Net model folder"):
+        calibrate_fold(copy.model.with_name("other"), 0)
+    splits = copy.preprocessed / "splits_final.json"
+    splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))
+    with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 3 of 3 have one"):
+        calibrate_fold(copy.model, 0)
+    assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
+    (splits.parent / "nnUNetPlans_2d").unlink()
+    with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
+        calibrate_fold(copy.model, 0)

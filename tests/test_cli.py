@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl import __version__, cli
+from nnunet_nacl.calibrate import METHODS
 from nnunet_nacl.linking import trainers_path
 
 
@@ -168,9 +169,7 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 def test_choices_are_those_of_the_package() -> None:
     """They stand in the command line too, so that its help need not import what takes seconds."""
-    text = run("calibrate", "fit", "--help").stdout
-    assert f"{{{','.join(METHODS)}}}" in text
-    assert f"{{{','.join(VOXELS)}}}" in text
+    assert f"{{{','.join(METHODS)}}}" in run("calibrate", "--help").stdout
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ import pytest
 from nnunet_nacl.cli import make_parser
 from nnunet_nacl.commands import FIRST_COMMANDS, Parser
 from nnunet_nacl.experiments import STUDIES, read_study, study_file
-from tests.evaluation.generated import add_case, random_case
 from tests.calibrate.generated import probabilities, write_folder, write_model
+from tests.evaluation.generated import add_case, random_case
 from tests.report.generated import make_result, write_predictions
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
 EXAMPLES = {"losses/_poly.py"}  # written by whoever follows the page
 whole_parser = cache(make_parser)
-TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/posthoc.md", "docs/report.md", "docs/train.md", "docs/use.md"]
+TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/calibrate.md", "docs/report.md", "docs/train.md", "docs/use.md"]
 
 
 def python_blocks(page: str) -> list[str]:
@@ -116,7 +116,7 @@ def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
 PREPARED = {
     "docs/evaluate.md": prepare_evaluation,
     "docs/metrics.md": prepare_summary,
-    "docs/posthoc.md": prepare_model,
+    "docs/calibrate.md": prepare_model,
     "docs/report.md": prepare_comparison,
     "docs/use.md": prepare_model,
 }

@@ -64,7 +64,7 @@ class PredictionFolder:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether ``nnunet_nacl calibrate apply`` has written its probabilities."""
+        """Whether ``nnunet_nacl apply`` has written its probabilities."""
         return (self.folder / CALIBRATED_NAME).is_file()
 
     def copy_descriptions(self, folder: Path) -> None:

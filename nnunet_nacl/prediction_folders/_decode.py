@@ -48,7 +48,7 @@ class Decoded:
         metric: ``dice`` or ``recall``.
         structures: their names.
         cases: how each was decoded, and which were not.
-        is_calibrated: whether the probabilities come from ``calibrate apply``.
+        is_calibrated: whether the probabilities come from ``apply``.
     """
 
     output: Path
@@ -71,7 +71,7 @@ class Decoded:
         if self.metric == "dice" and not self.is_calibrated:
             more.append(
                 "The best outline for Dice follows from calibrated probabilities. If nnunet_nacl evaluate finds these "
-                "over- or under-confident, calibrate fit and calibrate apply make a calibrated copy to decode."
+                "over- or under-confident, calibrate and apply make a calibrated copy to decode."
             )
         return self.cases.summary(self.output, *more)
 

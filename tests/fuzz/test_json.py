@@ -18,10 +18,8 @@ from nnunet_nacl.experiments import read_study, study_file
 from nnunet_nacl.experiments._run import State
 from nnunet_nacl.json_files import read_json
 from nnunet_nacl.nnunet import DataSet, PlansJson, read_splits
-from nnunet_nacl.posthoc import Fit
-from nnunet_nacl.posthoc._methods import METHODS
+from tests.calibrate.generated import description, plans
 from tests.evaluation.test_versions import EARLIER
-from tests.calibrate.generated import description, fit_folder, plans, write_folder
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 """Of each kind of file; 100 take about 10 s in all."""
@@ -99,18 +97,6 @@ def use_data_set(file: Path) -> None:
     assert data_set.file_ending.startswith(".")
 
 
-def use_fit(file: Path) -> None:
-    fit = Fit.read(file)
-    assert fit.summary()
-    p = np.random.default_rng(0).dirichlet(np.ones(fit.model.channels), 50).T.astype(np.float32)
-    if not fit.calibrator.sees_surroundings:
-        after = fit.calibrator.apply(p)
-        assert np.isfinite(after).all()
-        assert after.min() >= 0
-        assert after.max() <= 1
-        assert np.allclose(after.sum(0), 1, atol=1e-3)
-
-
 def use_splits(file: Path) -> None:
     for split in read_splits(file):
         assert all(isinstance(case, str) for part in (split["train"], split["val"]) for case in part)
@@ -118,11 +104,6 @@ def use_splits(file: Path) -> None:
 
 @pytest.fixture(scope="module")
 def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
-    train = write_folder(tmp_path_factory.mktemp("fitted"), "ab")
-    fits = {}
-    for method in METHODS:
-        fit_folder(train, method=method, **({"num_voxels": 300} if method == "local" else {}))
-        fits[method] = Kind(json.loads((train[1] / f"posthoc_{method}.json").read_text()), use_fit)
     configurations = {"2d": {"spacing": [1, 1]}, "small": {"inherits_from": "2d"}}
     return {
         "classes": Kind(json.loads(description()), use_data_set),
@@ -137,7 +118,6 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
             lambda file: read_json(file, State, "state", finite=True),
         ),
         "study": Kind(study_as_json(), read_study, "file.yaml"),
-        **fits,
     }
 
 
@@ -147,7 +127,7 @@ def study_as_json() -> Any:
     return yaml.safe_load(study_file("sigma").read_text())
 
 
-@pytest.mark.parametrize("name", ["classes", "regions", "plans", "splits", "state", "study", *METHODS])
+@pytest.mark.parametrize("name", ["classes", "regions", "plans", "splits", "state", "study"])
 def test_damaged_files(name: str, kinds: dict[str, Kind], tmp_path: Path) -> None:
     kind = kinds[name]
     file = tmp_path / kind.name

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.confidence import THRESHOLDS, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.review import MissedShare, ReviewFit, fit_review, review_folder
 from tests.calibrate.generated import ENDING, probabilities, write_folder, write_model
 from tests.review.generated import STRUCTURES, labels_of, true_dice, voxel_ml_of

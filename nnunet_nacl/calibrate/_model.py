@@ -7,7 +7,7 @@ layer, are what a prediction with that layer will give.
 
 import errno
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,9 @@ class Network:
     Attributes:
         predictor: nnU-Net's.
         names: of that convolution in the network; several if it is reached in several ways.
-        layer: its weight (C, F) and bias (C,).
+        weights: its weight (C, F · kernel) and bias (C,).
+        layer: what turns features into logits: the same, or of a convolution larger than 1×1, whose features are not
+            linear in what is averaged, the identity: logits are its features then.
     """
 
     def __init__(self, model_folder: Path, fold: int | str, checkpoint: str, device: str, *, mirroring: bool) -> None:
@@ -83,7 +85,9 @@ class Network:
         self._last = _last_layer(network, self.predictor.configuration_manager.patch_size, model_folder)
         self.names = [name for name, module in network.named_modules(remove_duplicate=False) if module is self._last]
         weight, bias = (part.detach().double().cpu().numpy() for part in (self._last.weight, self._last.bias))
-        self.layer: Layer = weight.reshape(weight.shape[:2]), bias
+        self.weights: Layer = weight.reshape(len(weight), -1), bias
+        self.has_features = set(self._last.kernel_size) == {1}
+        self.layer: Layer = self.weights if self.has_features else (np.eye(len(bias)), np.zeros(len(bias)))
 
     def features(self, image: Floats) -> Any:
         """What enters the last layer, averaged over windows and mirrorings as nnU-Net averages logits: (F, *spatial).
@@ -92,7 +96,7 @@ class Network:
         """
         import torch
 
-        with _output_is_features(self.predictor, self._last):
+        with _output_is_features(self.predictor, self._last) if self.has_features else nullcontext():
             return self.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
 
 
@@ -115,16 +119,10 @@ def _last_layer(network: Any, patch_size: Sequence[int], model_folder: Path) -> 
         for hook in hooks:
             hook.remove()
     found = outputs.get(id(output), (None,))[0]
-    if (
-        found is None
-        or found.bias is None
-        or set(found.kernel_size) != {1}
-        or found.groups != 1
-        or set(found.stride) != {1}
-    ):
+    if found is None or found.bias is None or found.groups != 1:
         raise ValueError(
-            f"{model_folder}: expected a network whose output is that of a 1×1 convolution; {type(network).__name__} "
-            "has none. Calibrate its predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS."
+            f"{model_folder}: the output of {type(network).__name__} is not that of a convolution. Calibrate "
+            "its predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
         )
     return found
 
@@ -210,7 +208,10 @@ def calibrate_fold(
         samples.append(replace(sample, features=drawn))
     sample = Sample.join(samples)
     check_sample(sample, data_set.meaning)
+    if method == Head.method and not network.has_features:
+        raise ValueError(f"{model}: its last convolution is larger than 1×1; expected --method temperature or vector.")
     wanted = tuple(METHODS) if method in {None, Head.method} else (Temperature.method, str(method))
+    wanted = wanted if network.has_features else tuple(name for name in wanted if name != Head.method)
     trials = try_methods(sample, wanted, layer=network.layer, seed=seed)
     settings = {"model_folder": str(model), "fold": str(fold), "checkpoint": checkpoint,
                 "use_mirroring": use_mirroring, "seed": seed}  # fmt: skip
@@ -218,7 +219,7 @@ def calibrate_fold(
     fit = Fit(trials.best(method), its_model, list(sample.names), trials.scores, settings, [])
     if not fit.improves and method is None:
         return CalibratedFold(fit, None)
-    _write_checkpoint(folder / checkpoint, network.names, fit.method.layer(*network.layer), target)
+    _write_checkpoint(folder / checkpoint, network.names, fit.method.layer(*network.weights), target)
     fit.write(folder / FIT_NAME)
     if save_probabilities:
         _predict_validation(network, (names, load), trials, fit, folder / VALIDATION_NAME)
@@ -377,7 +378,8 @@ def calibrate_ensemble(
     fit = replace(fit, tried={**scores, **{name: fit.tried[name] for name in trials.fitted}})
     if method is None and fit.tried[fit.method.method].NLL >= folds_alone.NLL:
         return CalibratedEnsemble(fit, [])
-    for fold, network, layer, target in zip(folds, networks, layers, targets, strict=True):
-        _write_checkpoint(model / fold_name(fold) / checkpoint, network.names, fit.method.layer(*layer), target)
+    for fold, network, fold_fit, target in zip(folds, networks, fits, targets, strict=True):
+        of_fold = fold_fit.method.layer(*network.weights)
+        _write_checkpoint(model / fold_name(fold) / checkpoint, network.names, fit.method.layer(*of_fold), target)
     fit.write(model / ENSEMBLE_FIT_NAME)
     return CalibratedEnsemble(fit, targets)

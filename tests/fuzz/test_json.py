@@ -103,7 +103,7 @@ def use_splits(file: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
+def kinds() -> dict[str, Kind]:
     configurations = {"2d": {"spacing": [1, 1]}, "small": {"inherits_from": "2d"}}
     return {
         "classes": Kind(json.loads(description()), use_data_set),

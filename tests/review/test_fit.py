@@ -207,7 +207,6 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, calibr
 def test_a_fit_to_other_probabilities_is_refused(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:
     calibrated = tmp_path / "calibrated"
     calibrate_folder(Predictions.of_folder(*new), tmp_path / "temperature.json", method="temperature")
-    assert temperature.file is not None
     apply_folder(tmp_path / "temperature.json", new[1], calibrated, force=True)
     with pytest.raises(ValueError, match=r"that are not calibrated, and these are calibrated \(temperature "):
         review_folder(calibrated, fit=fitted)

@@ -3,15 +3,86 @@
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
-from nnunet_nacl.files import whole_file
+from filelock import FileLock
+
+from nnunet_nacl.files import check_input, read_json, whole_file, write_json
 from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, naming
-from nnunet_nacl.nnunet._names import dataset_name, dataset_number, model_folder_name, nnunet_folder
-from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_split, read_splits
-from nnunet_nacl.nnunet._trained import fold_name
+from nnunet_nacl.nnunet._names import dataset_name, dataset_number, fold_name, model_folder_name, nnunet_folder
+
+SPLITS_NAME = "splits_final.json"
+
+
+class Split(TypedDict):
+    """A fold's cases."""
+
+    train: list[str]
+    val: list[str]
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A :class:`Split` as pydantic reads it in every version of Python."""
+
+    train: list[str]
+    val: list[str]
+
+
+def read_splits(file: Path) -> list[Split]:
+    """The folds of ``splits_final.json``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is something else, or a fold validates on cases that it trains on.
+    """
+    check_input(file, ": which cases a fold is validated on is unknown.")
+    splits = [cast("Split", asdict(fold)) for fold in read_json(file, list[_Fold])]
+    for number, split in enumerate(splits):
+        both = sorted({*split["train"]} & {*split["val"]})
+        if both:
+            raise ValueError(f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}.")
+    return splits
+
+
+def validation_cases(file: Path, fold: int) -> list[str]:
+    """The cases that a fold is validated on.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it has no such fold, or the fold has no validation case.
+    """
+    splits = read_splits(file)
+    if not 0 <= fold < len(splits):
+        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
+    if not splits[fold]["val"]:
+        raise ValueError(f"{file}: fold {fold} has no validation case.")
+    return sorted(splits[fold]["val"])
+
+
+def write_splits(folder: Path, splits: list[Split], *, known: list[Split]) -> None:
+    """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it.
+
+    Trainings that start together would otherwise all write it.
+
+    Args:
+        folder: the data set's folder of preprocessed data.
+        splits: what to write.
+        known: what the caller read before.
+
+    Raises:
+        ValueError: the file has changed since.
+    """
+    file = folder / SPLITS_NAME
+    with FileLock(folder / ".splits_final.lock"):
+        current = read_splits(file) if file.is_file() else []
+        if current not in ([], known, splits):
+            raise ValueError(f"{file} has changed since it was read, perhaps by another study. Start this one again.")
+        if current != splits:
+            with whole_file(file) as partial:
+                partial.write_text(json.dumps(splits, indent=4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,18 +131,15 @@ class PreprocessedDataSet:
 
         Raises:
             RuntimeError: nnU-Net's environment variables are not set.
-            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not
-                been preprocessed; says what to do.
+            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not been preprocessed; says
+                what to do.
         """
-        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
-        plans_json = find_plans(dataset, configuration, plans)
-        plans_file, folder = plans_json.file, plans_json.file.parent
-        name = folder.name
-        number = str(dataset_number(name))
-
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        with naming(plans_file):
+        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
+        plans_json = find_plans(dataset, configuration, plans)
+        folder = plans_json.file.parent
+        with naming(plans_json.file):
             manager = PlansManager(plans_json.content)
             settings = manager.get_configuration(configuration)
             previous, identifier = settings.previous_stage_name, str(settings.data_identifier)
@@ -87,18 +155,19 @@ class PreprocessedDataSet:
         cases = _preprocessed_cases(folder / identifier)
         expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
+            number = str(dataset_number(folder.name))
             command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
             raise ValueError(
                 f"{folder / identifier} holds {len(cases)} of {len(expected)} preprocessed cases. "
                 f"Preprocess them with: {shlex.join(command)}"
             )
         return cls(
-            name,
+            folder.name,
             configuration,
             plans,
             **folders,
             splits=_splits(folder / SPLITS_NAME, cases),
-            test_cases=_test_cases(folders["raw"] / name, ending),
+            test_cases=_test_cases(folders["raw"] / folder.name, ending),
             file_ending=ending,
             num_channels=labels.num_segmentation_heads,
             has_regions=labels.has_regions,
@@ -106,20 +175,9 @@ class PreprocessedDataSet:
 
 
 def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
-    """The plans of a data set, which have that configuration.
-
-    Args:
-        dataset: name or number.
-        configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-
-    Raises:
-        RuntimeError: nnU-Net's environment variables are not set.
-        ValueError: nnU-Net knows no such data set, plans or configuration; says what to do.
-    """
-    preprocessed = nnunet_folder("nnUNet_preprocessed").absolute()
+    """The plans of a data set, which have that configuration; as for :meth:`PreprocessedDataSet.find`."""
     name = dataset_name(dataset)
-    file = preprocessed / name / f"{plans}.json"
+    file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
     if not file.is_file():
         command = ["nnUNetv2_plan_and_preprocess", "-d", str(dataset_number(name)), "-c", configuration]
         command += ["--verify_dataset_integrity"]
@@ -132,10 +190,7 @@ def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
 
 
 def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
-    """The network of a configuration, as nnU-Net builds it to train it on the data set: with deep supervision.
-
-    Returns:
-        The network, and how many channels its images have.
+    """The network of a configuration, as nnU-Net builds it to train it, and how many channels its images have.
 
     Raises:
         ValueError: nnU-Net cannot build it.
@@ -178,9 +233,8 @@ def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: S
     noted = model / f".{fold_name(fold)}_split.json"
     if not noted.is_file() or not (model / fold_name(fold)).is_dir():
         model.mkdir(parents=True, exist_ok=True)
-        with whole_file(noted) as partial:
-            partial.write_text(json.dumps(split))
-    elif read_split(noted) != split:
+        write_json(noted, split)
+    elif asdict(read_json(noted, _Fold)) != split:
         raise ValueError(
             f"{model / fold_name(fold)} was trained with other cases than splits_final.json now has for fold {fold}. "
             "Move it away to train anew, or restore the splits."

@@ -29,16 +29,7 @@ class _DatasetContent:
 
 @dataclass(frozen=True)
 class DatasetJson:
-    """What ``dataset.json`` says.
-
-    Attributes:
-        file: it was read from.
-        labels: name -> label, or labels of a region.
-        file_ending: of images and label maps.
-        channel_names: of images; empty if the file names none.
-        regions_class_order: the label that each region writes to a segmentation; None if the file does not say.
-        content: all of the file.
-    """
+    """What ``dataset.json`` says."""
 
     file: Path
     labels: NamedLabels
@@ -75,16 +66,7 @@ class _PlansContent:
 
 @dataclass(frozen=True)
 class PlansJson:
-    """What nnU-Net's ``plans.json`` says.
-
-    Attributes:
-        file: it was read from.
-        reader: the name of the reader class.
-        dataset: ``DatasetXXX_NAME``, None where the file does not say.
-        name: the plans' own name, None where the file does not say.
-        configurations: as they stand there.
-        content: all of the file.
-    """
+    """What nnU-Net's ``plans.json`` says."""
 
     file: Path
     reader: str
@@ -222,17 +204,7 @@ class DataSet:
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
-        """Read ``dataset.json``, and the reader's name from ``plans.json``.
-
-        Args:
-            dataset_json: the file.
-            plans: the file; without it the reader is the first of those for the file ending that can read an example.
-            examples: label maps, tried one after the other, since one may be damaged.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: a file is not what it should be.
-        """
+        """Read ``dataset.json``, and the reader's name from ``plans.json``."""
         # Here, since it imports torch, which takes seconds that worker processes need not spend.
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 

@@ -84,10 +84,6 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
     Args:
         file: of any format; others than NIfTI are left to their readers.
         finite: whether voxels must be finite: SimpleITK reads NaN of NIfTI as 0.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or its name cannot be given to SimpleITK.
     """
     check_input(file)
     if not file.name.isprintable():  # SimpleITK would end the process over bytes that are no UTF-8
@@ -113,10 +109,6 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
 
 def read_labels(file: Path, reader: Any) -> LabelMap:
     """Read a label map.
-
-    Args:
-        file: of any format that the reader knows.
-        reader: an object of one of nnU-Net's reader classes.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -148,10 +140,6 @@ def read_labels(file: Path, reader: Any) -> LabelMap:
 def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32], Geometry]:
     """Read an image (C, Z, Y, X), and where its voxels lie.
 
-    Args:
-        files: one for each channel, or one that holds all of them.
-        reader: an object of one of nnU-Net's reader classes.
-
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: a file cannot be read or is damaged.
@@ -172,18 +160,7 @@ def image_dtypes(ending: str) -> tuple[str, ...]:
 
 
 def write_labels(labels: NDArray[np.integer], like: Path, reader: Any, file: Path) -> None:
-    """Write labels (Z, Y, X) where another label map lies; whole or not at all.
-
-    Args:
-        labels: as nnU-Net lays out its arrays.
-        like: the other one.
-        reader: an object of one of nnU-Net's reader classes.
-        file: to write; its ending is that of ``like``.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: ``like`` cannot be read, or has another shape.
-    """
+    """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
     properties = _properties(like, reader, labels.shape)
     with _whole(file) as partial:
         reader.write_seg(labels, str(partial), properties)
@@ -224,14 +201,7 @@ def write_image(values: NDArray[Any], like: Path, reader: Any, file: Path) -> No
 
 
 def check_written(values: NDArray[Any], file: Path, reader: Any, *, name: Path | None = None) -> None:
-    """Raise an OSError unless a file holds what was written to it: on a full disk, ITK says nothing.
-
-    Args:
-        values: (Z, Y, X), or (Y, X).
-        file: that they were written to.
-        reader: an object of one of nnU-Net's reader classes.
-        name: what the error calls the file.
-    """
+    """Raise an OSError unless a file holds what was written to it: on a full disk, ITK says nothing."""
     try:
         check_image_file(file)
         whole = np.array_equal(np.squeeze(reader.read_seg(str(file))[0]), np.squeeze(values))

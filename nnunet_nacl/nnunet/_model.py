@@ -12,17 +12,7 @@ _ORIGIN = ("dataset", "trainer", "plans", "configuration")
 
 @dataclass(frozen=True)
 class Model:
-    """The model that predictions are of, as far as their folder says; names that it does not say are None.
-
-    Attributes:
-        labels: ``labels`` of ``dataset.json``.
-        regions_class_order: of ``dataset.json``, None for classes.
-        channels: how many the probabilities have.
-        dataset: ``DatasetXXX_NAME``.
-        trainer: the trainer's name.
-        plans: the plans' name.
-        configuration: such as ``2d``.
-    """
+    """The model that predictions are of, as far as their folder says; names that it does not say are None."""
 
     labels: NamedLabels
     regions_class_order: list[int] | None

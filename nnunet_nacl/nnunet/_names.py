@@ -9,11 +9,7 @@ _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 
 def nnunet_folder(variable: str) -> Path:
-    """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names.
-
-    Raises:
-        RuntimeError: the variable is not set.
-    """
+    """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
     value = os.environ.get(variable)
     if not value:
         raise RuntimeError(
@@ -23,11 +19,7 @@ def nnunet_folder(variable: str) -> Path:
 
 
 def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
-    """The whole number that an environment variable holds, or ``default`` if it is not set.
-
-    Raises:
-        ValueError: it holds something else, or less than ``lowest``.
-    """
+    """The whole number that an environment variable holds, or ``default`` if it is not set."""
     value = os.environ.get(variable, str(default)).strip()
     if not value.isdecimal() or int(value) < lowest:
         raise ValueError(
@@ -37,11 +29,7 @@ def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
 
 
 def dataset_name(dataset: str | int) -> str:
-    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders.
-
-    Raises:
-        ValueError: nnU-Net knows no such data set, or its name has no number.
-    """
+    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders."""
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
     try:

@@ -138,14 +138,6 @@ class Predictions:
     """Segmentations and softmax probabilities that nnU-Net has saved, and the ground truth to compare them with.
 
     Make one with :meth:`of_folder`, :meth:`of_model` or :meth:`of_validation`.
-
-    Attributes:
-        groups: the cases of each fold, by ``fold 0``, …; of a folder a single group with an empty name.
-        gt_folder: with the ground truth.
-        pred_folders: with the predictions, one for each group.
-        dataset_json: the data set's ``dataset.json``.
-        plans: the ``plans.json`` that names the reader, if there is one.
-        model_folder: of validation cases, the model's folder.
     """
 
     groups: dict[str, list[CaseFiles]]
@@ -235,11 +227,6 @@ class Predictions:
     ) -> "Predictions":
         """As :meth:`of_model`, of folders.
 
-        Args:
-            model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
-            preprocessed_folder: the data set's, with ``gt_segmentations``.
-            folds: whose validation cases to take.
-
         Raises:
             FileNotFoundError: a folder is missing.
             ValueError: no fold, one twice, no case at all, or a case that is in two folds.
@@ -291,15 +278,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class PredictionFolder:
-    """A folder of predictions made with ``--save_probabilities``.
-
-    Attributes:
-        folder: its path.
-        dataset_json: the data set's ``dataset.json``.
-        plans: the ``plans.json`` that names the reader, if there is one.
-        data_set: how to read its files.
-        cases: that have a segmentation or probabilities, in the order of their names.
-    """
+    """A folder of predictions made with ``--save_probabilities``."""
 
     folder: Path
     dataset_json: Path
@@ -336,16 +315,7 @@ class PredictionFolder:
 def dataset_files(
     pred_folder: Path, dataset_json: str | Path | None, plans: str | Path | None
 ) -> tuple[Path, Path | None]:
-    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions.
-
-    Args:
-        pred_folder: predictions; of a validation folder, the files are in the model's folder.
-        dataset_json: the user's choice.
-        plans: the user's choice.
-
-    Raises:
-        FileNotFoundError: there is no ``dataset.json``.
-    """
+    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
     beside = pred_folder
     if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
@@ -356,11 +326,7 @@ def dataset_files(
 
 
 def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
-    """Every case that has ground truth, a prediction or probabilities, in the order of their names.
-
-    Raises:
-        ValueError: the folders hold no case at all, or the thresholds of a decoded folder are damaged.
-    """
+    """Every case that has ground truth, a prediction or probabilities, in the order of their names."""
     thresholds = read_thresholds(pred_folder)
     names = {
         file.name.removesuffix(ending) for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}")

@@ -67,11 +67,6 @@ def write_splits(folder: Path, splits: list[Split], *, known: list[Split]) -> No
 
     Trainings that start together would otherwise all write it.
 
-    Args:
-        folder: the data set's folder of preprocessed data.
-        splits: what to write.
-        known: what the caller read before.
-
     Raises:
         ValueError: the file has changed since.
     """
@@ -87,18 +82,7 @@ def write_splits(folder: Path, splits: list[Split], *, known: list[Split]) -> No
 
 @dataclass(frozen=True, eq=False)
 class PreprocessedDataSet:
-    """A data set that has been planned and preprocessed for a configuration.
-
-    Attributes:
-        name: DatasetXXX_Name.
-        configuration, plans: of nnU-Net.
-        raw, preprocessed, results: nnU-Net's folders for all data sets.
-        splits: training and validation cases of each fold.
-        test_cases: those that have both images and ground truth in the raw data.
-        file_ending: of images and segmentations.
-        num_channels: of the probabilities: classes with the background, or regions.
-        has_regions: whether the channels are regions.
-    """
+    """A data set that has been planned and preprocessed for a configuration."""
 
     name: str
     configuration: str
@@ -123,11 +107,6 @@ class PreprocessedDataSet:
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
         """Find a data set and check that it can be trained on.
-
-        Args:
-            dataset: name or number.
-            configuration: such as ``2d``.
-            plans: such as ``nnUNetPlans``.
 
         Raises:
             RuntimeError: nnU-Net's environment variables are not set.
@@ -190,11 +169,7 @@ def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
 
 
 def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
-    """The network of a configuration, as nnU-Net builds it to train it, and how many channels its images have.
-
-    Raises:
-        ValueError: nnU-Net cannot build it.
-    """
+    """The network of a configuration, as nnU-Net builds it to train it, and how many channels its images have."""
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
     from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager

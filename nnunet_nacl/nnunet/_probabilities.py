@@ -21,13 +21,7 @@ _READ = 1 << 18  # bytes at a time, as np.load
 
 
 class Channels(Protocol):
-    """Probabilities (C, *spatial) that are read in order.
-
-    Attributes:
-        name: what errors call them.
-        shape: (C, *spatial).
-        dtype: float16, float32 or float64.
-    """
+    """Probabilities (C, *spatial) that are read in order."""
 
     name: str
     shape: tuple[int, ...]
@@ -87,11 +81,7 @@ class NpzChannels:
             )
 
     def channels(self) -> Iterator[NDArray[np.floating]]:
-        """Yield each channel (*spatial), in C order, while a thread reads the next one.
-
-        Raises:
-            ValueError: the file is damaged, which the checksum shows at the latest, before the last channel.
-        """
+        """Yield each channel (*spatial), in C order, while a thread reads the next one."""
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
             with _naming(self._file), np.load(self._file) as archive:
                 whole = archive[KEY]

@@ -17,13 +17,7 @@ MADE_BY = "nnunet_nacl"
 
 @dataclass(frozen=True)
 class RawDataSet:
-    """A data set in nnU-Net's raw format.
-
-    Attributes:
-        folder: ``DatasetXXX_NAME``.
-        description: its ``dataset.json``.
-        cases: name of each training case -> all its files in ``imagesTr`` and ``labelsTr``.
-    """
+    """A data set in nnU-Net's raw format."""
 
     folder: Path
     description: DatasetJson
@@ -31,13 +25,7 @@ class RawDataSet:
 
     @classmethod
     def read(cls, dataset: int | str) -> "RawDataSet":
-        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
-
-        Raises:
-            FileNotFoundError: there is none, or files are missing in it.
-            RuntimeError: ``nnUNet_raw`` is not set.
-            ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
-        """
+        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases."""
         raw = nnunet_folder("nnUNet_raw")
         pattern = f"Dataset{int(dataset):03d}_*" if str(dataset).isdecimal() else str(dataset)
         folders = sorted(path for path in raw.glob(pattern) if path.is_dir())
@@ -95,11 +83,7 @@ def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrit
 
 
 def image_file(folder: Path, case: str, ending: str) -> Path:
-    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``."""
     for name in (f"{case}_0000{ending}", f"{case}{ending}"):
         if (folder / name).is_file():
             return folder / name

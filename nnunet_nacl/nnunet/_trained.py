@@ -64,12 +64,7 @@ def _fold_folder(model_folder: str | Path, fold: int | str) -> Path:
 
 
 def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path, dict[str, Any]]:
-    """The final checkpoint and its content, or of an unfinished training the one of the latest epoch.
-
-    Raises:
-        FileNotFoundError: no such model, fold or checkpoint.
-        ValueError: a checkpoint cannot be read.
-    """
+    """The final checkpoint and its content, or of an unfinished training the one of the latest epoch."""
     folder = _fold_folder(model_folder, fold)
     files = [file for file in (folder / name for name in CHECKPOINTS) if file.is_file()]
     if not files:
@@ -193,10 +188,6 @@ def preprocessed_cases(predictor: Any, fold: int | str) -> tuple[list[str], Load
 
     Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
 
-    Args:
-        predictor: the model's.
-        fold: its number in ``splits_final.json``, or ``all`` for all cases.
-
     Raises:
         FileNotFoundError: the preprocessed data, the splits, a case, or its segmentation by the first stage is missing.
         RuntimeError: an environment variable of nnU-Net is not set.
@@ -253,11 +244,6 @@ def _first_stage(predictor: Any, names: Sequence[str]) -> Path | None:
 
 def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], LoadCase]:
     """Images and their ground truth, preprocessed together as nnU-Net does before a training.
-
-    Args:
-        predictor: the model's.
-        images: folder of ``CASE_0000<file_ending>``, and so on for each channel.
-        labels: folder of ``CASE<file_ending>``.
 
     Raises:
         FileNotFoundError: a folder, an image or its ground truth is missing.

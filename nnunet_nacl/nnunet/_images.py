@@ -94,11 +94,13 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
 
     library: Any = nibabel  # without types
     try:
-        voxels = library.load(file).dataobj
-        expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             size = sum(len(piece) for piece in iter(lambda: stream.read(1 << 20), b""))
+        voxels = library.load(file).dataobj
+        expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
         is_finite = not finite or voxels.dtype.kind != "f" or np.isfinite(np.asarray(voxels)).all()
+    except EOFError as error:
+        raise ValueError(f"{file} cannot be read: its compressed stream ends too early") from error
     except Exception as error:  # a damaged file makes nibabel raise nearly anything
         raise ValueError(f"{file} cannot be read: {error}") from error
     if size != expected:

@@ -253,17 +253,13 @@ class Predictions:
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
             folders.append(folder)
         predictions = cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
-        predictions.check_shared_cases()
-        return predictions
-
-    def check_shared_cases(self) -> None:
-        """Raise a ValueError if a case is in two groups."""
-        for case, following in pairwise(self.cases):
+        for case, following in pairwise(predictions.cases):
             if case.name == following.name:
                 raise ValueError(
                     f"the case {case.name} is in {case.probabilities.parent} and in "
                     f"{following.probabilities.parent}: folds must not share cases."
                 )
+        return predictions
 
     def to_fit_to(self) -> "Predictions":
         """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""

@@ -28,7 +28,7 @@ class RawDataSet:
         """Find a data set in nnU-Net's raw folder by number or name, and list its training cases."""
         raw = nnunet_folder("nnUNet_raw")
         pattern = f"Dataset{int(dataset):03d}_*" if str(dataset).isdecimal() else str(dataset)
-        folders = sorted(path for path in raw.glob(pattern) if path.is_dir())
+        folders = sorted(path for path in raw.glob("Dataset*") if path.is_dir() and path.match(pattern))
         if not folders:
             raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
         if len(folders) > 1:
@@ -42,7 +42,9 @@ class RawDataSet:
         if not description.channel_names:
             raise ValueError(f"{description.file} lacks channel_names.")
         if "dataset" in description.content:
-            raise ValueError(f'{description.file} lists files under "dataset"; expected imagesTr and labelsTr.')
+            raise ValueError(
+                f'{description.file} lists files of its own under "dataset"; expected imagesTr and labelsTr.'
+            )
         return cls(folder, description, _list_cases(folder, description))
 
 

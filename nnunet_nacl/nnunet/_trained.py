@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +111,7 @@ def load_predictor(
     *,
     checkpoint: str = "final",
     use_mirroring: bool = True,
+    content: dict[str, Any] | None = None,
 ) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
 
@@ -119,6 +121,7 @@ def load_predictor(
         device: ``cpu``, ``cuda`` or ``mps``.
         checkpoint: ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
         use_mirroring: whether logits are averaged over mirrored images, too.
+        content: of one fold, what :func:`read_checkpoint` has read, if it has.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
@@ -130,29 +133,31 @@ def load_predictor(
 
     name = checkpoint_name(checkpoint)
     folds = [fold] if isinstance(fold, (int, str)) else fold
-    for one in folds:
+    contents = [] if content is None else [content]
+    for one in folds[len(contents) :]:
         file = _fold_folder(model_folder, one) / name
         check_input(file, ": the training has not ended." if name == FINAL_CHECKPOINT else ".")
-        content = read_checkpoint(file)  # nnU-Net would run what is in it
+        contents.append(read_checkpoint(file))
     predictor = nnUNetPredictor(
         use_mirroring=use_mirroring,
         perform_everything_on_device=device.startswith("cuda"),
         device=torch.device(device),
         allow_tqdm=False,
     )
-    with _our_trainers_found():
+    # nnU-Net gets what is read already: it would run what is in a file.
+    with _our_trainers_found(), mock.patch.object(torch, "load", side_effect=contents):
         try:
             predictor.initialize_from_trained_model_folder(str(model_folder), tuple(map(str, folds)), name)
         except (OSError, RuntimeError, ValueError):
             raise
         except Exception as error:  # such as an ImportError for a network that plans.json names
             raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
-    predictor.configuration_name = content["init_args"]["configuration"]
+    predictor.configuration_name = contents[0]["init_args"]["configuration"]
     return predictor
 
 
 def missing_trainer(name: str) -> str | None:
-    """Why nnU-Net has no trainer of this name, if so. It looks among its own, ours, and those of nnUNet_extTrainer."""
+    """Why nnU-Net has no trainer of this name among its own, ours, and those of nnUNet_extTrainer, if so."""
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     with _our_trainers_found():

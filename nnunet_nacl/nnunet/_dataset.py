@@ -83,11 +83,7 @@ class PlansJson:
         return cls(file, read.image_reader_writer, read.dataset_name, read.plans_name, read.configurations, content)
 
     def lineage(self, configuration: str) -> list[dict[str, Any]]:
-        """A configuration, the one that it inherits from, and so on.
-
-        Raises:
-            ValueError: there is no such configuration, or one inherits from itself.
-        """
+        """A configuration, the one that it inherits from, and so on."""
         names = [configuration]
         while True:
             if names[-1] not in self.configurations:

@@ -140,12 +140,7 @@ def read_labels(file: Path, reader: Any) -> LabelMap:
 
 
 def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32], Geometry]:
-    """Read an image (C, Z, Y, X), and where its voxels lie.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file cannot be read or is damaged.
-    """
+    """Read an image (C, Z, Y, X), and where its voxels lie."""
     for file in files:
         check_image_file(file)
     try:
@@ -170,18 +165,7 @@ def write_labels(labels: NDArray[np.integer], like: Path, reader: Any, file: Pat
 
 
 def write_image(values: NDArray[Any], like: Path, reader: Any, file: Path) -> None:
-    """Write an image where a label map lies; nnU-Net's own readers can write label maps only.
-
-    Args:
-        values: float32, uint16 or uint8 (Z, Y, X), one of :func:`image_dtypes`.
-        like: the label map.
-        reader: an object of one of nnU-Net's reader classes.
-        file: to write; its ending is that of ``like``.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: ``like`` cannot be read, or has another shape; or the reader is none of nnU-Net's.
-    """
+    """Write an image where a label map lies; nnU-Net's own readers can write label maps only."""
     properties = _properties(like, reader, values.shape)
     with _whole(file) as partial:
         if isinstance(reader, SimpleITKIO):

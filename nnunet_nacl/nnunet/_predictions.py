@@ -203,18 +203,6 @@ class Predictions:
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
 
         The ground truth is what nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
-
-        Args:
-            dataset: name or number.
-            configuration: ``2d``, ``3d_fullres``, …
-            trainer: name of the trainer.
-            plans: name of the plans.
-            folds: whose validation cases to take.
-
-        Raises:
-            FileNotFoundError: a folder is missing.
-            RuntimeError: nnU-Net's environment variables are not set.
-            ValueError: nnU-Net knows no such data set, or there is no case at all.
         """
         preprocessed, results = nnunet_folder("nnUNet_preprocessed"), nnunet_folder("nnUNet_results")
         name = dataset_name(dataset)

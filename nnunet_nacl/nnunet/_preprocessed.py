@@ -32,12 +32,7 @@ class _Fold:
 
 
 def read_splits(file: Path) -> list[Split]:
-    """The folds of ``splits_final.json``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is something else, or a fold validates on cases that it trains on.
-    """
+    """The folds of ``splits_final.json``."""
     check_input(file, ": which cases a fold is validated on is unknown.")
     splits = [cast("Split", asdict(fold)) for fold in read_json(file, list[_Fold])]
     for number, split in enumerate(splits):
@@ -48,12 +43,7 @@ def read_splits(file: Path) -> list[Split]:
 
 
 def validation_cases(file: Path, fold: int) -> list[str]:
-    """The cases that a fold is validated on.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it has no such fold, or the fold has no validation case.
-    """
+    """The cases that a fold is validated on."""
     splits = read_splits(file)
     if not 0 <= fold < len(splits):
         raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
@@ -66,9 +56,6 @@ def write_splits(folder: Path, splits: list[Split], *, known: list[Split]) -> No
     """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it.
 
     Trainings that start together would otherwise all write it.
-
-    Raises:
-        ValueError: the file has changed since.
     """
     file = folder / SPLITS_NAME
     with FileLock(folder / ".splits_final.lock"):
@@ -191,11 +178,7 @@ def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
 
 
 def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
-    """Check that a model of that name, if there is one, is of these plans, labels and training cases; note the latter.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
     model = data_set.model_folder(trainer)
     for file, expected in (("plans.json", f"{data_set.plans}.json"), ("dataset.json", "dataset.json")):
         if (model / file).is_file() and _meaning(model / file, data_set) != _meaning(

@@ -54,9 +54,6 @@ class ArrayChannels:
 class NpzChannels:
     """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
 
-    Args:
-        file: as nnU-Net saves them; compressed or not, zip64 or not.
-
     Raises:
         ValueError: the file is damaged, or does not hold such an array.
     """

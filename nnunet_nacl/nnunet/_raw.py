@@ -58,19 +58,7 @@ def is_made_by_us(folder: Path) -> bool:
 
 
 def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrite: bool = False) -> Path:
-    """The folder that a data set to be made will have; ``raw`` is nnU-Net's folder of raw data sets by default.
-
-    Args:
-        raw: where it will be.
-        dataset_id: its number.
-        title: its name without that.
-        overwrite: it may exist.
-
-    Raises:
-        FileExistsError: it exists, or another data set has its id.
-        RuntimeError: nnU-Net's folder is wanted, but ``nnUNet_raw`` is not set.
-        ValueError: nnU-Net has no such id.
-    """
+    """The folder that a data set to be made will have; ``raw`` is nnU-Net's folder of raw data sets by default."""
     if not 1 <= dataset_id <= 999:
         raise ValueError(f"The id of a data set must be from 1 to 999, got {dataset_id}.")
     parent = nnunet_folder("nnUNet_raw") if raw is None else Path(raw)

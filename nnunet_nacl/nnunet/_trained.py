@@ -248,12 +248,7 @@ def _first_stage(predictor: Any, names: Sequence[str]) -> Path | None:
 
 
 def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], LoadCase]:
-    """Images and their ground truth, preprocessed together as nnU-Net does before a training.
-
-    Raises:
-        FileNotFoundError: a folder, an image or its ground truth is missing.
-        ValueError: a cascade's second stage, no case at all, or, when loaded, one that nnU-Net cannot preprocess.
-    """
+    """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
     if predictor.configuration_manager.previous_stage_name is not None:
         raise ValueError(
             "A cascade's second stage needs the first one's segmentations: only validation cases have them."

@@ -72,7 +72,7 @@ class Journal(Generic[Result]):
 
     def finished(self) -> Iterator[Result]:
         """What was kept before; what cannot be read is left out."""
-        for file in sorted(self.folder.glob("*")):
+        for file in sorted(self.folder.glob("[!.]*")):
             with suppress(OSError, ValueError):
                 yield self.load(file)
 

@@ -273,8 +273,8 @@ def _named(partial: Path, output: Path) -> Iterator[None]:
         raise
 
 
-def read_json(file: Path, kind: type[Typed]) -> Typed:
-    """Read a JSON file into a type that pydantic knows, such as a dataclass; strictly, so that a text is no number.
+def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
+    """Read a JSON file into a type that pydantic knows, such as a dataclass; if strict, a text is no number.
 
     Raises:
         OSError: there is no such file, or it cannot be read.
@@ -284,7 +284,7 @@ def read_json(file: Path, kind: type[Typed]) -> Typed:
 
     check_input(file)
     try:
-        return TypeAdapter(kind).validate_json(file.read_bytes(), strict=True)
+        return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
 

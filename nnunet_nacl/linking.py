@@ -14,11 +14,7 @@ PTH_NAME = "nnunet_nacl_trainers.pth"
 
 
 def trainers_path() -> Path:
-    """The folder to put into ``nnUNet_extTrainer``.
-
-    Raises:
-        ValueError: its path cannot stand in a list of folders.
-    """
+    """The folder to put into ``nnUNet_extTrainer``; raises a ValueError if its path cannot stand in a list of them."""
     folder = Path(__file__).resolve().parent / "trainers" / "ext"
     if os.pathsep in str(folder):
         raise ValueError(
@@ -34,17 +30,13 @@ def pth_file() -> Path:
 
 
 def link() -> str:
-    """Write the ``.pth`` file.
+    """Write the ``.pth`` file; returns what was done.
 
     At start-up it appends our folder to whatever ``nnUNet_extTrainer`` holds by then, so that a value set by the user
     stays in force, and does nothing once the package is gone.
 
-    Returns:
-        What was done, for the user.
-
     Raises:
         OSError: site-packages cannot be written to.
-        ValueError: our folder's path has the character that separates paths.
     """
     file = pth_file()
     folder = ascii(str(trainers_path()))
@@ -53,14 +45,16 @@ def link() -> str:
         "os.path.isdir(f) and f not in v.split(os.pathsep) and "
         "os.environ.__setitem__('nnUNet_extTrainer', v + os.pathsep + f if v else f)\n"
     )
-    if file.is_file() and file.read_text() == line:
-        return f"Already linked by {file}."
     try:
+        if file.is_symlink():
+            file.unlink()  # or what it points to would be written
+        elif file.is_file() and file.read_text() == line:
+            return f"Already linked by {file}."
         with whole_file(file) as partial:
             partial.write_text(line)
     except OSError as error:
         raise OSError(
-            f"{file} cannot be written ({error.strerror}). Put this into your shell's start-up file instead: "
+            f"{file} cannot be written ({error}). Put this into your shell's start-up file instead: "
             'export nnUNet_extTrainer="$(nnunet_nacl trainers --path)"'
         ) from error
     return (
@@ -73,7 +67,7 @@ def link() -> str:
 def unlink() -> str:
     """Remove the ``.pth`` file; returns what was done."""
     file = pth_file()
-    if not file.exists():
+    if not os.path.lexists(file):
         return f"Not linked: {file} does not exist."
     file.unlink()
     return f"Removed {file}."

@@ -81,8 +81,7 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path, capsys: pyte
     )
     assert "A stock nnU-Net" not in printed
     note = (model_folder.with_name(f"{model_folder.name}_stock") / NOTE_NAME).read_text()
-    assert "but the network is nnunet_nacl.networks.TransUNet: nnU-Net runs them where nnunet_nacl is installed" in note
-    assert "without nnunet_nacl" not in note
+    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in note
 
 
 @pytest.fixture
@@ -100,12 +99,12 @@ def test_the_default_name_and_an_existing_one(model_folder: Path) -> None:
     assert output == model_folder.with_name("nnUNetTrainerNACL__nnUNetPlans__2d_stock")
     checkpoint = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
     assert checkpoint["trainer_name"] == "nnUNetTrainer"
-    with pytest.raises(FileExistsError, match="_stock exists already"):
+    with pytest.raises(FileExistsError, match=r"_stock exists\. Choose another name"):
         export_model(model_folder)
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no dataset\.json, plans\.json, fold_X/checkpoint_final\.pth in it"):
+    with pytest.raises(FileNotFoundError, match=r"no dataset\.json, plans\.json in it"):
         export_model(tmp_path)
 
 
@@ -176,67 +175,22 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
     assert torch.equal(copied["network_weights"]["w"], content["network_weights"]["w"])
 
 
-def test_flipped_bytes_are_noticed(model_folder: Path) -> None:
-    file = model_folder / "fold_0" / "checkpoint_final.pth"
-    weights = torch.arange(1000.0)
-    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "network_weights": {"w": weights}}, file)
-    whole = file.read_bytes()
-    inside = whole.index(weights.numpy().tobytes()) + 2000
-    for position in (inside, inside + 1, whole.index(b"network_weights")):
-        flipped = bytearray(whole)
-        flipped[position] ^= 1
-        file.write_bytes(flipped)
-        with pytest.raises(
-            ValueError, match=r"checkpoint_final\.pth cannot be read as .* checksum of .* in it is wrong"
-        ):
-            export_model(model_folder)
-    file.write_bytes(whole)
-    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(tmp := file.with_suffix(".zip"), "w") as deflated:
-        for member in archive.infolist():
-            deflated.writestr(member.filename, archive.read(member), zipfile.ZIP_DEFLATED)
-    tmp.replace(file)
-    with pytest.raises(ValueError, match=r"in it is compressed"):
-        export_model(model_folder)
-    assert list(model_folder.parent.iterdir()) == [model_folder]
-
-
-@pytest.mark.parametrize("name", ["dataset.json", "fold_0/progress.png", "fold_0/checkpoint_final.pth", "fold_0"])
-def test_links_out_of_the_model(model_folder: Path, name: str, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    if (model_folder / name).exists():
-        (model_folder / name).rename(elsewhere / "moved")
-    else:
-        (elsewhere / "moved").write_text("secret")
-    (model_folder / name).symlink_to(elsewhere / "moved")
-    with pytest.raises(ValueError, match=rf"is or lies behind a link to {elsewhere / 'moved'}"):
-        export_model(model_folder, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_links_within_the_model_and_to_it(model_folder: Path, tmp_path: Path) -> None:
-    (model_folder / "fold_0" / "real.png").write_text("plot")
-    (model_folder / "fold_0" / "progress.png").symlink_to("real.png")
-    (tmp_path / "link").symlink_to(model_folder)
-    output = export_model(tmp_path / "link", tmp_path / "out")
-    assert not (output / "fold_0" / "progress.png").is_symlink()
-    assert (output / "fold_0" / "progress.png").read_text() == "plot"
-
-
 def test_overwrite(model_folder: Path, tmp_path: Path) -> None:
+    """Files of the same names are replaced, once all checkpoints are known to be whole; others stay."""
     output = tmp_path / "out"
     assert main(["export", str(model_folder), "-o", str(output)]) == 0
-    (output / "old").write_text("")
+    (output / "mine").write_text("mine")
+    (output / "plans.json").write_text("old")
     assert main(["export", str(model_folder), "-o", str(output)]) == 1
     (model_folder / "fold_1").mkdir()
     (model_folder / "fold_1" / "checkpoint_final.pth").write_text("damaged")
     assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 1
-    assert (output / "old").exists()
+    assert (output / "plans.json").read_text() == "old"
     shutil.rmtree(model_folder / "fold_1")
     assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 0
-    assert not (output / "old").exists()
-    (output / NOTE_NAME).unlink()
-    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 1
+    assert (output / "mine").read_text() == "mine"
+    assert (output / "plans.json").read_text() == "{}"
+    assert main(["export", str(model_folder), "-o", str(model_folder), "--overwrite"]) == 1
 
 
 def test_a_full_disk_is_named(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,4 +203,4 @@ def test_a_full_disk_is_named(model_folder: Path, tmp_path: Path, capsys: pytest
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert f"'{tmp_path / 'out' / 'fold_0' / 'checkpoint_final.pth'}'" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [model_folder]
+    assert not list((tmp_path / "out" / "fold_0").iterdir())

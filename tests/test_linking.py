@@ -67,6 +67,17 @@ def test_site_packages_that_cannot_be_written(tmp_path: Path, monkeypatch: pytes
         linking.link()
 
 
+def test_a_link_to_another_file_is_replaced_not_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linking, "pth_file", lambda: tmp_path / linking.PTH_NAME)
+    (tmp_path / "precious").write_text("precious")
+    linking.pth_file().symlink_to(tmp_path / "precious")
+    assert linking.link().startswith("Wrote ")
+    assert not linking.pth_file().is_symlink()
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_a_link_to_a_removed_package_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linking, "pth_file", lambda: tmp_path / linking.PTH_NAME)
     monkeypatch.setattr(linking, "trainers_path", lambda: tmp_path / "gone")

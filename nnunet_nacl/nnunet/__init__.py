@@ -3,26 +3,24 @@
 from nnunet_nacl.nnunet._dataset import (
     DataSet,
     DatasetJson,
-    Label,
     LabelMeaning,
     NamedLabels,
     PlansJson,
     Region,
-    RegionLabels,
     reader_of,
 )
-from nnunet_nacl.nnunet._folder import Labels, PredictionFolder, nnunet_labels, write_prediction
-from nnunet_nacl.nnunet._image_files import check_image_file, declared_shape
-from nnunet_nacl.nnunet._inputs import LoadCase, labelled_cases, preprocessed_cases
-from nnunet_nacl.nnunet._label_maps import (
+from nnunet_nacl.nnunet._images import (
     Geometry,
     LabelMap,
     check_geometry,
+    check_image_file,
     check_written,
+    image_dtypes,
     read_image,
     read_labels,
+    write_image,
+    write_labels,
 )
-from nnunet_nacl.nnunet._marks import CALIBRATED_NAME, DECODED_NAME, Thresholds
 from nnunet_nacl.nnunet._model import Model
 from nnunet_nacl.nnunet._names import (
     ModelName,
@@ -30,28 +28,53 @@ from nnunet_nacl.nnunet._names import (
     dataset_name,
     dataset_number,
     environment_number,
+    fold_name,
     nnunet_folder,
+    validation_folder,
 )
-from nnunet_nacl.nnunet._predictions import CaseFiles, Predictions, dataset_files, file_state, find_cases, model_folder
-from nnunet_nacl.nnunet._preprocessed import PreprocessedDataSet, build_network, check_model, find_plans
+from nnunet_nacl.nnunet._old import RegionLabels, check_no_cascade, declared_shape
+from nnunet_nacl.nnunet._predictions import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    CaseFiles,
+    Labels,
+    PredictionFolder,
+    Predictions,
+    Thresholds,
+    dataset_files,
+    file_state,
+    find_cases,
+    model_folder,
+    nnunet_labels,
+    write_prediction,
+)
+from nnunet_nacl.nnunet._preprocessed import (
+    SPLITS_NAME,
+    PreprocessedDataSet,
+    Split,
+    build_network,
+    check_model,
+    find_plans,
+    read_splits,
+    validation_cases,
+    write_splits,
+)
 from nnunet_nacl.nnunet._probabilities import BLOCK, ArrayChannels, Channels, NpzChannels
 from nnunet_nacl.nnunet._raw import MADE_BY, RawDataSet, image_file, is_made_by_us, new_dataset, place
-from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_splits, validation_cases, write_splits
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
     FINAL_CHECKPOINT,
     Checkpoint,
-    check_no_cascade,
+    LoadCase,
     checkpoint_name,
-    fold_name,
     furthest_checkpoint,
+    labelled_cases,
     load_predictor,
     missing_trainer,
+    preprocessed_cases,
     read_checkpoint,
     saved_checkpoints,
-    validation_folder,
 )
-from nnunet_nacl.nnunet._written import image_dtypes, segmentation_files, write_image, write_labels
 
 __all__ = [
     "BLOCK",
@@ -68,7 +91,6 @@ __all__ = [
     "DataSet",
     "DatasetJson",
     "Geometry",
-    "Label",
     "LabelMap",
     "LabelMeaning",
     "Labels",
@@ -122,7 +144,6 @@ __all__ = [
     "read_splits",
     "reader_of",
     "saved_checkpoints",
-    "segmentation_files",
     "validation_cases",
     "validation_folder",
     "write_image",

@@ -7,49 +7,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from annotated_types import Ge, Le, MinLen
-
-from nnunet_nacl.files import only_writer, whole_file
-from nnunet_nacl.json_files import load_json, typed
-from nnunet_nacl.nnunet._image_files import check_image_file
+from nnunet_nacl.files import only_writer, read_json, whole_file
 
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
 
-Label: TypeAlias = Annotated[int, Ge(0), Le(65_535)]
-"""As it stands in JSON; nnU-Net writes segmentations of 8 or 16 bits."""
-
-RegionLabels: TypeAlias = Annotated[list[Label], MinLen(1)]
-NamedLabels: TypeAlias = dict[str, Label | RegionLabels]
+NamedLabels: TypeAlias = dict[str, int | list[int]]
 """``labels`` of ``dataset.json``: name -> label, or labels of a region."""
 
 
 @dataclass(frozen=True)
 class _DatasetContent:
-    """What we use of a ``dataset.json``."""
-
     labels: NamedLabels
     file_ending: str
     channel_names: dict[str, str] | list[str] | None = None
     modality: dict[str, str] | list[str] | None = None  # its name in nnU-Net's first version
-    regions_class_order: list[Label] | None = None
-    overwrite_image_reader_writer: str | None = None
+    regions_class_order: list[int] | None = None
 
 
 @dataclass(frozen=True)
 class DatasetJson:
-    """A data set's ``dataset.json``.
-
-    Attributes:
-        file: it was read from.
-        labels: name -> label, or labels of a region.
-        file_ending: of images and label maps.
-        channel_names: one for each channel of an image; empty if the file names none.
-        regions_class_order: the label that each region writes to a segmentation; None if the file does not say.
-        content: all of the file.
-    """
+    """What ``dataset.json`` says."""
 
     file: Path
     labels: NamedLabels
@@ -60,17 +40,11 @@ class DatasetJson:
 
     @classmethod
     def read(cls, file: Path) -> "DatasetJson":
-        """Read the file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is something else.
-        """
-        content = load_json(file)
-        read = typed(content, _DatasetContent, str(file), "dataset.json of nnU-Net")
+        """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
+        read = read_json(file, _DatasetContent, strict=False)  # nnU-Net converts labels that are texts
         if not re.fullmatch(r"\.[^/\\\0]+", read.file_ending):
             raise ValueError(f"{file}: file_ending: expected one such as .nii.gz; got {read.file_ending!r}")
-        channels = (read.modality if "channel_names" not in content else read.channel_names) or {}
+        channels = read.channel_names or read.modality or {}
         order = read.regions_class_order
         return cls(
             file,
@@ -78,14 +52,12 @@ class DatasetJson:
             read.file_ending,
             tuple(channels.values() if isinstance(channels, dict) else channels),
             None if order is None else tuple(order),
-            content,
+            json.loads(file.read_bytes()),
         )
 
 
 @dataclass(frozen=True)
 class _PlansContent:
-    """What we use of a ``plans.json``."""
-
     image_reader_writer: str
     dataset_name: str | None = None
     plans_name: str | None = None
@@ -94,16 +66,7 @@ class _PlansContent:
 
 @dataclass(frozen=True)
 class PlansJson:
-    """nnU-Net's ``plans.json``.
-
-    Attributes:
-        file: it was read from.
-        reader: the name of the reader class.
-        dataset: ``DatasetXXX_NAME`` and
-        name: the plans' own name, None where the file does not say.
-        configurations: as they stand there.
-        content: all of the file.
-    """
+    """What nnU-Net's ``plans.json`` says."""
 
     file: Path
     reader: str
@@ -114,43 +77,27 @@ class PlansJson:
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
-        """Read the file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is something else.
-        """
-        content = load_json(file)
-        read = typed(content, _PlansContent, str(file), "plans.json of nnU-Net")
+        """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
+        read = read_json(file, _PlansContent)
+        content = json.loads(file.read_bytes())
         return cls(file, read.image_reader_writer, read.dataset_name, read.plans_name, read.configurations, content)
 
     def lineage(self, configuration: str) -> list[dict[str, Any]]:
-        """A configuration, the one that it inherits from, and so on.
-
-        Raises:
-            ValueError: there is no such configuration, or one inherits from itself.
-        """
+        """A configuration, the one that it inherits from, and so on."""
         names = [configuration]
         while True:
             if names[-1] not in self.configurations:
-                known = ", ".join(one if one.isprintable() else repr(one) for one in self.configurations) or "none"
+                known = ", ".join(self.configurations) or "none"
                 raise ValueError(f"{self.file} has no configuration {names[-1]!r}; it has {known}.")
             parent = self.configurations[names[-1]].get("inherits_from")
             if parent is None:
                 return [self.configurations[name] for name in names]
-            if not isinstance(parent, str) or parent in names:
-                raise ValueError(
-                    f"{self.file}: configurations.{names[-1]}.inherits_from: expected another configuration; got "
-                    f"{parent!r}"
-                )
+            if parent in names:
+                raise ValueError(f"{self.file}: the configuration {parent!r} inherits from itself.")
             names.append(parent)
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
-        """These plans with one more configuration. Writes nothing.
-
-        Raises:
-            FileExistsError: there is one of that name.
-        """
+        """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
         if name in self.configurations:
             raise FileExistsError(
                 f"{self.file} has a configuration {name} already. It stays as it is, for the models that were trained "
@@ -160,12 +107,7 @@ class PlansJson:
         return replace(self, configurations=configurations, content={**self.content, "configurations": configurations})
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
-        """Add a configuration to the file, which is replaced at once.
-
-        Raises:
-            FileExistsError: there is one of that name.
-            OSError: the file cannot be written, or another process is writing it.
-        """
+        """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
         with only_writer(self.file):
             plans = PlansJson.read(self.file).having(name, configuration)  # to what the file holds by now
             with whole_file(self.file) as partial:
@@ -258,69 +200,39 @@ class DataSet:
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
-        """Read ``dataset.json``, and the reader's name from ``plans.json``.
-
-        Args:
-            dataset_json: the file.
-            plans: the file; without it the reader is the first of those for the file ending that can read an example.
-            examples: label maps, tried one after the other, since one may be damaged.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: a file is not what it should be.
-        """
+        """Read ``dataset.json``, and the reader's name from ``plans.json``."""
         # Here, since it imports torch, which takes seconds that worker processes need not spend.
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = DatasetJson.read(dataset_json)
+        order = described.regions_class_order
         with naming(dataset_json):
-            labels = LabelManager(described.labels, regions_class_order=described.regions_class_order)
+            labels = LabelManager(described.labels, regions_class_order=order)
             known = sorted({int(label) for label in labels.all_labels} | {0})
-            regions = None
             if labels.has_regions:
                 regions = [_region(region) for region in labels.foreground_regions]
-                _check_regions(regions, described.regions_class_order or ())
+                for region, label in zip(regions, order or (), strict=True):
+                    if label not in region:
+                        raise ValueError(f"regions_class_order: expected one of the labels {region}; got {label}")
+                meaning = replace(LabelMeaning.of_names(described.labels, regions), written=order or ())
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
-            meaning = LabelMeaning.of_names(described.labels, regions)
-        if regions is not None:
-            meaning = replace(meaning, written=described.regions_class_order or ())
-        reader = _find_reader(described, examples) if plans is None else _named_reader(plans)
+            else:
+                meaning = LabelMeaning.of_names(described.labels, None)
+        if plans is None:
+            reader = _find_reader(described, examples)
+        else:
+            name = PlansJson.read(plans).reader
+            with naming(plans):
+                reader = reader_of(name)
         return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
 
 
-def _check_regions(regions: Sequence[Region], written: Sequence[int]) -> None:
-    """Raise a ValueError unless each region can be told from the segmentations that nnU-Net writes."""
-    for region, label in zip(regions, written, strict=True):
-        if len(set(region)) < len(region):
-            raise ValueError(f"the region {_listed(region)} has a label twice")
-        if label not in region:
-            raise ValueError(
-                f"regions_class_order: expected one of the labels of the region {_listed(region)}, in the order of the "
-                f"regions; got {label}"
-            )
-
-
-def _listed(labels: Sequence[int]) -> str:
-    return ", ".join(map(str, labels))
-
-
-def _named_reader(plans: Path) -> Any:
-    name = PlansJson.read(plans).reader
-    with naming(plans):
-        return reader_of(name)
-
-
 def reader_of(name: str) -> Any:
-    """An object of nnU-Net's reader class of that name.
-
-    Raises:
-        RuntimeError: nnU-Net has nothing of that name.
-        ValueError: it is no reader.
-    """
+    """An object of nnU-Net's reader class of that name; raises a RuntimeError if nnU-Net has none."""
     from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
 
-    return _reader_of(recursive_find_reader_writer_by_name(name))
+    return recursive_find_reader_writer_by_name(name)()
 
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
@@ -329,21 +241,9 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
     with naming(described.file):
         for example in examples:
             # nnU-Net prints a traceback for each reader that cannot read the example.
-            with suppress(RuntimeError, ValueError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-                check_image_file(example)
-                return _reader_of(
-                    determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)
-                )
-        return _reader_of(determine_reader_writer_from_dataset_json(described.content, None, verbose=False))
-
-
-def _reader_of(found: Any) -> Any:
-    """An object of the class that nnU-Net has found by its name among all names of its modules."""
-    from nnunetv2.imageio.base_reader_writer import BaseReaderWriter
-
-    if not isinstance(found, type) or not issubclass(found, BaseReaderWriter):
-        raise ValueError(f"expected the name of one of nnU-Net's readers; got that of {found!r}")
-    return found()
+            with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+                return determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)()
+        return determine_reader_writer_from_dataset_json(described.content, None, verbose=False)()
 
 
 @contextmanager

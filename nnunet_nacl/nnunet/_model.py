@@ -3,11 +3,8 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from annotated_types import Ge
-
-from nnunet_nacl.nnunet._dataset import DataSet, Label, NamedLabels, PlansJson
+from nnunet_nacl.nnunet._dataset import DataSet, NamedLabels, PlansJson
 from nnunet_nacl.nnunet._names import ModelName
 
 _ORIGIN = ("dataset", "trainer", "plans", "configuration")
@@ -15,21 +12,11 @@ _ORIGIN = ("dataset", "trainer", "plans", "configuration")
 
 @dataclass(frozen=True)
 class Model:
-    """The model that predictions are of, as far as their folder says.
-
-    Attributes:
-        labels: ``labels`` of ``dataset.json``.
-        regions_class_order: of ``dataset.json``, None for classes.
-        channels: how many the probabilities have.
-        dataset: ``DatasetXXX_NAME``; None where the folder does not say, as in what follows.
-        trainer: the trainer's name.
-        plans: the plans' name.
-        configuration: such as ``2d``.
-    """
+    """The model that predictions are of, as far as their folder says; names that it does not say are None."""
 
     labels: NamedLabels
-    regions_class_order: list[Label] | None
-    channels: Annotated[int, Ge(1)]
+    regions_class_order: list[int] | None
+    channels: int
     dataset: str | None = None
     trainer: str | None = None
     plans: str | None = None
@@ -47,12 +34,8 @@ class Model:
             stored = PlansJson.read(plans)
             known = {"dataset": stored.dataset, "plans": stored.name}
         known |= _named_by(folder.resolve())
-        return cls(
-            data_set.labels,
-            None if data_set.meaning.regions is None else list(data_set.meaning.written),
-            data_set.meaning.num_channels,
-            **known,
-        )
+        order = None if data_set.meaning.regions is None else list(data_set.meaning.written)
+        return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
 
     def difference(self, other: "Model") -> str | None:
         """How the model of a folder is certainly another one; None if it may be the same."""
@@ -61,12 +44,9 @@ class Model:
             same = same and list(self.labels) == list(other.labels)
         if not same:
             return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
-        for name in ("regions_class_order", "channels"):
-            if getattr(self, name) != getattr(other, name):
-                return f"{name} {getattr(self, name)}, not {getattr(other, name)}"
-        for name in _ORIGIN:
+        for name in ("regions_class_order", "channels", *_ORIGIN):
             mine, theirs = getattr(self, name), getattr(other, name)
-            if mine is not None and theirs is not None and mine != theirs:
+            if mine != theirs and not (name in _ORIGIN and None in {mine, theirs}):
                 return f"the {name} {mine}, not {theirs}"
         return None
 

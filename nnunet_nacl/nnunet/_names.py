@@ -1,4 +1,4 @@
-"""nnU-Net's folders and the names in them: ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION``."""
+"""nnU-Net's folders and the names in them: ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``."""
 
 import os
 import re
@@ -9,14 +9,7 @@ _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 
 def nnunet_folder(variable: str) -> Path:
-    """The folder that one of nnU-Net's environment variables names.
-
-    Args:
-        variable: ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results``.
-
-    Raises:
-        RuntimeError: the variable is not set.
-    """
+    """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
     value = os.environ.get(variable)
     if not value:
         raise RuntimeError(
@@ -26,15 +19,9 @@ def nnunet_folder(variable: str) -> Path:
 
 
 def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
-    """The whole number that an environment variable holds, or ``default`` if it is not set.
-
-    Raises:
-        ValueError: it holds something else, or less than ``lowest``.
-    """
-    value = os.environ.get(variable)
-    if value is None:
-        return default
-    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", value) or int(value) < lowest:
+    """The whole number that an environment variable holds, or ``default`` if it is not set."""
+    value = os.environ.get(variable, str(default)).strip()
+    if not value.isdecimal() or int(value) < lowest:
         raise ValueError(
             f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
         )
@@ -42,11 +29,7 @@ def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
 
 
 def dataset_name(dataset: str | int) -> str:
-    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders.
-
-    Raises:
-        ValueError: nnU-Net knows no such data set, or its name has no number.
-    """
+    """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders."""
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
     try:
@@ -58,11 +41,7 @@ def dataset_name(dataset: str | int) -> str:
 
 
 def dataset_number(name: str) -> int:
-    """XXX of ``DatasetXXX_NAME``.
-
-    Raises:
-        ValueError: the name is of another form.
-    """
+    """XXX of ``DatasetXXX_NAME``; raises a ValueError for a name of another form."""
     if not _DATASET_NAME.fullmatch(name):
         raise ValueError(f"expected a name such as Dataset004_Hippocampus; got {name!r}.")
     return int(name[7:10])
@@ -79,17 +58,19 @@ def model_folder_name(trainer: str, plans: str, configuration: str) -> str:
     return f"{trainer}__{plans}__{configuration}"
 
 
+def fold_name(fold: int | str) -> str:
+    """The name of a fold's folder in a model's folder."""
+    return f"fold_{fold}"
+
+
+def validation_folder(model_folder: Path, fold: int | str) -> Path:
+    """Where nnU-Net saves the predictions of a fold's validation cases."""
+    return model_folder / fold_name(fold) / "validation"
+
+
 @dataclass(frozen=True)
 class ModelName:
-    """A trained model, as its folder ``TRAINER__PLANS__CONFIGURATION`` names it.
-
-    Attributes:
-        folder: the model's folder.
-        dataset: ``DatasetXXX_NAME``, the name of the folder above; None if that has another name.
-        trainer: the trainer's name.
-        plans: the plans' name.
-        configuration: such as ``2d``.
-    """
+    """A trained model as its folder names it; the data set is None if the folder above has another name."""
 
     folder: Path
     dataset: str | None

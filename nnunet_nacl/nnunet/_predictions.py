@@ -1,16 +1,76 @@
 """Predictions that nnU-Net has saved, with their ground truth: folders, and the validation cases of a model."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from nnunet_nacl.files import check_input, is_readable, is_there
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson
-from nnunet_nacl.nnunet._marks import Thresholds, read_thresholds
-from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_folder
-from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._trained import validation_folder
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.files import check_input, read_json, whole_file
+from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning
+from nnunet_nacl.nnunet._images import write_labels
+from nnunet_nacl.nnunet._names import (
+    ModelName,
+    dataset_name,
+    fold_name,
+    model_folder_name,
+    nnunet_folder,
+    validation_folder,
+)
+from nnunet_nacl.nnunet._preprocessed import SPLITS_NAME, read_splits
+from nnunet_nacl.nnunet._raw import place
+
+Labels = NDArray[np.unsignedinteger]
+
+CALIBRATED_NAME = "posthoc_applied.json"
+"""In a calibrated folder: the fit that it was calibrated with."""
+DECODED_NAME = "decoded.json"
+"""In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
+_ARGUMENTS = "predict_from_raw_data_args.json"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What the probabilities of a case's structures exceed where its segmentation has them.
+
+    Attributes:
+        values: of each class k ≥ 1, or of each region.
+        inclusive: whether a probability that equals the threshold is enough.
+    """
+
+    values: tuple[float, ...]
+    inclusive: bool
+
+    def are_exceeded(self, p: NDArray[np.floating], structure: NDArray[np.integer] | int) -> NDArray[np.bool_]:
+        """Whether probabilities (n,) exceed the thresholds of their structures, numbered (n,) from 0, or of one."""
+        thresholds = np.array(self.values)[structure]
+        exact = p.astype(np.float64)  # or the thresholds would be rounded
+        exceeded: NDArray[np.bool_] = exact >= thresholds if self.inclusive else exact > thresholds
+        return exceeded
+
+
+@dataclass(frozen=True)
+class _DecodedCase:
+    thresholds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    inclusive: bool
+    cases: dict[str, _DecodedCase]
+
+
+def read_thresholds(folder: Path) -> dict[str, Thresholds]:
+    """The thresholds of each case of a folder that ``nnunet_nacl decode`` has written; none for other folders."""
+    file = folder / DECODED_NAME
+    if not file.exists():
+        return {}
+    decoded = read_json(file, _Decoded)
+    return {name: Thresholds(case.thresholds, decoded.inclusive) for name, case in decoded.cases.items()}
 
 
 @dataclass(frozen=True)
@@ -33,23 +93,17 @@ class CaseFiles:
 
     @property
     def is_predicted(self) -> bool:
-        return is_there(self.prediction) or is_there(self.probabilities)
+        return self.prediction.exists() or self.probabilities.exists()
 
     def missing(self, *, truth: bool = True) -> str | None:
-        """Which file is missing or cannot be read, if one is.
-
-        Args:
-            truth: whether ground truth is needed.
-        """
-        for file, content in (
-            *([(self.ground_truth, "ground truth")] if truth else []),
-            (self.prediction, "predicted segmentation"),
-            (self.probabilities, "probabilities (predict with --save_probabilities)"),
-        ):
-            try:
-                check_input(file, f": no {content}.")
-            except OSError as error:  # noqa: PERF203 - of three files
-                return str(error)
+        """Which file is missing or cannot be read, if one is; ``truth`` is whether ground truth is needed."""
+        try:
+            if truth:
+                check_input(self.ground_truth, ": no ground truth.")
+            check_input(self.prediction, ": no predicted segmentation.")
+            check_input(self.probabilities, f": no probabilities; {_how_to_save(self.probabilities.parent)}.")
+        except OSError as error:
+            return str(error)
         return None
 
     def states(self) -> dict[str, list[str | int] | None]:
@@ -67,19 +121,23 @@ def file_state(file: Path) -> list[str | int] | None:
     return [str(file.resolve()), status.st_size, status.st_mtime_ns]
 
 
+def _how_to_save(folder: Path) -> str:
+    """How nnU-Net saves the probabilities that a folder lacks."""
+    model = ModelName.of(folder)
+    if folder.name != "validation" or model is None:
+        return "predict with nnUNetv2_predict --save_probabilities"
+    fold = folder.resolve().parent.name.removeprefix(fold_name(""))
+    return (
+        f"validate with nnUNetv2_train {model.dataset or 'DATASET'} {model.configuration} {fold} -tr {model.trainer} "
+        f"-p {model.plans} --val --npz"
+    )
+
+
 @dataclass(frozen=True)
 class Predictions:
     """Segmentations and softmax probabilities that nnU-Net has saved, and the ground truth to compare them with.
 
     Make one with :meth:`of_folder`, :meth:`of_model` or :meth:`of_validation`.
-
-    Attributes:
-        groups: the cases of each fold, by ``fold 0``, …; of a folder a single group with an empty name.
-        gt_folder: with the ground truth.
-        pred_folders: with the predictions, one for each group.
-        dataset_json: the data set's ``dataset.json``.
-        plans: the ``plans.json`` that names the reader, if there is one.
-        model_folder: of validation cases, the model's folder.
     """
 
     groups: dict[str, list[CaseFiles]]
@@ -115,12 +173,16 @@ class Predictions:
 
         Raises:
             FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
-            ValueError: ``pred_folder`` holds no probabilities, or the mark of a decoded folder is damaged.
+            ValueError: ``pred_folder`` holds no probabilities, or is given as its own ground truth.
         """
         ground_truth, predictions = Path(gt_folder), Path(pred_folder)
-        _check_folders(ground_truth, predictions)
+        for folder in (ground_truth, predictions):
+            if not folder.is_dir():
+                raise FileNotFoundError(f"{folder} is not a folder.")
+        if ground_truth.samefile(predictions):
+            raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
         if not any(predictions.glob("*.npz")):
-            reason = "; predict with nnUNetv2_predict --save_probabilities."
+            reason = f"; {_how_to_save(predictions)}."
             if any(ground_truth.glob("*.npz")):
                 reason = f", but {ground_truth} does. The folder of the ground truth comes first, then the predictions."
             raise ValueError(f"{predictions} holds no probabilities (.npz){reason}")
@@ -141,18 +203,6 @@ class Predictions:
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
 
         The ground truth is what nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
-
-        Args:
-            dataset: name or number.
-            configuration: ``2d``, ``3d_fullres``, …
-            trainer: name of the trainer.
-            plans: name of the plans.
-            folds: whose validation cases to take.
-
-        Raises:
-            FileNotFoundError: a folder is missing.
-            RuntimeError: nnU-Net's environment variables are not set.
-            ValueError: nnU-Net knows no such data set, or there is no case at all.
         """
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
         return cls.of_validation(model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds)
@@ -163,60 +213,85 @@ class Predictions:
     ) -> "Predictions":
         """As :meth:`of_model`, of folders.
 
-        Args:
-            model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
-            preprocessed_folder: the data set's, with ``gt_segmentations``.
-            folds: whose validation cases to take.
-
         Raises:
             FileNotFoundError: a folder is missing.
-            ValueError: no fold, no case at all, or a case that is in two folds.
+            ValueError: no fold, one twice, no case at all, or a case that is in two folds.
         """
-        if not folds:
-            raise ValueError("folds must name at least one fold; got none.")
+        if not folds or len(set(map(str, folds))) < len(folds):
+            raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
         model, ground_truth = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-        validation = {f"fold {fold}": validation_folder(model, fold) for fold in folds}
-        _check_folders(model, ground_truth, *validation.values())
+        for folder in (model, ground_truth):
+            if not folder.is_dir():
+                raise FileNotFoundError(f"{folder} is not a folder.")
         ending = DatasetJson.read(model / "dataset.json").file_ending
-        groups = {}
-        for fold, (group, folder) in zip(folds, validation.items(), strict=True):
+        groups, folders = {}, []
+        for fold in folds:
+            folder = validation_folder(model, fold)
+            if not folder.is_dir():
+                present = ", ".join(
+                    sorted(path.parent.name for path in model.glob(str(validation_folder(Path(), "*"))))
+                )
+                raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
+            if not any(folder.glob("*.npz")):
+                raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
             expected = _expected_cases(ground_truth.parent / SPLITS_NAME, str(fold))
             cases = find_cases(ground_truth, folder, ending)
-            groups[group] = [case for case in cases if case.is_predicted or case.name in expected]
-        predictions = cls(
-            groups, ground_truth, tuple(validation.values()), model / "dataset.json", model / "plans.json", model
-        )
-        predictions.check_shared_cases()
-        if not any(case.is_predicted for case in predictions.cases):
-            raise ValueError(
-                f"No case found in {', '.join(map(str, validation.values()))}; train or validate with --npz."
-            )
-        return predictions
-
-    def check_shared_cases(self) -> None:
-        """Raise a ValueError if a case is in two groups."""
-        for case, following in pairwise(self.cases):
+            groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
+            folders.append(folder)
+        predictions = cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
+        for case, following in pairwise(predictions.cases):
             if case.name == following.name:
                 raise ValueError(
                     f"the case {case.name} is in {case.probabilities.parent} and in "
                     f"{following.probabilities.parent}: folds must not share cases."
                 )
+        return predictions
 
     def to_fit_to(self) -> "Predictions":
         """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
         predicted = {name: [case for case in group if case.is_predicted] for name, group in self.groups.items()}
-        both = {name: [case for case in group if is_there(case.ground_truth)] for name, group in predicted.items()}
+        both = {name: [case for case in group if case.ground_truth.exists()] for name, group in predicted.items()}
         return replace(self, groups=both if any(both.values()) else predicted)
 
     def read_data_set(self) -> DataSet:
-        """How to read the files and what their labels mean.
+        """How to read the files and what their labels mean; errors as those of :meth:`DataSet.read`."""
+        return DataSet.read(self.dataset_json, self.plans, _examples([case.ground_truth for case in self.cases]))
 
-        Raises:
-            FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
-            ValueError: one of them is not what it should be.
-        """
-        label_maps = [case.ground_truth for case in self.cases if is_readable(case.ground_truth)]
-        return DataSet.read(self.dataset_json, self.plans, sorted(label_maps, key=lambda file: file.stat().st_size))
+
+@dataclass(frozen=True)
+class PredictionFolder:
+    """A folder of predictions made with ``--save_probabilities``."""
+
+    folder: Path
+    dataset_json: Path
+    plans: Path | None
+    data_set: DataSet
+    cases: list[CaseFiles]
+
+    @classmethod
+    def read(
+        cls, folder: str | Path, *, dataset_json: str | Path | None = None, plans: str | Path | None = None
+    ) -> "PredictionFolder":
+        """Find its cases; arguments and errors as for :meth:`Predictions.of_folder`."""
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder} is not a folder.")
+        dataset_file, plans_file = dataset_files(folder, dataset_json, plans)
+        cases = find_cases(folder, folder, DatasetJson.read(dataset_file).file_ending)
+        data_set = DataSet.read(dataset_file, plans_file, _examples([case.prediction for case in cases]))
+        return cls(folder, dataset_file, plans_file, data_set, cases)
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether ``nnunet_nacl apply`` has written its probabilities."""
+        return (self.folder / CALIBRATED_NAME).is_file()
+
+    def copy_descriptions(self, folder: Path) -> None:
+        """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
+        described = {"dataset.json": self.dataset_json, "plans.json": self.plans, _ARGUMENTS: self.folder / _ARGUMENTS}
+        for name, source in described.items():
+            if source is not None and source.is_file():
+                _copy(source, folder / name)
 
 
 def model_folder(
@@ -235,16 +310,7 @@ def model_folder(
 def dataset_files(
     pred_folder: Path, dataset_json: str | Path | None, plans: str | Path | None
 ) -> tuple[Path, Path | None]:
-    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions.
-
-    Args:
-        pred_folder: predictions; of a validation folder, the files are in the model's folder.
-        dataset_json: the user's choice.
-        plans: the user's choice.
-
-    Raises:
-        FileNotFoundError: there is no ``dataset.json``.
-    """
+    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
     beside = pred_folder
     if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
@@ -255,11 +321,7 @@ def dataset_files(
 
 
 def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
-    """Every case that has ground truth, a prediction or probabilities, in the order of their names.
-
-    Raises:
-        ValueError: the folders hold no case at all, or the mark of a decoded folder is damaged.
-    """
+    """Every case that has ground truth, a prediction or probabilities, in the order of their names."""
     thresholds = read_thresholds(pred_folder)
     names = {
         file.name.removesuffix(ending) for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}")
@@ -281,10 +343,61 @@ def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFile
     return cases
 
 
-def _check_folders(*folders: Path) -> None:
-    for folder in folders:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
+def write_prediction(
+    case: CaseFiles,
+    folder: Path,
+    reader: Any,
+    *,
+    labels: Labels | None = None,
+    probabilities: NDArray[np.floating] | None = None,
+) -> None:
+    """Write a case as nnU-Net does: segmentation, probabilities, properties; each file whole or not at all.
+
+    Args:
+        case: that it is made of. What is not given is the same as there: probabilities are a hard link then, or a copy
+            where the file system has none.
+        folder: to write into.
+        reader: an object of one of nnU-Net's reader classes.
+        labels: (Z, Y, X).
+        probabilities: (C, Z, Y, X).
+    """
+    if labels is None:
+        beside = case.prediction.with_suffix(".json")  # where nnU-Net keeps the spacing of TIFF
+        for file in (case.prediction, *([beside] if case.prediction.suffix.lower() in {".tif", ".tiff"} else [])):
+            if file.is_file():
+                _copy(file, folder / file.name)
+    else:
+        write_labels(labels, case.prediction, reader, folder / case.prediction.name)
+    target = folder / case.probabilities.name
+    if probabilities is None:
+        place(case.probabilities, target)
+    else:
+        with whole_file(target) as partial, partial.open("wb") as stream:
+            np.savez_compressed(stream, probabilities=probabilities)
+    properties = case.probabilities.with_suffix(".pkl")
+    if properties.is_file():
+        _copy(properties, folder / properties.name)
+
+
+def nnunet_labels(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:
+    """The segmentation as nnU-Net makes it: the most probable class, or each region's label over those before it."""
+    if meaning.regions is None:
+        top: Labels = probabilities.argmax(0).astype(np.min_scalar_type(len(probabilities) - 1))
+        return top
+    labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
+    for p, label in zip(probabilities, meaning.written, strict=True):
+        labels[p > 0.5] = label
+    return labels
+
+
+def _copy(source: Path, target: Path) -> None:
+    with whole_file(target) as partial:
+        shutil.copy2(source, partial)
+
+
+def _examples(files: Sequence[Path]) -> list[Path]:
+    """The files that are there, the smallest first."""
+    return sorted((file for file in files if file.is_file()), key=lambda file: file.stat().st_size)
 
 
 def _expected_cases(splits_file: Path, fold: str) -> set[str]:

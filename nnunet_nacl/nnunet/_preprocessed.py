@@ -3,31 +3,73 @@
 import json
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
-from nnunet_nacl.files import whole_file
+from filelock import FileLock
+
+from nnunet_nacl.files import check_input, read_json, whole_file, write_json
 from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, naming
-from nnunet_nacl.nnunet._names import dataset_name, dataset_number, model_folder_name, nnunet_folder
-from nnunet_nacl.nnunet._splits import SPLITS_NAME, Split, read_split, read_splits
-from nnunet_nacl.nnunet._trained import fold_name
+from nnunet_nacl.nnunet._names import dataset_name, dataset_number, fold_name, model_folder_name, nnunet_folder
+
+SPLITS_NAME = "splits_final.json"
+
+
+class Split(TypedDict):
+    """A fold's cases."""
+
+    train: list[str]
+    val: list[str]
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """A :class:`Split` as pydantic reads it in every version of Python."""
+
+    train: list[str]
+    val: list[str]
+
+
+def read_splits(file: Path) -> list[Split]:
+    """The folds of ``splits_final.json``."""
+    check_input(file, ": which cases a fold is validated on is unknown.")
+    splits = [cast("Split", asdict(fold)) for fold in read_json(file, list[_Fold])]
+    for number, split in enumerate(splits):
+        both = sorted({*split["train"]} & {*split["val"]})
+        if both:
+            raise ValueError(f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}.")
+    return splits
+
+
+def validation_cases(file: Path, fold: int) -> list[str]:
+    """The cases that a fold is validated on."""
+    splits = read_splits(file)
+    if not 0 <= fold < len(splits):
+        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
+    if not splits[fold]["val"]:
+        raise ValueError(f"{file}: fold {fold} has no validation case.")
+    return sorted(splits[fold]["val"])
+
+
+def write_splits(folder: Path, splits: list[Split], *, known: list[Split]) -> None:
+    """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it.
+
+    Trainings that start together would otherwise all write it.
+    """
+    file = folder / SPLITS_NAME
+    with FileLock(folder / ".splits_final.lock"):
+        current = read_splits(file) if file.is_file() else []
+        if current not in ([], known, splits):
+            raise ValueError(f"{file} has changed since it was read, perhaps by another study. Start this one again.")
+        if current != splits:
+            with whole_file(file) as partial:
+                partial.write_text(json.dumps(splits, indent=4))
 
 
 @dataclass(frozen=True, eq=False)
 class PreprocessedDataSet:
-    """A data set that has been planned and preprocessed for a configuration.
-
-    Attributes:
-        name: DatasetXXX_Name.
-        configuration, plans: of nnU-Net.
-        raw, preprocessed, results: nnU-Net's folders for all data sets.
-        splits: training and validation cases of each fold.
-        test_cases: those that have both images and ground truth in the raw data.
-        file_ending: of images and segmentations.
-        num_channels: of the probabilities: classes with the background, or regions.
-        has_regions: whether the channels are regions.
-    """
+    """A data set that has been planned and preprocessed for a configuration."""
 
     name: str
     configuration: str
@@ -53,25 +95,17 @@ class PreprocessedDataSet:
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
         """Find a data set and check that it can be trained on.
 
-        Args:
-            dataset: name or number.
-            configuration: such as ``2d``.
-            plans: such as ``nnUNetPlans``.
-
         Raises:
             RuntimeError: nnU-Net's environment variables are not set.
-            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not
-                been preprocessed; says what to do.
+            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not been preprocessed; says
+                what to do.
         """
-        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
-        plans_json = find_plans(dataset, configuration, plans)
-        plans_file, folder = plans_json.file, plans_json.file.parent
-        name = folder.name
-        number = str(dataset_number(name))
-
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        with naming(plans_file):
+        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
+        plans_json = find_plans(dataset, configuration, plans)
+        folder = plans_json.file.parent
+        with naming(plans_json.file):
             manager = PlansManager(plans_json.content)
             settings = manager.get_configuration(configuration)
             previous, identifier = settings.previous_stage_name, str(settings.data_identifier)
@@ -87,18 +121,19 @@ class PreprocessedDataSet:
         cases = _preprocessed_cases(folder / identifier)
         expected = {file.name[: -len(ending)] for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
+            number = str(dataset_number(folder.name))
             command = ["nnUNetv2_preprocess", "-d", number, "-plans_name", plans, "-c", configuration]
             raise ValueError(
                 f"{folder / identifier} holds {len(cases)} of {len(expected)} preprocessed cases. "
                 f"Preprocess them with: {shlex.join(command)}"
             )
         return cls(
-            name,
+            folder.name,
             configuration,
             plans,
             **folders,
             splits=_splits(folder / SPLITS_NAME, cases),
-            test_cases=_test_cases(folders["raw"] / name, ending),
+            test_cases=_test_cases(folders["raw"] / folder.name, ending),
             file_ending=ending,
             num_channels=labels.num_segmentation_heads,
             has_regions=labels.has_regions,
@@ -106,20 +141,9 @@ class PreprocessedDataSet:
 
 
 def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
-    """The plans of a data set, which have that configuration.
-
-    Args:
-        dataset: name or number.
-        configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-
-    Raises:
-        RuntimeError: nnU-Net's environment variables are not set.
-        ValueError: nnU-Net knows no such data set, plans or configuration; says what to do.
-    """
-    preprocessed = nnunet_folder("nnUNet_preprocessed").absolute()
+    """The plans of a data set, which have that configuration; as for :meth:`PreprocessedDataSet.find`."""
     name = dataset_name(dataset)
-    file = preprocessed / name / f"{plans}.json"
+    file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
     if not file.is_file():
         command = ["nnUNetv2_plan_and_preprocess", "-d", str(dataset_number(name)), "-c", configuration]
         command += ["--verify_dataset_integrity"]
@@ -132,14 +156,7 @@ def find_plans(dataset: str | int, configuration: str, plans: str) -> PlansJson:
 
 
 def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
-    """The network of a configuration, as nnU-Net builds it to train it on the data set: with deep supervision.
-
-    Returns:
-        The network, and how many channels its images have.
-
-    Raises:
-        ValueError: nnU-Net cannot build it.
-    """
+    """The network of a configuration, as nnU-Net builds it to train it, and how many channels its images have."""
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
     from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
@@ -161,11 +178,7 @@ def build_network(plans: PlansJson, configuration: str) -> tuple[Any, int]:
 
 
 def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: Split) -> None:
-    """Check that a model of that name, if there is one, is of these plans, labels and training cases; note the latter.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
     model = data_set.model_folder(trainer)
     for file, expected in (("plans.json", f"{data_set.plans}.json"), ("dataset.json", "dataset.json")):
         if (model / file).is_file() and _meaning(model / file, data_set) != _meaning(
@@ -178,9 +191,8 @@ def check_model(data_set: PreprocessedDataSet, trainer: str, fold: int, split: S
     noted = model / f".{fold_name(fold)}_split.json"
     if not noted.is_file() or not (model / fold_name(fold)).is_dir():
         model.mkdir(parents=True, exist_ok=True)
-        with whole_file(noted) as partial:
-            partial.write_text(json.dumps(split))
-    elif read_split(noted) != split:
+        write_json(noted, split)
+    elif asdict(read_json(noted, _Fold)) != split:
         raise ValueError(
             f"{model / fold_name(fold)} was trained with other cases than splits_final.json now has for fold {fold}. "
             "Move it away to train anew, or restore the splits."

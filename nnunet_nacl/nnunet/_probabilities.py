@@ -1,12 +1,10 @@
-"""Probabilities as a stream: channel after channel, in blocks small enough for the processor's cache.
-
-The ``.npz`` files that nnU-Net saves are never held whole.
-"""
+"""Probabilities as a stream of channels: the ``.npz`` files that nnU-Net saves are never held whole."""
 
 import math
 import zipfile
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -15,29 +13,22 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from nnunet_nacl.nnunet import _inflate
-from nnunet_nacl.nnunet._inflate import MOST_OF_DEFLATE
-
 BLOCK = 1 << 16
-"""Voxels in a block. Positions within a block fit into 16 bits."""
+"""Voxels in a block, which fits into the processor's cache. Positions within a block fit into 16 bits."""
 
 KEY = "probabilities"
-_READ = 1 << 16
-_LONGEST_HEADER = 10_000  # NumPy's own limit, which it compares when it has read the header
+_READ = 1 << 18  # bytes at a time, as np.load
 
 
 class Channels(Protocol):
-    """Probabilities (C, *spatial) that are read in order.
-
-    Attributes:
-        name: what errors call them.
-        shape: (C, *spatial).
-        dtype: float16, float32 or float64.
-    """
+    """Probabilities (C, *spatial) that are read in order."""
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[np.floating]
+
+    def channels(self) -> Iterator[NDArray[np.floating]]:
+        """Yield each channel (*spatial), in C order. Can be called again."""
 
     def blocks(self) -> Iterator[NDArray[np.floating]]:
         """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
@@ -52,11 +43,73 @@ class ArrayChannels:
         self.dtype = check_dtype(probabilities.dtype, name)
         self._probabilities = probabilities
 
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
+    def channels(self) -> Iterator[NDArray[np.floating]]:
         for channel in self._probabilities:
-            voxels = channel.reshape(-1)
-            for start in range(0, voxels.size, BLOCK):
-                yield voxels[start : start + BLOCK]
+            yield np.ascontiguousarray(channel, self.dtype)
+
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        return _blocks(self.channels())
+
+
+class NpzChannels:
+    """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
+
+    Raises:
+        ValueError: the file is damaged, or does not hold such an array.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.name = str(file)
+        self._file = file
+        with _naming(file), zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            if f"{KEY}.npy" not in names:
+                keys = ", ".join(name.removesuffix(".npy") for name in names) or "nothing"
+                raise ValueError(f"expected the key {KEY!r}; it holds {keys}")
+            with archive.open(f"{KEY}.npy") as stream:
+                self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
+                declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
+            size = archive.getinfo(f"{KEY}.npy").file_size
+        self.dtype = check_dtype(self._stored_dtype, self.name)
+        if not self.shape or size != declared:
+            raise ValueError(
+                f"{file} cannot be right: shape {self.shape} and dtype {self.dtype} take {declared} bytes, but it "
+                f"holds {size}."
+            )
+
+    def channels(self) -> Iterator[NDArray[np.floating]]:
+        """Yield each channel (*spatial), in C order, while a thread reads the next one."""
+        if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
+            with _naming(self._file), np.load(self._file) as archive:
+                whole = archive[KEY]
+            yield from ArrayChannels(whole).channels()
+            return
+        with (
+            _naming(self._file),
+            zipfile.ZipFile(self._file) as archive,
+            archive.open(f"{KEY}.npy") as stream,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            _read_header(stream)
+            ahead = thread.submit(self._read, stream)
+            for _ in range(self.shape[0] - 1):
+                channel, ahead = ahead, thread.submit(self._read, stream)
+                yield channel.result()
+                del channel  # or three would be in memory
+            yield ahead.result()
+
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        """Yield blocks as :class:`Channels` has them; errors are those of :meth:`channels`."""
+        return _blocks(self.channels())
+
+    def _read(self, stream: IO[bytes]) -> NDArray[np.floating]:
+        channel = np.empty(self.shape[1:], self._stored_dtype)
+        data = channel.reshape(-1).view(np.uint8).data
+        for start in range(0, len(data), _READ):
+            part = data[start : start + _READ]
+            if stream.readinto(part) < len(part):  # type: ignore[attr-defined]
+                raise EOFError("it ends too early")
+        return channel.astype(self.dtype, copy=False)
 
 
 def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
@@ -66,60 +119,17 @@ def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
     return dtype.newbyteorder("=")
 
 
-class NpzChannels:
-    """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
+def _blocks(channels: Iterator[NDArray[np.floating]]) -> Iterator[NDArray[np.floating]]:
+    for channel in channels:
+        voxels = channel.reshape(-1)
+        for start in range(0, voxels.size, BLOCK):
+            yield voxels[start : start + BLOCK]
 
-    Args:
-        file: as nnU-Net saves them; compressed or not, zip64 or not.
 
-    Raises:
-        ValueError: the file is damaged, or does not hold such an array.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self.name = str(file)
-        self._file = file
-        with _naming(file), file.open("rb") as stream, zipfile.ZipFile(stream) as archive:
-            names = archive.namelist()
-            if f"{KEY}.npy" not in names:
-                keys = ", ".join(name.removesuffix(".npy") for name in names) or "nothing"
-                raise ValueError(f"expected the key {KEY!r}; it holds {keys}")
-            self._member = archive.getinfo(f"{KEY}.npy")
-            header = _Inflated(stream, self._member)
-            self.shape, self._fortran_order, dtype = _read_header(header)
-            self._header_size = header.position
-        self.dtype = check_dtype(dtype, self.name)
-        self._stored_dtype = dtype
-        declared = self._header_size + math.prod(self.shape) * dtype.itemsize
-        compressed = min(self._member.compress_size, file.stat().st_size)
-        if self._member.file_size != declared or declared > MOST_OF_DEFLATE * (compressed + 1):
-            raise ValueError(
-                f"{file} cannot be right: shape {self.shape} and dtype {dtype} take {declared} bytes, but it says to "
-                f"hold {self._member.file_size} and is {compressed} bytes long."
-            )
-
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
-        """Yield blocks as :class:`Channels` has them.
-
-        Raises:
-            ValueError: the file is damaged, which the checksum shows at the latest, when all has been read.
-        """
-        if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
-            flat = np.concatenate(list(self._blocks(1, math.prod(self.shape))))
-            yield from ArrayChannels(flat.reshape(self.shape, order="F")).blocks()
-        else:
-            yield from self._blocks(self.shape[0], math.prod(self.shape[1:]))
-
-    def _blocks(self, channels: int, voxels: int) -> Iterator[NDArray[np.floating]]:
-        with _naming(self._file), self._file.open("rb") as stream:
-            data = _Inflated(stream, self._member)
-            data.read(self._header_size)
-            for _ in range(channels):
-                for start in range(0, voxels, BLOCK):
-                    size = min(BLOCK, voxels - start)
-                    block = np.frombuffer(data.read(size * self._stored_dtype.itemsize), self._stored_dtype)
-                    yield block.astype(self.dtype, copy=False)
-            data.finish()
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
+    if npy.read_magic(stream) == (1, 0):
+        return npy.read_array_header_1_0(stream)
+    return npy.read_array_header_2_0(stream)
 
 
 @contextmanager
@@ -133,80 +143,3 @@ def _naming(file: Path) -> Iterator[None]:
         raise ValueError(f"{file} cannot be read: it is damaged or incomplete ({error}).") from error
     except Exception as error:
         raise ValueError(f"{file} cannot be read: {error}") from error
-
-
-class _Inflated:
-    """The bytes of a zip member, decompressed as they are asked for.
-
-    Not zipfile's own reader: this one can use a faster inflate, and copies less.
-    """
-
-    def __init__(self, stream: IO[bytes], member: zipfile.ZipInfo) -> None:
-        if member.flag_bits & 1:
-            raise ValueError("it is encrypted")
-        if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            raise ValueError(f"zip compression method {member.compress_type}; expected deflate or none")
-        stream.seek(member.header_offset)
-        local = stream.read(30)
-        if len(local) < 30 or local[:4] != b"PK\x03\x04":
-            raise ValueError("its zip directory points to where no data is")
-        stream.seek(int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little"), 1)
-        self.position = 0
-        self._stream = stream
-        self._left = member.compress_size
-        self._crc, self._expected_crc = 0, member.CRC
-        is_deflated = member.compress_type == zipfile.ZIP_DEFLATED
-        self._decompressor = _inflate.library.decompressobj(-15) if is_deflated else None
-
-    def read(self, size: int) -> bytes:
-        """Return exactly ``size`` bytes."""
-        pieces, missing = [], size
-        while missing:
-            piece = self._some(missing)
-            if not piece:
-                raise EOFError(f"it ends after {self.position} bytes of data")
-            pieces.append(piece)
-            missing -= len(piece)
-            self.position += len(piece)
-            self._crc = _inflate.library.crc32(piece, self._crc)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def finish(self) -> None:
-        """Raise unless the data ends here and has the right checksum."""
-        if self._some(1) or self._crc != self._expected_crc:
-            raise ValueError("the checksum is wrong, so the file is damaged")
-
-    def _some(self, most: int) -> bytes:
-        if self._decompressor is None:
-            return self._compressed(most)
-        while not self._decompressor.eof:
-            source = self._decompressor.unconsumed_tail or self._compressed(_READ)
-            piece: bytes = self._decompressor.decompress(source, most)
-            if piece or not source:
-                return piece
-        return b""
-
-    def _compressed(self, most: int) -> bytes:
-        data = self._stream.read(min(most, self._left))
-        self._left -= len(data)
-        return data
-
-
-class _Header:
-    """The start of an array's file, of which NumPy reads as much as the file says: gigabytes, without this limit."""
-
-    def __init__(self, data: _Inflated) -> None:
-        self._data = data
-
-    def read(self, size: int) -> bytes:
-        if size > _LONGEST_HEADER:
-            raise ValueError(f"its header declares to be {size} bytes long; expected {_LONGEST_HEADER} at most")
-        return self._data.read(size)
-
-
-def _read_header(data: _Inflated) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:
-    header: Any = _Header(data)
-    version = npy.read_magic(header)
-    if version == (1, 0):
-        return npy.read_array_header_1_0(header)
-    return npy.read_array_header_2_0(header)

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.files import check_folder, check_input, is_readable
+from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.nnunet._dataset import DatasetJson
 from nnunet_nacl.nnunet._names import nnunet_folder
 
@@ -17,13 +17,7 @@ MADE_BY = "nnunet_nacl"
 
 @dataclass(frozen=True)
 class RawDataSet:
-    """A data set in nnU-Net's raw format.
-
-    Args:
-        folder: ``DatasetXXX_NAME``.
-        description: its ``dataset.json``.
-        cases: name of each training case -> all its files in ``imagesTr`` and ``labelsTr``.
-    """
+    """A data set in nnU-Net's raw format."""
 
     folder: Path
     description: DatasetJson
@@ -31,18 +25,10 @@ class RawDataSet:
 
     @classmethod
     def read(cls, dataset: int | str) -> "RawDataSet":
-        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases.
-
-        Raises:
-            FileNotFoundError: there is none, or files are missing in it.
-            RuntimeError: ``nnUNet_raw`` is not set.
-            ValueError: the number has several data sets, or ``dataset.json`` is not as expected.
-        """
+        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases."""
         raw = nnunet_folder("nnUNet_raw")
-        folders = [raw / str(dataset)]
-        if str(dataset).isdecimal():
-            folders = sorted(raw.glob(f"Dataset{int(dataset):03d}_*"))
-        folders = [path for path in folders if path.is_dir() and path.name.startswith("Dataset")]
+        pattern = f"Dataset{int(dataset):03d}_*" if str(dataset).isdecimal() else str(dataset)
+        folders = sorted(path for path in raw.glob("Dataset*") if path.is_dir() and path.match(pattern))
         if not folders:
             raise FileNotFoundError(f"There is no data set {dataset} in {raw}; expected a number or DatasetXXX_NAME.")
         if len(folders) > 1:
@@ -51,13 +37,14 @@ class RawDataSet:
 
     @classmethod
     def of_folder(cls, folder: Path) -> "RawDataSet":
-        """List the training cases of a data set's folder.
-
-        Raises:
-            FileNotFoundError: files are missing in it.
-            ValueError: ``dataset.json`` is not as expected.
-        """
-        description = _read_description(folder / "dataset.json")
+        """List the training cases of a data set's folder; errors as for :meth:`read`."""
+        description = DatasetJson.read(folder / "dataset.json")
+        if not description.channel_names:
+            raise ValueError(f"{description.file} lacks channel_names.")
+        if "dataset" in description.content:
+            raise ValueError(
+                f'{description.file} lists files of its own under "dataset"; expected imagesTr and labelsTr.'
+            )
         return cls(folder, description, _list_cases(folder, description))
 
 
@@ -71,60 +58,35 @@ def is_made_by_us(folder: Path) -> bool:
 
 
 def new_dataset(raw: str | Path | None, dataset_id: int, title: str, *, overwrite: bool = False) -> Path:
-    """The folder that a data set to be made will have; ``raw`` is nnU-Net's folder of raw data sets by default.
-
-    Args:
-        raw: where it will be.
-        dataset_id: its number.
-        title: its name without that.
-        overwrite: it may exist, if we have made it.
-
-    Raises:
-        FileExistsError: it exists, or another data set has its id.
-        RuntimeError: nnU-Net's folder is wanted, but ``nnUNet_raw`` is not set.
-        ValueError: nnU-Net has no such id.
-    """
+    """The folder that a data set to be made will have; ``raw`` is nnU-Net's folder of raw data sets by default."""
     if not 1 <= dataset_id <= 999:
         raise ValueError(f"The id of a data set must be from 1 to 999, got {dataset_id}.")
     parent = nnunet_folder("nnUNet_raw") if raw is None else Path(raw)
     folder = parent / f"Dataset{dataset_id:03d}_{title}"
     # nnU-Net refuses an id that has two names in its three folders. Old results of the same name do no harm.
     others = [os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results")] if raw is None else []
-    for place_to_look in (parent, *(Path(other) for other in others if other)):
-        for taken in sorted(place_to_look.glob(f"Dataset{dataset_id:03d}_*")):
-            if (place_to_look == parent and not overwrite) or taken.name != folder.name:
+    for other in (parent, *(Path(other) for other in others if other)):
+        for taken in sorted(other.glob(f"Dataset{dataset_id:03d}_*")):
+            if (other == parent and not overwrite) or taken.name != folder.name:
                 raise FileExistsError(f"{taken} exists already: choose another id than {dataset_id}, or remove it.")
-    check_folder(folder, is_made_by_us, overwrite=overwrite)
     return folder
 
 
 def image_file(folder: Path, case: str, ending: str) -> Path:
-    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
+    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``."""
     for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-        if is_readable(folder / name):
+        if (folder / name).is_file():
             return folder / name
     raise FileNotFoundError(f"no {case}_0000{ending} in {folder}.")
 
 
 def place(source: Path, target: Path) -> None:
     """Put a file there as a hard link, which takes no room, or as a copy where the file system has none."""
-    try:
-        os.link(source.resolve(), target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def _read_description(file: Path) -> DatasetJson:
-    description = DatasetJson.read(file)
-    if not description.channel_names:
-        raise ValueError(f"{file} lacks channel_names.")
-    if "dataset" in description.content:
-        raise ValueError(f'{file} lists files of its own under "dataset"; expected imagesTr and labelsTr.')
-    return description
+    with whole_file(target) as partial:
+        try:
+            os.link(source.resolve(), partial)
+        except OSError:
+            shutil.copy2(source, partial)
 
 
 def _list_cases(folder: Path, description: DatasetJson) -> dict[str, list[Path]]:

@@ -213,9 +213,9 @@ def test_incomplete_cases(file: str, acdc: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"dataset\.json is not valid JSON: "),
-        ("3", r"dataset\.json of nnU-Net: expected a JSON object; got 3"),
-        ('{"labels": {}}', r"dataset\.json is no dataset\.json of nnU-Net: it has no 'file_ending'"),
+        ("{", r"dataset\.json is not as expected: "),
+        ("3", r"dataset\.json is not as expected: .*\n  Input should be an object"),
+        ('{"labels": {}}', r"dataset\.json is not as expected: .*\nfile_ending\n  Field required"),
         ('{"labels": {}, "file_ending": ".png"}', r"dataset\.json lacks channel_names\."),
         (
             '{"channel_names": {"0": "CT"}, "labels": {}, "file_ending": ".png", "dataset": {}}',

@@ -65,7 +65,7 @@ def test_what_is_missing_is_named(nnunet: NNUNet, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ValueError, match="3d_cascade_small is the second stage of a cascade"):
         PreprocessedDataSet.find("901", "3d_cascade_small", "nnUNetPlans")
     (preprocessed / "nnUNetPlans.json").write_text(json.dumps(plans)[:-9])
-    with pytest.raises(ValueError, match=r"nnUNetPlans\.json is not valid JSON"):
+    with pytest.raises(ValueError, match=r"nnUNetPlans\.json is not as expected"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     monkeypatch.delenv("nnUNet_raw")
     with pytest.raises(RuntimeError, match="nnUNet_raw is not set"):
@@ -86,7 +86,7 @@ def test_splits_that_do_not_fit(nnunet: NNUNet) -> None:
     with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
     file.write_text(json.dumps([{"train": ["toy_0"]}]))
-    with pytest.raises(ValueError, match=r"splits_final\.json: \[0\]: it has no 'val'"):
+    with pytest.raises(ValueError, match=r"splits_final\.json is not as expected: .*\n0\.val\n  Field required"):
         PreprocessedDataSet.find("901", "2d_small", "nnUNetPlans")
 
 

@@ -1,0 +1,150 @@
+"""Which cases and files are found, what is said where some are missing, and what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+
+from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, Thresholds, read_splits, write_prediction
+
+LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
+DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
+
+
+def fill(folder: Path, *cases: str, npz: bool = True) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        sitk.WriteImage(sitk.GetImageFromArray(LABELS), str(folder / f"{case}.nii.gz"))
+        if npz:
+            np.savez_compressed(folder / f"{case}.npz", probabilities=np.stack([1 - LABELS, LABELS]).astype(np.float32))
+    (folder / "dataset.json").write_text(json.dumps(DATASET))
+    return folder
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    truth, folder = fill(tmp_path / "gt", "a", "b", "c", npz=False), fill(tmp_path / "pred", "a", "b")
+    (folder / "b.npz").unlink()
+    (folder / ".d.npz").touch()
+    found = Predictions.of_folder(truth, folder)
+    assert [(case.name, case.is_predicted, case.missing() is None) for case in found.cases] == [
+        ("a", True, True), ("b", True, False), ("c", False, False),
+    ]  # fmt: skip
+    assert "b.npz does not exist: no probabilities; predict with nnUNetv2_predict" in str(found.cases[1].missing())
+    assert "c.nii.gz does not exist: no predicted segmentation." in str(found.cases[2].missing())
+    assert found.read_data_set().meaning.num_channels == 2
+    assert [case.name for case in found.to_fit_to().cases] == ["a", "b"]
+    assert found.cases[2].states()["probabilities"] is None
+    assert [case.name for case in PredictionFolder.read(folder).cases] == ["a", "b"]
+    with pytest.raises(ValueError, match=r"gt does\. The folder of the ground truth comes first"):
+        Predictions.of_folder(fill(tmp_path / "gt", "a"), fill(tmp_path / "empty", "a", npz=False))
+
+
+def test_predictions_are_not_their_own_ground_truth(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "pred", "a")
+    (tmp_path / "link").symlink_to(folder)
+    for truth in (folder, tmp_path / "link"):
+        with pytest.raises(ValueError, match="pred is given as predictions and as their ground truth"):
+            Predictions.of_folder(truth, folder)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> tuple[Path, Path]:
+    """A model with two validated folds, and the data set's preprocessed folder."""
+    folder = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__2d"
+    for fold, case in ((0, "a"), (2, "c")):
+        fill(folder / f"fold_{fold}" / "validation", case)
+    (folder / "dataset.json").write_text(json.dumps(DATASET))
+    (folder / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
+    fill(tmp_path / "preprocessed" / "gt_segmentations", "a", "b", "c", npz=False)
+    return folder, tmp_path / "preprocessed"
+
+
+def splits(preprocessed: Path, *folds: tuple[str, str]) -> Path:
+    file = preprocessed / "splits_final.json"
+    file.write_text(json.dumps([{"train": list(train), "val": list(val)} for train, val in folds]))
+    return file
+
+
+def test_validation_cases(model: tuple[Path, Path]) -> None:
+    splits(model[1], ("c", "ab"), ("ac", "b"), ("ab", "c"))
+    found = Predictions.of_validation(*model, [0, 2])
+    assert {name: [case.name for case in group] for name, group in found.groups.items()} == {
+        "fold 0": ["a", "b"], "fold 2": ["c"],
+    }  # fmt: skip
+    assert [case.is_predicted for case in found.cases] == [True, False, True]
+    assert found.plans == model[0] / "plans.json"
+
+
+@pytest.mark.parametrize(
+    ("folds", "error", "message"),
+    [
+        ([], ValueError, "expected one or more folds, each once; got none"),
+        ([0, "0"], ValueError, "expected one or more folds, each once; got 0, 0"),
+        ([1], FileNotFoundError, r"fold_1/validation is not a folder\. Validated: fold_0, fold_2\."),
+    ],
+)
+def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, message: str) -> None:
+    with pytest.raises(error, match=message):
+        Predictions.of_validation(*model, folds)
+
+
+def test_a_case_in_two_folds(model: tuple[Path, Path]) -> None:
+    fill(model[0] / "fold_2" / "validation", "a")
+    with pytest.raises(ValueError, match=r"the case a is in .*fold_0.* and in .*fold_2.*: folds must not share cases"):
+        Predictions.of_validation(*model, [0, 2])
+
+
+def test_trained_without_npz(model: tuple[Path, Path]) -> None:
+    validation = model[0] / "fold_2" / "validation"
+    (validation / "c.npz").unlink()
+    command = "validate with nnUNetv2_train Dataset004_X 2d 2 -tr nnUNetTrainerNACL -p nnUNetPlans --val --npz"
+    with pytest.raises(ValueError, match=rf"fold_2/validation holds no probabilities \(\.npz\); {command}"):
+        Predictions.of_validation(*model, [0, 2])
+    with pytest.raises(ValueError, match=command):
+        Predictions.of_folder(model[1] / "gt_segmentations", validation)
+
+
+def test_training_cases_are_not_validated_on(model: tuple[Path, Path]) -> None:
+    file = splits(model[1], ("bc", "a"), ("abc", "bc"))
+    with pytest.raises(ValueError, match=rf"{file}: fold 1 trains on 2 of its validation cases, such as b\."):
+        read_splits(file)
+    with pytest.raises(ValueError, match="fold 1 trains on 2 of its validation cases"):
+        Predictions.of_validation(*model, [0])
+
+
+def test_thresholds(tmp_path: Path) -> None:
+    folder = fill(tmp_path / "pred", "a", "b")
+    (folder / DECODED_NAME).write_text(json.dumps({"inclusive": True, "cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
+    a, b = PredictionFolder.read(folder).cases
+    assert a.thresholds == Thresholds((0.25,), inclusive=True)
+    assert b.thresholds is None
+    p = np.array([0.2, 0.25, 0.3], np.float32)
+    assert a.thresholds.are_exceeded(p, 0).tolist() == [False, True, True]
+    assert Thresholds((0.25,), inclusive=False).are_exceeded(p, np.zeros(3, int)).tolist() == [False, False, True]
+    (folder / DECODED_NAME).write_text("{}")
+    with pytest.raises(ValueError, match=DECODED_NAME):
+        PredictionFolder.read(folder)
+
+
+def test_writing_a_case(tmp_path: Path) -> None:
+    """What is not given is that of the case; files that are there are replaced, and other files stay."""
+    source, output = fill(tmp_path / "pred", "a"), tmp_path / "out"
+    (source / "a.pkl").write_bytes(b"properties")
+    output.mkdir()
+    (output / "notes").write_text("mine")
+    folder = PredictionFolder.read(source)
+    p = np.full((2, *LABELS.shape), 0.5, np.float32)
+    for _ in range(2):
+        write_prediction(folder.cases[0], output, folder.data_set.reader, labels=1 - LABELS, probabilities=p)
+    folder.copy_descriptions(output)
+    found = PredictionFolder.read(output)
+    assert np.array_equal(sitk.GetArrayFromImage(sitk.ReadImage(str(found.cases[0].prediction))), 1 - LABELS)
+    with np.load(found.cases[0].probabilities) as archive:
+        assert np.array_equal(archive["probabilities"], p)
+    for _ in range(2):
+        write_prediction(folder.cases[0], output, folder.data_set.reader)
+    assert (output / "a.npz").samefile(source / "a.npz")
+    assert (output / "a.nii.gz").read_bytes() == (source / "a.nii.gz").read_bytes()
+    assert sorted(file.name for file in output.iterdir()) == ["a.nii.gz", "a.npz", "a.pkl", "dataset.json", "notes"]

@@ -1,0 +1,141 @@
+"""What a predictor is made of, and what it sees, without a training."""
+
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nnunetv2.inference import predict_from_raw_data
+
+from nnunet_nacl.nnunet import furthest_checkpoint, labelled_cases, load_predictor, missing_trainer, preprocessed_cases
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
+    for fold, epoch in ((0, 7), (1, 9)):
+        (folder / f"fold_{fold}").mkdir(parents=True)
+        for name in ("final", "best"):
+            content = {"trainer_name": "nnUNetTrainerNACL", "logging": {}, "current_epoch": epoch - (name == "best")}
+            content |= {"init_args": {"configuration": "2d"}}
+            torch.save(content, folder / f"fold_{fold}" / f"checkpoint_{name}.pth")
+    for name in ("dataset.json", "plans.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+class Recorded:
+    """Stands for nnU-Net's predictor."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+
+    def initialize_from_trained_model_folder(self, folder: str, folds: tuple[str, ...], name: str) -> None:
+        self.folder, self.folds, self.name = folder, folds, name
+        self.epochs = [torch.load(f"{folder}/fold_{fold}/{name}")["current_epoch"] for fold in folds]
+
+
+@pytest.mark.parametrize(
+    ("fold", "checkpoint", "name", "epochs"),
+    [
+        (0, "final", "checkpoint_final.pth", [7]),
+        ("1", "best", "checkpoint_best.pth", [8]),
+        ([1, "0"], "checkpoint_final.pth", "checkpoint_final.pth", [9, 7]),
+    ],
+)
+def test_folds_and_checkpoints(
+    model: Path, monkeypatch: pytest.MonkeyPatch, fold: Any, checkpoint: str, name: str, epochs: list[int]
+) -> None:
+    monkeypatch.setattr(predict_from_raw_data, "nnUNetPredictor", Recorded)
+    for use_mirroring in (True, False):
+        found = load_predictor(model, fold, "cpu", checkpoint=checkpoint, use_mirroring=use_mirroring)
+        assert (found.name, found.epochs, found.configuration_name) == (name, epochs, "2d")
+        assert found.folds == tuple(map(str, fold if isinstance(fold, list) else [fold]))
+        assert found.settings["use_mirroring"] == use_mirroring
+
+
+def test_what_is_missing(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"is no trained nnU-Net model folder .*: no dataset.json, plans.json"):
+        load_predictor(tmp_path, 0, "cpu")
+    with pytest.raises(FileNotFoundError, match=r"2d has no fold_3; it has fold_0, fold_1\.$"):
+        load_predictor(model, [0, 3], "cpu")
+    with pytest.raises(FileNotFoundError, match=r"fold_0/mine\.pth does not exist\.$"):
+        load_predictor(model, 0, "cpu", checkpoint="mine.pth")
+    final = model / "fold_0" / "checkpoint_final.pth"
+    final.write_bytes(b"PK nothing")
+    with pytest.raises(
+        ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net: "
+    ) as raised:
+        load_predictor(model, 0, "cpu")
+    assert "weights_only" not in str(raised.value)
+    final.unlink()
+    with pytest.raises(FileNotFoundError, match=r"checkpoint_final\.pth does not exist: the training has not ended\.$"):
+        load_predictor(model, 0, "cpu")
+    assert furthest_checkpoint(model, 0)[1]["current_epoch"] == 6
+    assert furthest_checkpoint(model, 1)[0].name == "checkpoint_final.pth"
+
+
+def test_looking_up_a_trainer_leaves_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("nnUNet_nacl_threads", "3")
+    before = torch.get_num_threads()
+    assert missing_trainer("nnUNetTrainerNACL_weight0p37") is None
+    assert torch.get_num_threads() == before
+    assert "finds no trainer nnUNetTrainerNothing" in str(missing_trainer("nnUNetTrainerNothing"))
+
+
+def predictor_of(stage: str | None) -> SimpleNamespace:
+    return SimpleNamespace(
+        plans_manager=SimpleNamespace(dataset_name="Dataset004_X", plans_name="nnUNetPlans"),
+        configuration_manager=SimpleNamespace(data_identifier="data", previous_stage_name=stage),
+        label_manager=SimpleNamespace(foreground_labels=[1, 2]),
+        trainer_name="nnUNetTrainerNACL",
+        configuration_name="3d_cascade_fullres",
+    )
+
+
+@pytest.fixture
+def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two cases of one channel; the second is validated on."""
+    folder = tmp_path / "Dataset004_X" / "data"
+    folder.mkdir(parents=True)
+    for value, case in enumerate("ab"):
+        image = np.full((1, 2, 3, 4), value, np.float32)
+        np.savez(folder / f"{case}.npz", data=image, seg=image.astype(np.int8))
+        (folder / f"{case}.pkl").write_bytes(pickle.dumps({}))
+    (folder.parent / "splits_final.json").write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
+    for name in ("nnUNet_preprocessed", "nnUNet_results"):
+        monkeypatch.setenv(name, str(tmp_path))
+    return folder
+
+
+def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
+    names, load = preprocessed_cases(predictor_of(None), 0)
+    assert names == ["b"]
+    image, labels = load("b")
+    assert image.shape == (1, 2, 3, 4)
+    assert image.dtype == np.float32
+    assert labels.tolist() == np.ones((2, 3, 4)).tolist()
+    assert preprocessed_cases(predictor_of(None), "all")[0] == ["a", "b"]
+    (preprocessed / "b.npz").unlink()
+    with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
+        preprocessed_cases(predictor_of(None), 0)
+
+
+@pytest.mark.usefixtures("preprocessed")
+def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
+    predictor = predictor_of("3d_lowres")
+    with pytest.raises(FileNotFoundError, match="lacks b: train 3d_lowres, all its folds, before its second stage"):
+        preprocessed_cases(predictor, 0)
+    model = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__3d_lowres"
+    folder = model / "predicted_next_stage" / "3d_cascade_fullres"
+    folder.mkdir(parents=True)
+    first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
+    np.savez(folder / "b.npz", seg=first)
+    image, _ = preprocessed_cases(predictor, 0)[1]("b")
+    assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
+    with pytest.raises(ValueError, match="only validation cases have them"):
+        labelled_cases(predictor, tmp_path, tmp_path)

@@ -17,7 +17,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import Tensor, nn
 
-from nnunet_nacl.losses import NACLLoss
+from nnunet_nacl.losses import NACLLoss, SegmentationLoss
 from nnunet_nacl.losses._cross_entropy import cross_entropy
 from nnunet_nacl.losses._target import Target
 from nnunet_nacl.nnunet import hooks
@@ -181,6 +181,26 @@ class LogNACL(NACLLoss):
         return cross_entropy(logits, target) + self.weight * distance.mean(1)
 
 
+class ProperWeightedCrossEntropy(SegmentationLoss):
+    """w_y CE(softmax(l + log w), y), w = 1 for the background and 5 for each structure. Softmax only.
+
+    Structures weigh more, but softmax(l) is still p(y | x) where the expected loss is smallest: there
+    softmax(l + log w) is proportional to w_y p(y | x).
+
+    References:
+        Menon et al., Long-tail learning via logit adjustment, ICLR 2021, theorem 1.
+    """
+
+    structures = 5.0
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        """The loss of each voxel."""
+        assert target.labels is not None
+        weights = logits.new_tensor([1.0] + [self.structures] * (logits.shape[1] - 1))
+        shifted = logits + weights.log().reshape(-1, *[1] * (logits.ndim - 2))
+        return weights[target.labels[:, 0]] * cross_entropy(shifted, target)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """How a candidate differs from one of the package's trainers.
@@ -225,6 +245,7 @@ CANDIDATES = {
     "MarginNACL": Candidate("NACL", loss_class=MarginNACL),
     "WideMarginNACL": Candidate("NACL", loss_class=WideMarginNACL),
     "LogNACL": Candidate("NACL", loss_class=LogNACL),
+    "ProperWeightedCE": Candidate("CE", loss_class=ProperWeightedCrossEntropy),
     "FadeDice": Candidate("DiceCE", weight=_fading),
     "FadeDiceSVLS": Candidate("DiceSVLS", weight=_fading),
     "FadeDiceNACL": Candidate("DiceNACL", weight=_fading),

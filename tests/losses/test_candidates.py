@@ -1,8 +1,10 @@
 """The losses of benchmarks/dice_candidates, whose figures stand in docs/results/dice.md."""
 
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
@@ -13,7 +15,17 @@ from nnunet_nacl.losses import CrossEntropyLoss, NACLLoss
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
 import dice_candidates
-from dice_candidates import CANDIDATES, DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE, Weighted
+from dice_candidates import (
+    CANDIDATES,
+    DicePlusPlus,
+    GradientSurgery,
+    LogNACL,
+    MarginNACL,
+    ProperWeightedCrossEntropy,
+    Sharpened,
+    SoftACE,
+    Weighted,
+)
 
 
 class Nothing(nn.Module):
@@ -127,6 +139,44 @@ def test_nacl_in_log_probabilities() -> None:
     value = LogNACL()(logits, torch.zeros(1, 1, 3, 3))
     log = torch.tensor([0.5, 0.5]).log() - torch.tensor([1.0001, 0.0001]).log()
     assert float(value) == pytest.approx(float(0.6931472 + 0.1 * log.abs().mean()), abs=1e-5)
+
+
+def test_properly_weighted_cross_entropy(generator: torch.Generator) -> None:
+    # p = (1/2, 1/2), so softmax(l + log w) = (1/6, 5/6): 1 · log 6 for the background, 5 · log(6/5) for the structure.
+    value = ProperWeightedCrossEntropy()(logits_of([[0.5, 0.5]] * 2), torch.tensor([0, 1]).reshape(1, 1, 1, 2))
+    assert float(value) == pytest.approx((math.log(6) + 5 * math.log(6 / 5)) / 2, abs=1e-6)
+    # By its definition, in NumPy, voxel for voxel; the voxel with the ignored label counts for nothing.
+    logits = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (2, 1, 4, 5), generator=generator)
+    rows, weights = logits.movedim(1, -1).reshape(-1, 3).numpy(), np.array([1.0, 5.0, 5.0])
+    values = [
+        -weights[label] * np.log(weights[label] * np.exp(row[label]) / (weights * np.exp(row)).sum())
+        for row, label in zip(rows, labels.flatten().tolist(), strict=True)
+        if label != 3
+    ]
+    assert float(ProperWeightedCrossEntropy(ignore_label=3)(logits, labels)) == pytest.approx(np.mean(values))
+
+
+def test_properly_weighted_cross_entropy_is_proper() -> None:
+    """Trained on labels that occur as often as a posterior says, the softmax becomes that posterior.
+
+    With weights alone, without log w on the logits, it becomes w_y p(y) / Σ w p.
+    """
+    posterior = torch.tensor([[0.9, 0.08, 0.02], [0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
+    labels = torch.cat([torch.tensor([0, 1, 2]).repeat_interleave((row * 50).round().long()) for row in posterior])
+    table = torch.zeros(3, 3, requires_grad=True)  # logits of three kinds of voxels, 50 of each
+    optimizer = torch.optim.LBFGS([table], max_iter=200, line_search_fn="strong_wolfe")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = table.repeat_interleave(50, 0).T[None, :, None]
+        loss: torch.Tensor = ProperWeightedCrossEntropy()(logits, labels.reshape(1, 1, 1, -1))
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimizer.step(step)
+    torch.testing.assert_close(table.detach().softmax(1), posterior, atol=1e-3, rtol=0)
 
 
 def test_names() -> None:

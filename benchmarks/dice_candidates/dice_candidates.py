@@ -195,10 +195,9 @@ class ProperWeightedCrossEntropy(SegmentationLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         """The loss of each voxel."""
-        assert target.labels is not None
         weights = logits.new_tensor([1.0] + [self.structures] * (logits.shape[1] - 1))
         shifted = logits + weights.log().reshape(-1, *[1] * (logits.ndim - 2))
-        return weights[target.labels[:, 0]] * cross_entropy(shifted, target)
+        return weights[target.map[:, 0]] * cross_entropy(shifted, target)
 
 
 @dataclass(frozen=True)

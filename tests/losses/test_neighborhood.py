@@ -108,16 +108,6 @@ def test_gaussian_center_is_one_half_for_every_sigma() -> None:
         assert neighbor_shares(labels, 2, prior="gaussian", sigma=sigma)[0, 1, 2, 2].item() == pytest.approx(0.5)
 
 
-def test_defaults() -> None:
-    labels = torch.randint(3, (1, 1, 5, 5), generator=torch.Generator().manual_seed(0))
-    settings = {"sigma": 1.0, "kernel_size": 3, "border": "valid"}
-    for prior in ("mean", "gaussian"):
-        found = neighbor_shares(labels, 3, prior=prior)
-        assert torch.equal(found, neighbor_shares(labels, 3, prior=prior, **settings))
-        assert found.dtype == torch.float32
-    assert torch.equal(neighbor_shares(labels, 3), neighbor_shares(labels, 3, prior="mean"))
-
-
 def test_sums_to_one_with_valid_border_and_less_with_zero() -> None:
     labels = torch.randint(3, (1, 1, 6, 6), generator=torch.Generator().manual_seed(0))
     assert torch.allclose(neighbor_shares(labels, 3).sum(1), torch.ones(1, 6, 6))
@@ -138,25 +128,6 @@ def test_regions_are_filtered_one_by_one() -> None:
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
 
 
-@pytest.mark.parametrize("prior", ["mean", "gaussian"])
-def test_a_mask_that_cannot_be_checked_makes_the_shares_around_it_nan(
-    monkeypatch: pytest.MonkeyPatch, prior: str
-) -> None:
-    monkeypatch.setattr("nnunet_nacl.losses._target._on_cpu", lambda _: False)  # as off the CPU
-    masks = torch.zeros(1, 2, 7, 7)
-    masks[0, 0, 1, 1] = 0.5
-    found = neighbor_shares(masks, 2, prior=prior, regions=True)
-    assert found[..., :3, :3].isnan().all()
-    assert not found[..., 3:, :].any()
-    assert not found[..., 3:].any()
-
-
-@pytest.mark.parametrize("count", [0, 2.0])
-def test_rejects_a_number_of_classes_that_is_none(count: object) -> None:
-    with pytest.raises(ValueError, match=rf"^num_classes must be a whole number of at least 1; got {count}\.$"):
-        neighbor_shares(torch.zeros(1, 1, 2, 2), count)
-
-
 def test_rejects_labels_beyond_the_classes() -> None:
-    with pytest.raises(ValueError, match=r"target holds labels from 0 to 3; allowed are the whole numbers 0 to 2"):
+    with pytest.raises(ValueError, match=r"target holds the label 3; allowed are the whole numbers 0 to 2"):
         neighbor_shares(torch.tensor([[[[0, 3]]]]), 3)

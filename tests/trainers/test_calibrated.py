@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers import PROGRESS_SWITCH, THREADS, CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES
 from tests.conftest import KINDS, NNUNet, Planned
 
 Make = Callable[..., nnUNetTrainer]
@@ -174,24 +175,11 @@ def test_with_one_deep_supervision_scale(make: Make) -> None:
 
 
 def test_residual_encoder_plans(make: Make) -> None:
-    architecture = {
-        "network_class_name": "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet",
-        "arch_kwargs": {
-            "n_stages": 3,
-            "features_per_stage": [4, 8, 8],
-            "conv_op": "torch.nn.modules.conv.Conv2d",
-            "kernel_sizes": [[3, 3]] * 3,
-            "strides": [[1, 1], [2, 2], [2, 2]],
-            "n_blocks_per_stage": [1, 1, 1],
-            "n_conv_per_stage_decoder": [1, 1],
-            "conv_bias": True,
-            "norm_op": "torch.nn.modules.instancenorm.InstanceNorm2d",
-            "norm_op_kwargs": {"eps": 1e-05, "affine": True},
-            "nonlin": "torch.nn.LeakyReLU",
-            "nonlin_kwargs": {"inplace": True},
-        },
-        "_kw_requires_import": ["conv_op", "norm_op", "nonlin"],
-    }
+    plain = make(trainers.nnUNetTrainerDiceNACL)
+    architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
+    architecture["network_class_name"] = architecture["network_class_name"].replace("PlainConv", "ResidualEncoder")
+    arguments = architecture["arch_kwargs"]
+    arguments["n_blocks_per_stage"] = arguments.pop("n_conv_per_stage")
     trainer = make(trainers.nnUNetTrainerDiceNACL, architecture=architecture)
     trainer.initialize()
     assert type(trainer.network).__name__ == "ResidualEncoderUNet"
@@ -274,25 +262,48 @@ def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
 
 
-def test_goes_on_with_a_training_of_an_earlier_version(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """nnU-Net asserts that no list lags behind, and plots up to the shortest: those of other figures must go."""
+@pytest.mark.parametrize("switch", ["1", "0"])
+def test_goes_on_with_a_training_with_or_without_it(make: Make, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    """nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest."""
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
-    trainer = make(trainers.nnUNetTrainerNACL)  # type: ignore[attr-defined]
+    monkeypatch.setenv(PROGRESS_SWITCH, switch)
+    trainer = make(trainers.nnUNetTrainerNACL)
     logged = trainer.logger.local_logger.my_fantastic_logging
-    logged |= {"ece_foreground": [0.1, 0.2], "cece_foreground": [0.1, 0.2], "max_logit_p50": [3.0, 4.0]}
+    logged["ece_near"] = [0.3, 0.4]
     trainer.current_epoch = 2
     trainer.on_train_start()
-    assert not {"ece_foreground", "cece_foreground"} & set(logged)
-    assert logged["max_logit_p50"] == [3.0, 4.0]
-    for name in ("ece_near", "cece_near", "over_confidence_near"):
-        assert np.isnan(logged[name]).tolist() == [True, True]
-        trainer.logger.log(name, 0.5, 2)
-        assert logged[name][2] == 0.5
+    if switch == "0":
+        assert not {*VALUES, MAX_LOGIT_HISTOGRAM} & set(logged)
+        return
+    assert logged["ece_near"] == [0.3, 0.4]
+    assert np.isnan(logged["cece_near"]).tolist() == [True, True]
+    assert logged[MAX_LOGIT_HISTOGRAM] == [[], []]
+    trainer.logger.log("cece_near", 0.5, 2)
+    assert logged["cece_near"][2] == 0.5
 
 
-@pytest.mark.parametrize(("kind", "configuration"), [("labels", "2d_small"), ("labels", "3d_small")])
-def test_near_is_measured_with_the_spacing_of_patches(make: Make, kind: str, configuration: str) -> None:
-    trainer = make(trainers.nnUNetTrainerNACL, kind, configuration, spacing=[3.0, 2.0, 1.0])  # type: ignore[attr-defined]
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_are_set_when_a_training_starts_not_when_its_class_is_looked_up(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREADS, "1")
+    trainer = make(trainers.nnUNetTrainerNACL_weight0p7)
+    assert torch.get_num_threads() == 2
+    trainer.initialize()
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
+def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
+    trainer = make(trainers.nnUNetTrainerNACL, "labels", configuration, spacing=[3.0, 2.0, 1.0])
     trainer.initialize()
     trainer.on_validation_epoch_start()
     assert trainer._epoch._spacing_mm == ((2.0, 1.0) if configuration == "2d_small" else (3.0, 2.0, 1.0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.trainers._progress import EARLIER_VALUES, MAX_LOGIT_HISTOGRAM, PICTURE_NAME, PROGRESS_SWITCH, VALUES
+from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, PICTURE_NAME, VALUES
 from tests.conftest import KINDS, NNUNet, Planned, Preprocessed, Trained
 from tests.evaluation.independent import largest_difference
 
@@ -180,9 +180,6 @@ def test_continue(preprocessed: Preprocessed) -> None:
     checkpoint["logging"] = {
         name: values[:3] if isinstance(values, list) else values for name, values in checkpoint["logging"].items()
     }
-    # One of an earlier version has other figures.
-    checkpoint["logging"] = {name: values for name, values in checkpoint["logging"].items() if name not in VALUES[:3]}
-    checkpoint["logging"] |= {name: [0.5] * 3 for name in EARLIER_VALUES}
     torch.save(checkpoint, fold / "checkpoint_latest.pth")
     final.unlink()
     before = set(fold.glob("training_log_*.txt"))
@@ -191,35 +188,10 @@ def test_continue(preprocessed: Preprocessed) -> None:
     logged = torch.load(final, weights_only=False)["logging"]
     assert [len(logged[name]) for name in (*VALUES, MAX_LOGIT_HISTOGRAM)] == [4] * (len(VALUES) + 1)
     assert logged[VALUES[3]][:3] == checkpoint["logging"][VALUES[3]]
-    assert np.isnan(logged[VALUES[0]][:3]).all()
-    assert np.isfinite(logged[VALUES[0]][3])
-    assert not set(EARLIER_VALUES) & set(logged)
+    assert np.isfinite(logged[VALUES[0]]).all()
     rates = [line.split()[-1] for line in new.read_text().splitlines() if "Current learning rate" in line]
     assert rates == ["0.0001"]
     assert final.is_file()
-
-
-@pytest.mark.slow
-def test_without_progress_and_with_it_again(preprocessed: Preprocessed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that was begun without it gets it when it goes on, and the other way round."""
-    nnunet, number = preprocessed("labels", "2d_small")
-    trainer = "nnUNetTrainerNACL_kernel5_2epochs_2iterations"
-    monkeypatch.setenv(PROGRESS_SWITCH, "0")
-    fold = train(nnunet, number, "2d_small", trainer)
-    final = fold / "checkpoint_final.pth"
-    assert not (fold / PICTURE_NAME).exists()
-    for switch, number_logged in (("1", 1), ("0", 0)):
-        checkpoint = torch.load(final, weights_only=False)
-        checkpoint["current_epoch"] = 1
-        checkpoint["logging"] = {name: values[:1] for name, values in checkpoint["logging"].items()}
-        torch.save(checkpoint, fold / "checkpoint_latest.pth")
-        final.unlink()
-        monkeypatch.setenv(PROGRESS_SWITCH, switch)
-        train(nnunet, number, "2d_small", trainer, "--c")
-        logged = torch.load(final, weights_only=False)["logging"]
-        assert len(logged["val_losses"]) == 2
-        assert np.isfinite(logged.get(VALUES[0], [])).sum() == number_logged
-        assert len(logged.get(VALUES[0], [])) == 2 * number_logged
 
 
 @pytest.mark.slow

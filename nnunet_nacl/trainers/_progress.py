@@ -45,8 +45,8 @@ class EpochCalibration:
 
     Args:
         regions: sigmoid channels instead of classes.
-        ignore_label: label of ignored voxels, or None. With regions, anything but None says that the target's last
-            channel marks ignored voxels.
+        ignore_label: None if there is none. With regions, any other says that the target's last channel marks ignored
+            voxels.
         spacing_mm: distance between voxel centers along each axis of a patch.
     """
 

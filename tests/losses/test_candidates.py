@@ -87,39 +87,28 @@ def test_soft_ace() -> None:
     assert float(value) == pytest.approx(0.225, abs=1e-5)
 
 
-def test_sharpened(generator: torch.Generator) -> None:
-    logits = torch.randn(2, 3, 6, 6, generator=generator)
-    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
-    loss = Sharpened(nnunets_dice(batch=True))
-    loss.sharpness = 4.0
-    expected = nnunets_dice(batch=True)(4 * logits, labels)
-    torch.testing.assert_close(loss(logits, labels, loss_mask=None), expected)
+def test_names() -> None:
+    trainer = dice_candidates.nnUNetTrainerSharpDice_paperSchedule_6epochs
+    assert (trainer.recipe.paper_schedule, trainer.recipe.num_epochs) == (True, 6)
 
 
-def test_weighted(generator: torch.Generator) -> None:
+def test_sharpened_and_weighted(generator: torch.Generator) -> None:
     logits = torch.randn(2, 3, 6, 6, generator=generator)
     labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
     dice = nnunets_dice(batch=True)
-    loss = CrossEntropyLoss(dice=Weighted(dice))
-    loss.dice.weight = 0.25
-    torch.testing.assert_close(loss(logits, labels), CrossEntropyLoss()(logits, labels) + 0.25 * dice(logits, labels))
+    loss = CrossEntropyLoss(dice=Weighted(Sharpened(dice)))
+    loss.dice.weight, loss.dice.dice.sharpness = 0.25, 4.0
+    expected = CrossEntropyLoss()(logits, labels)
+    torch.testing.assert_close(loss(logits, labels), expected + 0.25 * dice(4 * logits, labels))
     loss.dice.weight = 0.0
-    assert torch.equal(loss(logits, labels), CrossEntropyLoss()(logits, labels))
+    assert torch.equal(loss(logits, labels), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "weights"),
-    [
-        ("FadeDice", [1, 0.75, 0.5, 0.25, 0, 0]),
-        ("FadeLate", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ("LatePlusPlus", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ("FadeSteep", [1, 1, 1, 0.5, 0, 0]),
-    ],
-)
-def test_schedules_of_the_weight(name: str, weights: list[float]) -> None:
-    weight = CANDIDATES[name].weight
-    assert weight is not None
-    assert [weight(epoch / 6) for epoch in range(6)] == pytest.approx(weights)
+def test_schedules_of_the_weight() -> None:
+    steady = [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    expected = {"FadeDice": [1, 0.75, 0.5, 0.25, 0, 0], "FadeSteep": [1, 1, 1, 0.5, 0, 0]}
+    for name, weights in {**expected, "FadeLate": steady, "LatePlusPlus": steady}.items():
+        assert [CANDIDATES[name].weight(epoch / 6) for epoch in range(6)] == pytest.approx(weights)
 
 
 def test_nacl_with_a_margin(generator: torch.Generator) -> None:
@@ -177,11 +166,3 @@ def test_properly_weighted_cross_entropy_is_proper() -> None:
     for _ in range(5):
         optimizer.step(step)
     torch.testing.assert_close(table.detach().softmax(1), posterior, atol=1e-3, rtol=0)
-
-
-def test_names() -> None:
-    trainer = dice_candidates.nnUNetTrainerSharpDice_paperSchedule_6epochs
-    assert trainer.recipe.paper_schedule
-    assert trainer.recipe.num_epochs == 6
-    with pytest.raises(AttributeError):
-        _ = dice_candidates.nnUNetTrainerOther

@@ -88,7 +88,7 @@ def test_focal_by_hand() -> None:
     assert FocalLoss(gamma=2.0)(THREE_TO_ONE, torch.ones(1, 1, 1, 1)).item() == pytest.approx(0.75**2 * math.log(4))
 
 
-@pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
 def test_focal_equals_monai(generator: torch.Generator, gamma: float) -> None:
     logits, labels = draw(generator, 4, 6, 5, 3)
     # MONAI averages over the one-hot channels too, of which one in K is not 0.
@@ -97,10 +97,6 @@ def test_focal_equals_monai(generator: torch.Generator, gamma: float) -> None:
     masks = torch.rand(logits.shape, generator=generator) < 0.5
     expected = MonaiFocalLoss(gamma=gamma)(logits, masks.double())
     torch.testing.assert_close(FocalLoss(gamma=gamma, regions=True)(logits, masks), expected, check_dtype=False)
-
-
-def test_focal_with_gamma_zero_is_cross_entropy(published: tuple[Tensor, Tensor]) -> None:
-    torch.testing.assert_close(FocalLoss(gamma=0.0)(*published), CrossEntropyLoss()(*published))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])

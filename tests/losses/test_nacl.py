@@ -90,10 +90,5 @@ def test_fixed_point_where_the_window_holds_one_class(classes: int) -> None:
     assert all(NACLLoss(weight=weight)(n[None], torch.ones(1, 1, 6, 6)) > loss for n in nudged)
 
 
-def test_sum_over_classes_is_the_mean_with_k_times_the_weight(published: Pair) -> None:
-    mean, total = NACLLoss(weight=0.3), NACLLoss(weight=0.1, class_reduction="sum")
-    torch.testing.assert_close(mean(*published), total(*published))
-
-
 def test_weight_zero_is_cross_entropy(published: Pair) -> None:
     torch.testing.assert_close(NACLLoss(weight=0.0)(*published), CrossEntropyLoss()(*published))

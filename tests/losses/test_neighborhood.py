@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from nnunet_nacl.losses import neighbor_shares
 
@@ -61,6 +60,7 @@ def shares_by_loops(
     [
         ("mean", 1.0, 3),
         ("mean", 1.0, 5),
+        ("mean", 1.0, 7),  # in 3D more voxels than a byte can count
         ("gaussian", 0.2, 3),
         ("gaussian", 0.7, 3),
         ("gaussian", 2.0, 5),
@@ -83,15 +83,6 @@ def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: fl
     )
     expected = np.stack([shares_by_loops(one, 3, prior, sigma, size, border) for one in labels])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("size", [3, 7])  # 7³ voxels in a window are more than a byte can count
-def test_mean_equals_scipys_uniform_filter(size: int) -> None:
-    labels = np.random.default_rng(0).integers(0, 4, (12, 10, 8))
-    found = neighbor_shares(torch.from_numpy(labels)[None, None], 4, border="zero", kernel_size=size)[0].numpy()
-    for k in range(4):
-        expected = ndimage.uniform_filter((labels == k).astype(float), size, mode="constant")
-        np.testing.assert_allclose(found[k], expected, atol=1e-6)
 
 
 def test_by_hand() -> None:
@@ -126,8 +117,3 @@ def test_regions_are_filtered_one_by_one() -> None:
     found = neighbor_shares(torch.cat([whole, part, ignored], 1), 2, regions=True, ignore_label=3)
     assert torch.equal(found[0, 0, :, :3], torch.ones(4, 3))
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
-
-
-def test_rejects_labels_beyond_the_classes() -> None:
-    with pytest.raises(ValueError, match=r"target holds the label 3; allowed are the whole numbers 0 to 2"):
-        neighbor_shares(torch.tensor([[[[0, 3]]]]), 3)

@@ -1,7 +1,5 @@
 """The computation in pieces: how it cuts, and what autograd may ask of it. That it changes nothing is a law."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
@@ -35,38 +33,16 @@ def test_pieces_cover_everything_once_and_are_no_larger_than_said(shape: tuple[i
     assert (seen == 1).all()
 
 
-def test_few_pieces_if_they_may_be_large() -> None:
-    assert len(list(_pieces._pieces(torch.Size((366, 3, 56, 40)), 1 << 18))) == 10
-    assert list(_pieces._pieces(torch.Size((2, 4, 10, 5)), 60)) == [
-        (slice(0, 1), [(0, 3), (3, 6), (6, 9), (9, 10)]),
-        (slice(1, 2), [(0, 3), (3, 6), (6, 9), (9, 10)]),
-    ]
-
-
-@pytest.mark.parametrize("make", [losses.CrossEntropyLoss, losses.NACLLoss, losses.SVLSLoss])
 @pytest.mark.parametrize("classes", [2, 255, 256, 300])
-def test_any_number_of_classes(
-    make: Callable[..., losses.SegmentationLoss], generator: torch.Generator, classes: int
-) -> None:
+def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None:
     """More than 255 do not fit into a byte beside the voxels that have none."""
-    logits = 3 * torch.randn(1, classes, 12, 9, generator=generator)
-    labels = torch.randint(classes, (1, 1, 3, 3), generator=generator)
-    labels = labels.repeat_interleave(4, 2).repeat_interleave(3, 3)
+    logits = 3 * torch.randn(1, classes, 12, 9, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (1, 1, 12, 9), generator=generator)
     labels[0, 0, 0], labels[0, 0, 1, 2:5] = classes - 1, classes
-    value, gradient = value_and_gradient(make(ignore_label=classes), logits, labels)
-    gaussian = {"prior": "gaussian", "sigma": 2, "border": "background"} if make is losses.SVLSLoss else {}
-    shares = losses.neighbor_shares(labels, classes, ignore_label=classes, **gaussian)
-
-    def formula(x: Tensor, y: Tensor) -> Tensor:
-        entropy = F.cross_entropy(x, y[:, 0], ignore_index=classes)
-        valid = (y != classes)[:, 0]
-        if make is losses.NACLLoss:
-            return entropy + 0.1 * (x - shares).abs().mean(1)[valid].mean()
-        return entropy if make is losses.CrossEntropyLoss else -(shares * x.log_softmax(1)).sum(1)[valid].mean()
-
-    expected, slope = value_and_gradient(formula, logits.double(), labels)
-    torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(gradient.double() / slope.abs().max(), slope / slope.abs().max(), rtol=0, atol=2e-6)
+    shares = losses.neighbor_shares(labels, classes, ignore_label=classes)
+    penalty = (logits - shares).abs().mean(1)[labels[:, 0] != classes].mean()
+    expected = F.cross_entropy(logits, labels[:, 0], ignore_index=classes) + 0.1 * penalty
+    torch.testing.assert_close(losses.NACLLoss(ignore_label=classes)(logits, labels), expected)
 
 
 @pytest.fixture
@@ -88,15 +64,6 @@ def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(leaf.grad, 4 * expected)
 
 
-def test_no_gradient_where_none_is_wanted(pair: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    logits, labels = pair
-    expected = losses.NACLLoss()(logits.clone().requires_grad_(), labels)
-    monkeypatch.setattr(torch.autograd, "grad", None)
-    with torch.no_grad():
-        assert losses.NACLLoss()(logits.clone().requires_grad_(), labels) == expected
-    assert not losses.NACLLoss()(logits, labels).requires_grad
-
-
 def test_the_gradient_comes_with_the_value(pair: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
     """In pieces, and once: the backward pass computes nothing."""
     logits, labels = pair
@@ -107,17 +74,6 @@ def test_the_gradient_comes_with_the_value(pair: tuple[Tensor, Tensor], monkeypa
     monkeypatch.setattr(_pieces, "_sum_in_pieces", None)
     value.backward()
     torch.testing.assert_close(leaf.grad, expected)
-
-
-def test_a_penalty_on_the_gradient_equals_torchs(pair: tuple[Tensor, Tensor]) -> None:
-    found = []
-    for call in (losses.CrossEntropyLoss(), lambda x, y: F.cross_entropy(x, y[:, 0])):
-        leaf = pair[0].double().requires_grad_()
-        value = 3 * call(leaf.tanh(), pair[1])
-        (slope,) = torch.autograd.grad(value, leaf, create_graph=True)
-        (value + 100 * slope.square().sum()).backward()
-        found.append(leaf.grad)
-    torch.testing.assert_close(found[0], found[1])
 
 
 def test_loss_scaling_does_not_underflow(generator: torch.Generator) -> None:

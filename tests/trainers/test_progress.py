@@ -142,6 +142,23 @@ def test_few_of_many_voxels_are_as_good() -> None:
     assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
 
 
+def test_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes with a batch each gather what one process with both counts."""
+    first, second, both = (EpochCalibration(regions=False, ignore_label=4, spacing_mm=SPACING) for _ in range(3))
+    for epoch, (logits, labels) in zip((first, second), batches(4, regions=False, ignore=True), strict=False):
+        epoch.add(logits, labels)
+        both.add(logits, labels)
+
+    def gather(everyone: list[object], own: object) -> None:
+        everyone[:] = [own, (second._tables, second._max_logits)]
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    first.gather()
+    assert first.values() == both.values()
+    assert first.histogram() == both.histogram()
+
+
 def test_nothing_to_count() -> None:
     epoch = EpochCalibration(regions=False, ignore_label=2, spacing_mm=(1, 1))
     assert all(math.isnan(value) for value in epoch.values().values())

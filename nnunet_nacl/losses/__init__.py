@@ -4,10 +4,16 @@ All are called as ``loss(logits, target)``; see :class:`SegmentationLoss` for wh
 """
 
 from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._cross_entropy import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss, SVLSLoss
+from nnunet_nacl.losses._cross_entropy import (
+    CrossEntropyLoss,
+    ECPLoss,
+    FocalLoss,
+    LabelSmoothingLoss,
+    MbLSLoss,
+    SVLSLoss,
+)
 from nnunet_nacl.losses._nacl import NACLLoss
 from nnunet_nacl.losses._neighborhood import neighbor_shares
-from nnunet_nacl.losses._penalties import ECPLoss, MbLSLoss
 
 __all__ = [
     "CrossEntropyLoss",

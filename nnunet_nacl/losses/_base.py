@@ -1,20 +1,15 @@
-"""What all losses share: checks, the ignore mask, float32 under autocast, the mean over voxels, and Dice."""
+"""What all losses share: the ignore mask, float32 under autocast, the mean over voxels, and Dice."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from nnunet_nacl.losses._checks import check_logits
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._pieces import mean_in_pieces
-from nnunet_nacl.losses._target import Target, canonical_target
-
-ClassReduction = Literal["mean", "sum"]
-"""Whether a penalty is the mean or the sum over the classes."""
+from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
 
 class SegmentationLoss(nn.Module, ABC):
@@ -32,9 +27,6 @@ class SegmentationLoss(nn.Module, ABC):
         dice: module to add, called as ``dice(logits, target, loss_mask=mask)`` with float32 logits, the target
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.
-
-    Raises:
-        ValueError: a setting that is not allowed.
     """
 
     _neighborhood: Neighborhood | None = None
@@ -44,27 +36,13 @@ class SegmentationLoss(nn.Module, ABC):
         self, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
     ) -> None:
         super().__init__()
-        if ignore_label is not None and (not isinstance(ignore_label, int) or isinstance(ignore_label, bool)):
-            raise ValueError(f"ignore_label must be a whole number or None; got {ignore_label!r}.")
-        if not isinstance(regions, bool):
-            raise ValueError(f"regions must be True or False; got {regions!r}.")
-        if dice is not None and not isinstance(dice, nn.Module):
-            raise ValueError(f"dice must be a torch.nn.Module or None; got {dice!r}.")
         self.ignore_label = ignore_label
         self.regions = regions
         self.dice = dice
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        """The loss of each voxel.
-
-        Args:
-            logits: float32 or float64 (b, K or R, *spatial), 0 at ignored voxels.
-            target: labels or masks of the same spatial shape.
-
-        Returns:
-            (b, *spatial), finite at ignored voxels.
-        """
+        """The loss of each voxel, (b, *spatial), finite at ignored voxels; logits are 0 there, and no half floats."""
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss.
@@ -84,7 +62,8 @@ class SegmentationLoss(nn.Module, ABC):
         """
         check_logits(logits, regions=self.regions)
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
-        with _without_autocast(logits.device.type):
+        device = logits.device.type
+        with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
             loss = mean_in_pieces(self, logits, target)  # self.mean(logits, target) gives the same and holds more
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, target)
@@ -107,6 +86,12 @@ class SegmentationLoss(nn.Module, ABC):
         )
         return found if self._neighborhood is None else replace(found, around=self._neighborhood.pad(found))
 
+    def neighbor_shares(self, target: Target, dtype: torch.dtype) -> Tensor:
+        """τ of a target that :meth:`canonical` gave."""
+        assert self._neighborhood is not None
+        assert target.around is not None
+        return self._neighborhood.shares(target.around, dtype)
+
     def _dice_term(self, dice: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
         canonical = self.canonical(target, logits.shape)
         value: Tensor = dice(_computable(logits, canonical), canonical.map, loss_mask=canonical.valid)
@@ -128,9 +113,3 @@ def _computable(logits: Tensor, target: Target) -> Tensor:
         logits = logits.float()
     # Before the loss, not after it: a NaN at an ignored voxel would still reach the gradient (0 * NaN).
     return logits if target.valid is None else torch.where(target.valid, logits, 0)
-
-
-def _without_autocast(device_type: str) -> AbstractContextManager[object]:
-    # Older versions of torch know no autocast on mps and refuse even to switch it off there.
-    available = getattr(torch.amp, "is_autocast_available", lambda kind: kind in ("cpu", "cuda"))
-    return torch.autocast(device_type, enabled=False) if available(device_type) else nullcontext()

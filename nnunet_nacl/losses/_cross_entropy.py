@@ -1,24 +1,29 @@
-"""Cross-entropy and its relatives: focal loss (FL), label smoothing (LS) and spatially varying label smoothing (SVLS).
+"""Cross-entropy, focal loss (FL), label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS).
 
 Each loss is a function, the formula, from logits float32 or float64 (b, K or R, *spatial) and a canonical target to the
 value of each voxel (b, *spatial), and a module over it.
 """
+
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nnunet_nacl.losses._base import SegmentationLoss
-from nnunet_nacl.losses._checks import check_number
 from nnunet_nacl.losses._neighborhood import Neighborhood
+from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target
+
+ClassReduction = Literal["mean", "sum"]
+"""Whether a penalty is the mean or the sum over the classes."""
 
 
 def cross_entropy(logits: Tensor, target: Target) -> Tensor:
     """``-log p_y``; over regions the mean binary cross-entropy."""
-    if target.labels is None:
+    if target.regions:
         return soft_cross_entropy(logits, target.map, regions=True)
-    return -logits.log_softmax(1).gather(1, target.labels).squeeze(1)
+    return -logits.log_softmax(1).gather(1, target.map).squeeze(1)
 
 
 def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tensor:
@@ -31,9 +36,8 @@ def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tens
 def label_smoothing(logits: Tensor, target: Target, *, alpha: float) -> Tensor:
     """Cross-entropy on ``y_k (1 - α) + α / K``, K = 2 sides for each region."""
     sides = 2 if target.regions else logits.shape[1]
-    return soft_cross_entropy(
-        logits, target.one_hot(logits.dtype) * (1 - alpha) + alpha / sides, regions=target.regions
-    )
+    shares = target.one_hot(logits.dtype) * (1 - alpha) + alpha / sides
+    return soft_cross_entropy(logits, shares, regions=target.regions)
 
 
 def focal(logits: Tensor, target: Target, *, gamma: float) -> Tensor:
@@ -45,6 +49,21 @@ def focal(logits: Tensor, target: Target, *, gamma: float) -> Tensor:
     # 1 - p = -expm1(log p) keeps its digits for p near 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
     complement = -torch.expm1(-surprise)
     return (complement.clamp_min(1e-12) ** gamma * surprise).mean(1)
+
+
+def entropy(logits: Tensor, *, regions: bool) -> Tensor:
+    """``-sum_k p_k log p_k`` in nats; the mean binary entropy over regions."""
+    if regions:
+        # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
+        inside, outside = logits.sigmoid(), (-logits).sigmoid()
+        return (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
+    log_probabilities = logits.log_softmax(1)
+    return -(log_probabilities.exp() * log_probabilities).sum(1)
+
+
+def margin_penalty(logits: Tensor, *, margin: float) -> Tensor:
+    """``sum_k max(max_j l_j - l_k - m, 0)``."""
+    return (logits.amax(1, keepdim=True) - margin - logits).relu().sum(1)
 
 
 class CrossEntropyLoss(SegmentationLoss):
@@ -71,9 +90,6 @@ class LabelSmoothingLoss(SegmentationLoss):
     Args:
         alpha: α in [0, 1] (paper: 0.1, 0.2, 0.3).
         ignore_label, regions, dice: see :class:`SegmentationLoss`.
-
-    Raises:
-        ValueError: a setting that is not allowed.
 
     References:
         Szegedy et al., Rethinking the Inception architecture for computer vision, CVPR 2016, section 7.
@@ -110,9 +126,6 @@ class SVLSLoss(SegmentationLoss):
         kernel_size: odd, at least 3.
         ignore_label, regions, dice: see :class:`SegmentationLoss`.
 
-    Raises:
-        ValueError: a setting that is not allowed.
-
     References:
         Islam and Glocker, Spatially varying label smoothing, IPMI 2021.
 
@@ -137,10 +150,7 @@ class SVLSLoss(SegmentationLoss):
         self._neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        assert self._neighborhood is not None
-        assert target.around is not None
-        shares = self._neighborhood.shares(target.around, logits.dtype)
-        return soft_cross_entropy(logits, shares, regions=target.regions)
+        return soft_cross_entropy(logits, self.neighbor_shares(target, logits.dtype), regions=target.regions)
 
 
 class FocalLoss(SegmentationLoss):
@@ -152,9 +162,6 @@ class FocalLoss(SegmentationLoss):
     Args:
         gamma: γ, at least 0 (paper: 1, 2, 3). γ = 0 is cross-entropy.
         ignore_label, regions, dice: see :class:`SegmentationLoss`.
-
-    Raises:
-        ValueError: a setting that is not allowed.
 
     References:
         Lin et al., Focal loss for dense object detection, ICCV 2017, equation 4; Mukhoti et al., Calibrating deep
@@ -179,3 +186,89 @@ class FocalLoss(SegmentationLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         return focal(logits, target, gamma=self.gamma)
+
+
+class ECPLoss(SegmentationLoss):
+    """Entropy penalty (ECP), ``CE - α · H(p)`` with the entropy H averaged over voxels.
+
+    With ``regions`` H is the binary entropy, averaged over the regions.
+
+    Args:
+        alpha: α, at least 0 (paper: 0.1, 0.2, 0.3).
+        class_reduction: ``"sum"`` is the entropy; ``"mean"`` divides it by the number of classes (2 for a region's
+            two sides), as the authors' code does.
+        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+
+    References:
+        Pereyra et al., Regularizing neural networks by penalizing confident output distributions, 2017.
+
+    >>> import torch
+    >>> ECPLoss(alpha=0.1)(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # 0.9 · log 2
+    tensor(0.6238)
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.1,
+        class_reduction: ClassReduction = "sum",
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        check_number("alpha", alpha, at_least=0)
+        check_choice("class_reduction", class_reduction, get_args(ClassReduction))
+        self.alpha = alpha
+        self.class_reduction: ClassReduction = class_reduction
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        sides = 2 if self.regions else logits.shape[1]
+        alpha = self.alpha / sides if self.class_reduction == "mean" else self.alpha
+        return cross_entropy(logits, target) - alpha * entropy(logits, regions=self.regions)
+
+
+class MbLSLoss(SegmentationLoss):
+    r"""Margin-based label smoothing (MbLS).
+
+    .. math:: L = CE(l, y) + \lambda \cdot \frac{1}{N K} \sum_i \sum_k \max(\max_j l_j(i) - l_k(i) - m, 0)
+
+    Args:
+        margin: m, at least 0 (paper: 3, 5, 10).
+        weight: λ, at least 0.
+        ignore_label, dice: see :class:`SegmentationLoss`.
+        regions: must be False: the maximum runs over competing classes, and regions do not compete.
+
+    References:
+        Liu et al., The devil is in the margin, CVPR 2022.
+
+    >>> import torch
+    >>> logits = torch.tensor([8.0, 0.0]).reshape(1, 2, 1, 1)
+    >>> loss = MbLSLoss(margin=5.0, weight=0.1)(logits, torch.zeros(1, 1, 1, 1))
+    >>> round(loss.item(), 4)  # log(1 + exp(-8)) + 0.1 * (8 - 5) / 2
+    0.1503
+    """
+
+    def __init__(
+        self,
+        *,
+        margin: float = 5.0,
+        weight: float = 0.1,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
+    ) -> None:
+        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        if regions:
+            raise ValueError(
+                "MbLSLoss has no form for regions (regions=True): its margin is to the largest logit of competing "
+                "classes, and regions overlap. Use another loss, or labels in place of regions."
+            )
+        check_number("margin", margin, at_least=0)
+        check_number("weight", weight, at_least=0)
+        self.margin = margin
+        self.weight = weight
+
+    def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
+        weight = self.weight / logits.shape[1]  # the penalty is the mean over the classes
+        return cross_entropy(logits, target) + weight * margin_penalty(logits, margin=self.margin)

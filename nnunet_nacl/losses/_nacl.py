@@ -4,48 +4,14 @@ from typing import Literal, get_args
 
 from torch import Tensor, nn
 
-from nnunet_nacl.losses._base import ClassReduction, SegmentationLoss
-from nnunet_nacl.losses._checks import check_choice, check_number
-from nnunet_nacl.losses._cross_entropy import cross_entropy
+from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._cross_entropy import ClassReduction, cross_entropy
 from nnunet_nacl.losses._neighborhood import Border, Neighborhood, Prior
+from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target
 
 Penalty = Literal["l1", "l2"]
 Constraint = Literal["logits", "softmax"]
-
-
-def nacl(
-    logits: Tensor,
-    target: Target,
-    shares: Tensor,
-    *,
-    weight: float,
-    penalty: Penalty,
-    constraint: Constraint,
-    class_reduction: ClassReduction,
-) -> Tensor:
-    """``CE + λ mean_k P(l_k - τ_k)`` at each voxel.
-
-    Args:
-        logits: l, (b, K or R, *spatial).
-        target: labels or masks.
-        shares: τ, of the logits' shape.
-        weight: λ.
-        penalty: P, |·| (l1) or (·)² (l2).
-        constraint: the logits, or the probabilities in their place.
-        class_reduction: mean (the authors' code) or sum (the paper's equation) over k.
-
-    Returns:
-        (b, *spatial).
-    """
-    constrained = logits
-    if constraint == "softmax":
-        constrained = logits.sigmoid() if target.regions else logits.softmax(1)
-    distance = constrained - shares
-    distance = distance.abs() if penalty == "l1" else distance.square()
-    # λ / K times the sum is the mean in one operation less.
-    weight = weight / logits.shape[1] if class_reduction == "mean" else weight
-    return cross_entropy(logits, target) + weight * distance.sum(1)
 
 
 class NACLLoss(SegmentationLoss):
@@ -65,9 +31,6 @@ class NACLLoss(SegmentationLoss):
         class_reduction: ``"mean"`` over the classes, as in the authors' code and the published numbers, or
             ``"sum"``, the paper's equation. λ_sum = λ_mean / K gives the same loss.
         ignore_label, regions, dice: see :class:`SegmentationLoss`.
-
-    Raises:
-        ValueError: a setting that is not allowed.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, arXiv:2401.14487: equation 9
@@ -111,15 +74,11 @@ class NACLLoss(SegmentationLoss):
         self._neighborhood = Neighborhood(prior, sigma, kernel_size, border)
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        assert self._neighborhood is not None
-        assert target.around is not None
-        shares = self._neighborhood.shares(target.around, logits.dtype)
-        return nacl(
-            logits,
-            target,
-            shares,
-            weight=self.weight,
-            penalty=self.penalty,
-            constraint=self.constraint,
-            class_reduction=self.class_reduction,
-        )
+        constrained = logits
+        if self.constraint == "softmax":
+            constrained = logits.sigmoid() if target.regions else logits.softmax(1)
+        distance = constrained - self.neighbor_shares(target, logits.dtype)
+        distance = distance.abs() if self.penalty == "l1" else distance.square()
+        # λ / K times the sum is the mean in one operation less.
+        weight = self.weight / logits.shape[1] if self.class_reduction == "mean" else self.weight
+        return cross_entropy(logits, target) + weight * distance.sum(1)

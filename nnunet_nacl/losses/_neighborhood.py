@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nnunet_nacl.losses._checks import check_choice, check_number, check_whole_number
+from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target, canonical_target
 
 Prior = Literal["mean", "gaussian", "plain_gaussian"]
@@ -34,8 +34,8 @@ def neighbor_shares(
     both sums.
 
     Args:
-        labels: label map (b, 1, *spatial), 2D or 3D, any integer or float dtype; with ``regions`` the region
-            masks (b, R, *spatial) [+ 1 last channel that marks ignored voxels, if ``ignore_label`` is set].
+        labels: label map (b, 1, *spatial), 2D or 3D; with ``regions`` the masks (b, R, *spatial) [+ 1 last channel that
+            marks ignored voxels, if ``ignore_label`` is set].
         num_classes: K; with ``regions`` R.
         prior: the weights w. ``"mean"``: uniform. ``"gaussian"``: a Gaussian whose center weight is replaced by
             the sum of all others, so that the center is 1/2 for every σ (the kernel of SVLS, used by NACL's
@@ -51,9 +51,6 @@ def neighbor_shares(
     Returns:
         τ, float32 (b, K or R, *spatial); 0 where a window holds no voxel that counts.
 
-    Raises:
-        ValueError: a wrong setting or shape, or a label that is not allowed.
-
     References:
         Murugesan et al., Medical Image Analysis 2025, sections 3.2 and 3.3; the τ of its equation 6 leaves the center
         out, that of its authors' code does not. Islam and Glocker, Spatially varying label smoothing, IPMI 2021, for
@@ -64,7 +61,6 @@ def neighbor_shares(
     tensor([0.0000, 0.3333, 0.6667, 1.0000])
     """
     neighborhood = Neighborhood(prior, sigma, kernel_size, border)
-    check_whole_number("num_classes", num_classes, at_least=1)
     shape = torch.Size((labels.shape[0], num_classes, *labels.shape[2:]))
     target = canonical_target(labels, logits_shape=shape, ignore_label=ignore_label, regions=regions)
     return neighborhood.shares(neighborhood.pad(target), torch.float32)
@@ -87,7 +83,8 @@ class Neighborhood:
         """Raise a ValueError for a setting that is not allowed."""
         check_choice("prior", self.prior, get_args(Prior))
         check_number("sigma", self.sigma, at_least=0.2)
-        check_whole_number("kernel_size", self.kernel_size, at_least=3, odd=True)
+        if self.kernel_size < 3 or self.kernel_size % 2 != 1:
+            raise ValueError(f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}.")
         check_choice("border", self.border, get_args(Border))
 
     def pad(self, target: Target) -> Target:
@@ -96,16 +93,16 @@ class Neighborhood:
         Label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those outside
         the image if the border has no class.
         """
-        no_class, labels, masks, valid = target.num_channels, target.labels, target.masks, target.valid
-        if labels is not None:
-            labels = labels.to(torch.uint8 if no_class <= 255 else torch.int16)
-            labels = labels if valid is None else torch.where(valid, labels, no_class)
-            labels = self._pad(labels, 0 if self.border == "background" else no_class)
-        else:
-            masks = self._pad(target.map, 0)
+        found, outside, valid = target.map, 0, target.valid
+        if not target.regions:
+            no_class = target.num_channels
+            found = found.to(torch.uint8 if no_class <= 255 else torch.int16)
+            found = found if valid is None else torch.where(valid, found, no_class)
+            outside = 0 if self.border == "background" else no_class
         if valid is None:
-            valid = torch.ones_like(target.map[:, :1], dtype=torch.bool)
-        return Target(labels, masks, self._pad(valid, self.border != "valid"), target.num_channels)
+            valid = torch.ones_like(found[:, :1], dtype=torch.bool)
+        padded = self._pad(valid, self.border != "valid")
+        return Target(self._pad(found, outside), target.regions, padded, target.num_channels)
 
     def _pad(self, values: Tensor, value: int) -> Tensor:
         sides = [self.kernel_size // 2] * 2 * (values.ndim - 2)
@@ -115,28 +112,22 @@ class Neighborhood:
         return F.pad(values, sides, value=value)
 
     def shares(self, padded: Target, dtype: torch.dtype) -> Tensor:
-        """τ of what :meth:`pad` returned, or of some of its rows.
-
-        Args:
-            padded: (b, C, *padded).
-            dtype: float32 or float64.
-
-        Returns:
-            (b, K or R, *spatial), without the border.
-        """
+        """τ (b, K or R, *spatial), without the border, of what :meth:`pad` returned or of some of its rows."""
         assert padded.valid is not None
-        dims = padded.valid.ndim - 2
+        dims = padded.map.ndim - 2
         if self.prior != "mean":
             weights = [math.exp(-(offset**2) / (2 * self.sigma**2)) for offset in range(1, self.kernel_size // 2 + 1)]
-            center = 1.0 if self.prior == "plain_gaussian" else _sum_of_others(weights, dims)
+            # Of the authors' kernel the sum of all others, (1 + 2 Σ w)^d - 1, with all digits for small σ.
+            center = 1.0 if self.prior == "plain_gaussian" else math.expm1(dims * math.log1p(2 * sum(weights)))
             shares, weight = (
                 _weighted_sum(v, weights, center) for v in (padded.one_hot(dtype), padded.valid.to(dtype))
             )
         else:
-            # Counts in bytes are exact, as in floats, and faster. Masks stay floats: one that is NaN shall stay NaN.
+            # Counts in bytes are exact, as in floats, and faster.
             counts = torch.uint8 if self.kernel_size**dims <= 255 else dtype
-            values = padded.one_hot(dtype if padded.regions else counts), padded.valid.to(counts)
-            shares, weight = (_window_sum(one, self.kernel_size).to(dtype) for one in values)
+            shares, weight = (
+                _window_sum(v, self.kernel_size).to(dtype) for v in (padded.one_hot(counts), padded.valid.to(counts))
+            )
         return shares.div_(weight.clamp_min_(torch.finfo(dtype).tiny))  # 0 where nothing has weight
 
 
@@ -150,11 +141,6 @@ def _window_sum(padded: Tensor, size: int) -> Tensor:
             total += values.narrow(axis, start, length)
         values = total
     return values
-
-
-def _sum_of_others(weights: list[float], dims: int) -> float:
-    """The sum of all weights in a window but the center's, which is 1 before it is replaced."""
-    return math.expm1(dims * math.log1p(2 * sum(weights)))  # (1 + 2 Σ w)^d - 1, with all digits for small σ
 
 
 def _weighted_sum(padded: Tensor, weights: list[float], center: float) -> Tensor:

@@ -2,9 +2,8 @@
 
 Computed all at once, a loss makes five or more tensors of the logits' size, and autograd keeps most of them until the
 backward pass. Here each piece of the logits goes forward and backward on its own, while it lies in the CPU's cache, and
-only its gradient is kept. Nothing is read back from the device.
-
-Nothing else depends on this module: without it, ``SegmentationLoss.forward`` would call ``self.mean(logits, target)``.
+only its gradient is kept. Nothing is read back from the device. Without this module, ``SegmentationLoss.forward`` would
+call ``self.mean(logits, target)``.
 """
 
 import math
@@ -23,18 +22,10 @@ On a GPU each call costs time, so that it gets few and large pieces."""
 
 
 def mean_in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
-    """``loss.mean(logits, target)``, in pieces where that is possible.
+    """``loss.mean(logits, target)``, in pieces where that is possible; it can be differentiated twice and more.
 
     It is not on devices without a size for the pieces, while torch.compile traces (which can fuse the formula itself),
     and inside of torch.func's transforms, which differentiate the formula.
-
-    Args:
-        loss: the loss.
-        logits: (b, K or R, *spatial) of any floating dtype. Their gradient has their dtype.
-        target: label map (b, 1, *spatial), or masks (b, R [+ 1], *spatial) for regions.
-
-    Returns:
-        Scalar, float32 (float64 for float64 logits); 0 if no voxel counts. It can be differentiated twice and more.
     """
     possible = logits.device.type in _PIECE and logits.numel() > 0
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():

@@ -7,27 +7,17 @@ since they need torch and, most of them, the extra ``networks``.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.networks._catalogue import NETWORKS, Network, network_of_ours
+from nnunet_nacl.networks._catalogue import NETWORKS
+from nnunet_nacl.networks._catalogue import network_of_ours as network_of_ours
 
 if TYPE_CHECKING:
-    from nnunet_nacl.networks._add import Added, add_network
+    from nnunet_nacl.networks._add import add_network
     from nnunet_nacl.networks._monai import AttentionUNet, SwinUNETR, UNetPlusPlus
     from nnunet_nacl.networks._transunet import TransUNet
 
-__all__ = [
-    "NETWORKS",
-    "Added",
-    "AttentionUNet",
-    "Network",
-    "SwinUNETR",
-    "TransUNet",
-    "UNetPlusPlus",
-    "add_network",
-    "network_of_ours",
-]
+__all__ = ["NETWORKS", "AttentionUNet", "SwinUNETR", "TransUNet", "UNetPlusPlus", "add_network"]
 
 _LOADED_LATE = {
-    "Added": "_add",
     "AttentionUNet": "_monai",
     "SwinUNETR": "_monai",
     "TransUNet": "_transunet",

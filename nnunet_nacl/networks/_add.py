@@ -11,7 +11,7 @@ from torch import nn
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.networks._catalogue import NETWORKS, Network
-from nnunet_nacl.nnunet import PlansJson, build_network, find_plans
+from nnunet_nacl.nnunet import build_network, find_plans
 
 _SMALLEST_BATCH = 2
 _LEAST_MEMORY_GB = 8.0
@@ -19,19 +19,8 @@ _LEAST_MEMORY_GB = 8.0
 
 
 @dataclass(frozen=True)
-class Added:
-    """A configuration that was written.
-
-    Attributes:
-        file: the plans.
-        name: of the configuration.
-        parent: the configuration that it inherits from.
-        class_name: import path of its network.
-        num_parameters: of the network.
-        patch_size: of a training image.
-        batch_size: images in a training step.
-        memory_gb: estimated memory that a training step takes on a GPU.
-    """
+class AddedConfiguration:
+    """A configuration that was written into the plans, with the memory that a training step takes on a GPU."""
 
     file: Path
     name: str
@@ -52,7 +41,7 @@ def add_network(
     patch_size: Sequence[int] | None = None,
     batch_size: int | None = None,
     weights: str | Path | None = None,
-) -> Added:
+) -> AddedConfiguration:
     """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
 
     It inherits everything but the network and the sizes. Before it is written, the network is built as nnU-Net builds
@@ -68,13 +57,8 @@ def add_network(
             that a step of the inherited configuration takes, or 8 GB if that is more.
         weights: file of pretrained weights.
 
-    Returns:
-        What was written.
-
     Raises:
         FileExistsError: there is such a configuration already.
-        FileNotFoundError: there are no such weights.
-        OSError: the plans cannot be written, or another process is writing them.
         RuntimeError: the network needs a package that is not installed.
         ValueError: no such network, data set or configuration, or the network cannot take such patches.
     """
@@ -82,24 +66,26 @@ def add_network(
         raise ValueError(f"There is no network {network!r}; there are {', '.join(NETWORKS)}.")
     chosen, name = NETWORKS[network], f"{configuration}_{network}"
     parent = find_plans(dataset, configuration, plans)
-    inherited = _inherited(parent, configuration)
-    size = tuple(patch_size or inherited["patch_size"])
-    _check_patch_size(network, chosen, size, tuple(inherited["patch_size"]))
+    inherited: dict[str, Any] = {}
+    for content in reversed(parent.lineage(configuration)):
+        inherited |= content
+    planned = tuple(inherited["patch_size"])
+    size = tuple(patch_size or planned)
+    _check_patch_size(network, chosen, size, planned)
     architecture = chosen.architecture(size)
     if weights is not None:
         if not chosen.takes_weights:
             raise ValueError(f"{network} takes no pretrained weights; got {weights}.")
         check_input(Path(weights))
         architecture["arch_kwargs"]["weights"] = str(Path(weights).absolute())
-    content: dict[str, Any] = {"inherits_from": configuration, "architecture": architecture}
-    if size != tuple(inherited["patch_size"]):
+    content = {"inherits_from": configuration, "architecture": architecture}
+    if size != planned:
         content["patch_size"] = list(size)
     step = _measure(network, *build_network(parent.having(name, content), name), size)
     if batch_size is None:
-        reference = _measure(configuration, *build_network(parent, configuration), tuple(inherited["patch_size"]))
-        batch_size = inherited["batch_size"]
-        budget = max(_LEAST_MEMORY_GB, reference.memory_gb(batch_size))
-        batch_size = min(batch_size, step.most_images(budget))
+        reference = _measure(configuration, *build_network(parent, configuration), planned)
+        budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
+        batch_size = min(inherited["batch_size"], step.most_images(budget))
         if batch_size < _SMALLEST_BATCH:
             raise ValueError(
                 f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
@@ -108,38 +94,19 @@ def add_network(
             )
     content["batch_size"] = batch_size
     parent.add(name, content)
-    return Added(
-        parent.file,
-        name,
-        configuration,
-        chosen.class_name,
-        step.parameters,
-        size,
-        batch_size,
-        step.memory_gb(batch_size),
+    memory_gb = step.memory_gb(batch_size)
+    return AddedConfiguration(
+        parent.file, name, configuration, chosen.class_name, step.parameters, size, batch_size, memory_gb
     )
 
 
-def _inherited(plans: PlansJson, configuration: str) -> dict[str, Any]:
-    """The batch and patch size of a configuration, its own or inherited."""
-    found: dict[str, Any] = {}
-    for one in reversed(plans.lineage(configuration)):
-        found |= one
-    for key, kind in (("batch_size", int), ("patch_size", list)):
-        if not isinstance(found.get(key), kind):
-            raise ValueError(f"{plans.file}: configurations.{configuration} has no {key}; got {found.get(key)!r}.")
-    return found
-
-
-def _check_patch_size(name: str, network: Network, size: tuple[int, ...], inherited: tuple[int, ...]) -> None:
-    if len(size) != len(inherited):
-        raise ValueError(
-            f"--patch_size: expected {len(inherited)} sizes, as in {_shown(inherited)}; got {_shown(size)}."
-        )
+def _check_patch_size(name: str, network: Network, size: tuple[int, ...], planned: tuple[int, ...]) -> None:
+    if len(size) != len(planned):
+        raise ValueError(f"--patch_size: expected {len(planned)} sizes, as in {_shown(planned)}; got {_shown(size)}.")
     if len(size) not in network.dimensions:
         raise ValueError(f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration.")
-    if any(length < 1 or length % network.multiple for length in size):
-        fitting = [max(1, math.ceil(length / network.multiple)) * network.multiple for length in size]
+    if any(length % network.multiple for length in size):
+        fitting = [math.ceil(length / network.multiple) * network.multiple for length in size]
         raise ValueError(
             f"{name} takes patches whose sizes are multiples of {network.multiple}; got {_shown(size)}. "
             f"Choose others, such as --patch_size {_shown(fitting)}."
@@ -152,14 +119,10 @@ def _shown(size: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class _Step:
-    """What a training step keeps in memory, in mixed precision.
+    """What a training step in mixed precision keeps: values for the gradients, of each image, and parameters.
 
     The configurations for which nnU-Net's planner expects 8 GB come to 7 to 9 GB: 512 x 512 with a batch of 12, or
     128 x 128 x 128 with a batch of 2.
-
-    Attributes:
-        values: kept for the gradients, for each image.
-        parameters: of the network.
     """
 
     values: float

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-OURS = "nnunet_nacl.networks."
-"""What the import path of each class of this package begins with."""
+_OURS = "nnunet_nacl.networks."
 
 
 @dataclass(frozen=True)
@@ -13,10 +12,7 @@ class Network:
     """A network that a configuration can have.
 
     Attributes:
-        class_name: import path of the class.
-        summary: in a line.
         multiple: the patch size must be a multiple of it along each axis.
-        dimensions: 2 and 3, or 2 alone.
         arguments: patch size -> what the class is built with, beside channels and deep supervision.
         imported: those of the arguments that are import paths themselves.
         takes_weights: whether it can start from a file of pretrained weights.
@@ -25,8 +21,8 @@ class Network:
     class_name: str
     summary: str
     multiple: int
-    dimensions: tuple[int, ...]
     arguments: Callable[[Sequence[int]], dict[str, Any]]
+    dimensions: tuple[int, ...] = (2, 3)
     imported: tuple[str, ...] = ()
     takes_weights: bool = False
 
@@ -39,12 +35,12 @@ class Network:
         }
 
 
-def _full_resolution(patch_size: Sequence[int], outputs: int = 2) -> list[list[int]]:
-    return [[1] * len(patch_size) for _ in range(outputs + 1)]
+def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
+    return [[1] * len(size) for _ in range(outputs + 1)]
 
 
-def _unet(patch_size: Sequence[int]) -> dict[str, Any]:
-    dims, features = len(patch_size), [32, 64, 128, 256, 512]
+def _unet(size: Sequence[int]) -> dict[str, Any]:
+    dims, features = len(size), [32, 64, 128, 256, 512]
     return {
         "n_stages": len(features),
         "features_per_stage": features,
@@ -63,22 +59,14 @@ def _unet(patch_size: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _attention_unet(patch_size: Sequence[int]) -> dict[str, Any]:
-    narrower = 1 if len(patch_size) == 2 else 4
+def _attention_unet(size: Sequence[int]) -> dict[str, Any]:
+    narrower = 1 if len(size) == 2 else 4
     channels = [width // narrower for width in (64, 128, 256, 512, 1024)]
-    return {"strides": _full_resolution(patch_size), "channels": channels}
+    return {"strides": _full_resolution(size), "channels": channels}
 
 
-def _unet_plus_plus(patch_size: Sequence[int]) -> dict[str, Any]:
-    return {"strides": _full_resolution(patch_size, outputs=5), "features": [32, 64, 128, 256, 512, 32]}
-
-
-def _transunet(patch_size: Sequence[int]) -> dict[str, Any]:
-    return {"strides": _full_resolution(patch_size), "patch_size": list(patch_size)}
-
-
-def _swin_unetr(patch_size: Sequence[int]) -> dict[str, Any]:
-    return {"strides": _full_resolution(patch_size), "feature_size": 48}
+def _swin_unetr(size: Sequence[int]) -> dict[str, Any]:
+    return {"strides": _full_resolution(size), "feature_size": 48}
 
 
 NETWORKS: Mapping[str, Network] = {
@@ -86,27 +74,29 @@ NETWORKS: Mapping[str, Network] = {
         "dynamic_network_architectures.architectures.unet.PlainConvUNet",
         "U-Net as in the paper: 32 to 512 features on five levels, no normalization; nnU-Net's own class",
         32,
-        (2, 3),
         _unet,
         imported=("conv_op", "norm_op", "dropout_op", "nonlin"),
     ),
-    "attention_unet": Network(f"{OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, (2, 3), _attention_unet),
+    "attention_unet": Network(f"{_OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, _attention_unet),
     "unet_plus_plus": Network(
-        f"{OURS}UNetPlusPlus", "UNet++ with its own deep supervision, by MONAI", 16, (2, 3), _unet_plus_plus
+        f"{_OURS}UNetPlusPlus",
+        "UNet++ with its own deep supervision, by MONAI",
+        16,
+        lambda size: {"strides": _full_resolution(size, outputs=5), "features": [32, 64, 128, 256, 512, 32]},
     ),
     "transunet": Network(
-        f"{OURS}TransUNet",
+        f"{_OURS}TransUNet",
         "TransUNet: timm's hybrid of ResNet-50 and ViT-B/16 with a decoder",
         16,
-        (2,),
-        _transunet,
+        lambda size: {"strides": _full_resolution(size), "patch_size": list(size)},
+        dimensions=(2,),
         takes_weights=True,
     ),
-    "swin_unetr": Network(f"{OURS}SwinUNETR", "Swin UNETR, by MONAI", 32, (2, 3), _swin_unetr),
+    "swin_unetr": Network(f"{_OURS}SwinUNETR", "Swin UNETR, by MONAI", 32, _swin_unetr),
 }
 
 
 def network_of_ours(architecture: Mapping[str, Any]) -> str | None:
     """The class that a configuration's ``architecture`` names, if that is one of this package."""
     name = str(architecture.get("network_class_name"))
-    return name if name.startswith(OURS) else None
+    return name if name.startswith(_OURS) else None

@@ -25,17 +25,10 @@ class TransUNet(Adapter):
     The encoder is timm's ``vit_base_r50_s16_224`` without its class token; the decoder's widths are the paper's.
 
     Args:
-        input_channels: of an image.
-        num_classes: channels of the logits.
-        deep_supervision: see :class:`Adapter`.
-        strides: see :class:`Adapter`.
         patch_size: height and width of the images, multiples of 16: there is a position embedding for each 16 x 16.
         weights: file with weights of timm's model, ``.pth``, ``.safetensors`` or the original's ``.npz``. If it does
             not exist, a checkpoint must be loaded before the first image: prediction needs no such file.
         embed_dim, depth, num_heads: of the transformer.
-
-    Raises:
-        ValueError: ``weights`` does not fit.
 
     References:
         Chen et al., TransUNet, 2021, arXiv 2102.04306.
@@ -89,11 +82,6 @@ class TransUNet(Adapter):
         return tokens.transpose(1, 2).reshape(grid.shape), skips[-2::-1]
 
     def outputs(self, images: Tensor) -> list[Tensor]:
-        """The logits.
-
-        Raises:
-            FileNotFoundError: the pretrained weights do not exist, and no checkpoint was loaded.
-        """
         if self.missing_weights is not None:
             raise FileNotFoundError(f"{self.missing_weights} does not exist: the plans name it as TransUNet's weights.")
         features, skips = self.encode(images)
@@ -115,13 +103,7 @@ def _weights_are_there(network: nn.Module, _: object) -> None:
 
 
 def _pretrained(file: str, model: Any, input_channels: int) -> dict[str, Tensor]:
-    """The state of an encoder without class token, from weights of timm's model, which has one.
-
-    Args:
-        file: the weights.
-        model: timm's, of the wanted size.
-        input_channels: the first convolution's weights, for three colors, are summed or repeated for another number.
-    """
+    """The state of an encoder without class token, from weights of timm's model, which has one, and three colors."""
     try:
         if file.endswith(".npz"):
             model.load_pretrained(file)

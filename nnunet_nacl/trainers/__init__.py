@@ -9,32 +9,17 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import LOSSES, PREFIX, SCHEDULE_SUFFIXES, THREADS, Recipe, parse_name, trainer_names
+from nnunet_nacl.trainers._names import LOSSES as LOSSES
+from nnunet_nacl.trainers._names import PREFIX as PREFIX
+from nnunet_nacl.trainers._names import SCHEDULE_SUFFIXES as SCHEDULE_SUFFIXES
+from nnunet_nacl.trainers._names import THREADS as THREADS
+from nnunet_nacl.trainers._names import Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
-    from nnunet_nacl.trainers._progress import (
-        MAX_LOGIT_EDGES,
-        MAX_LOGIT_HISTOGRAM,
-        MAX_LOGIT_QUANTILES,
-        PROGRESS_SWITCH,
-    )
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin
+    from nnunet_nacl.trainers._calibrated import build_loss as build_loss
 
-__all__ = [
-    "LOSSES",
-    "MAX_LOGIT_EDGES",
-    "MAX_LOGIT_HISTOGRAM",
-    "MAX_LOGIT_QUANTILES",
-    "PREFIX",
-    "PROGRESS_SWITCH",
-    "SCHEDULE_SUFFIXES",
-    "THREADS",
-    "CalibratedLossMixin",
-    "Recipe",
-    "build_loss",
-    "parse_name",
-    "trainer_names",
-]
+__all__ = ["CalibratedLossMixin", "Recipe", "parse_name", "trainer_names"]
 
 _LOADED_LATE = dict.fromkeys(("CalibratedLossMixin", "build_loss"), "_calibrated") | dict.fromkeys(
     ("MAX_LOGIT_EDGES", "MAX_LOGIT_HISTOGRAM", "MAX_LOGIT_QUANTILES", "PROGRESS_SWITCH"), "_progress"
@@ -42,7 +27,7 @@ _LOADED_LATE = dict.fromkeys(("CalibratedLossMixin", "build_loss"), "_calibrated
 
 
 def __getattr__(name: str) -> Any:
-    recipe = parse_name(name) if name.startswith(PREFIX) else None
+    recipe = parse_name(name)
     if recipe is not None:
         from nnunet_nacl.trainers._calibrated import trainer_class
 

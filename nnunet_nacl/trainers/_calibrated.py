@@ -15,14 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import environment_number, hooks
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, THREADS, Recipe
-from nnunet_nacl.trainers._progress import (
-    EARLIER_VALUES,
-    MAX_LOGIT_HISTOGRAM,
-    PROGRESS_SWITCH,
-    VALUES,
-    EpochCalibration,
-    plot_progress,
-)
+from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, PROGRESS_SWITCH, VALUES, EpochCalibration, plot_progress
 
 if TYPE_CHECKING:
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer as _Trainer
@@ -47,6 +40,9 @@ class CalibratedLossMixin(_Trainer):
     _epoch: EpochCalibration | None = None
 
     def initialize(self) -> None:
+        if os.environ.get(THREADS):
+            # On a CPU, nnUNetv2_train has asked for a thread for each core by now, whatever OMP_NUM_THREADS says.
+            torch.set_num_threads(environment_number(THREADS, 1))
         if self.recipe.paper_schedule:
             self.initial_lr = FIRST_HALF_LR
             self.num_epochs = PAPER_EPOCHS
@@ -74,14 +70,12 @@ class CalibratedLossMixin(_Trainer):
         return hooks.with_inner_loss(default, self._calibrated_loss(hooks.inner_loss(default)))
 
     def _calibrated_loss(self, default: nn.Module) -> nn.Module:
-        dice = None
-        if self.recipe.dice:
-            dice = hooks.dice_part(default)
-            if dice is None:
-                raise ValueError(
-                    f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
-                    f"{type(default).__name__}, has no Dice part."
-                )
+        dice = hooks.dice_part(default) if self.recipe.dice else None
+        if self.recipe.dice and dice is None:
+            raise ValueError(
+                f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
+                f"{type(default).__name__}, has no Dice part."
+            )
         regions = bool(self.label_manager.has_regions)
         try:
             return build_loss(self.recipe, ignore_label=self.label_manager.ignore_label, regions=regions, dice=dice)
@@ -95,14 +89,14 @@ class CalibratedLossMixin(_Trainer):
 
     def on_train_start(self) -> None:
         super().on_train_start()
-        logged, is_on = hooks.values_by_epoch(self), _progress_is_on()
-        # What an earlier part of this training logged and this one does not: it would fall behind.
-        for name in EARLIER_VALUES if is_on else (*EARLIER_VALUES, *VALUES, MAX_LOGIT_HISTOGRAM):
-            logged.pop(name, None)
-        for name in (*VALUES, MAX_LOGIT_HISTOGRAM) if is_on else ():
-            values = logged.setdefault(name, [])
-            nothing: Any = math.nan if name in VALUES else []
-            values += [nothing] * (self.current_epoch - len(values))
+        logged = hooks.values_by_epoch(self)
+        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):
+            if _progress_is_on():  # earlier epochs may have been trained without it
+                nothing: Any = math.nan if name in VALUES else []
+                values = logged.setdefault(name, [])
+                values += [nothing] * (self.current_epoch - len(values))
+            else:
+                logged.pop(name, None)
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -122,10 +116,11 @@ class CalibratedLossMixin(_Trainer):
 
     def on_validation_epoch_end(self, val_outputs: list[dict[str, Any]]) -> None:
         super().on_validation_epoch_end(val_outputs)
-        if self._epoch is None:
+        epoch, self._epoch = self._epoch, None
+        if epoch is None:
             return
-        epoch = self._epoch.gathered() if self.is_ddp else self._epoch
-        self._epoch = None
+        if self.is_ddp:
+            epoch.gather()
         hooks.log_values(self, epoch.values())
         hooks.log_list(self, MAX_LOGIT_HISTOGRAM, epoch.histogram())
 
@@ -165,14 +160,11 @@ class CalibratedLossMixin(_Trainer):
 
 
 class HalfTimeLRScheduler(LRScheduler):
-    """1e-3 for the first half of the epochs, 1e-4 for the second.
+    """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
 
     A function of the epoch alone, as nnU-Net's own scheduler is: nnU-Net calls ``step(epoch)`` at the start of each
     epoch, and after ``--c`` the rate is right again without any saved state. (torch's own schedulers warn at every
     call with an epoch.)
-
-    References:
-        Murugesan et al., Medical Image Analysis 2025, section 4.1.3.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
@@ -201,9 +193,6 @@ def build_loss(
 
 def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     """The trainer class of that name: the mix-in with the recipe, in front of nnU-Net's default trainer."""
-    if os.environ.get(THREADS):
-        # On a CPU, nnU-Net's commands have asked for a thread for each core by now, whatever OMP_NUM_THREADS says.
-        torch.set_num_threads(environment_number(THREADS, 1))
     build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
     attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
     return type(name, (CalibratedLossMixin, nnUNetTrainer), attributes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 PREFIX = "nnUNetTrainer"
 PAPER_EPOCHS = 100
 THREADS = "nnUNet_nacl_threads"
-"""The environment variable that sets how many threads a training or prediction on the CPU uses (default: all cores)."""
+"""The environment variable that sets how many threads a training on the CPU uses (default: all cores)."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Recipe:
         loss: short name of the loss, a key of :data:`LOSSES`.
         dice: add nnU-Net's own Dice loss.
         settings: keyword settings of the loss class that differ from its defaults.
-        num_epochs: number of epochs, or None for the trainer's own.
-        num_iterations_per_epoch: training steps per epoch, or None for the trainer's own.
+        num_epochs: None for the trainer's own number.
+        num_iterations_per_epoch: training steps; None for the trainer's own number.
         paper_schedule: Adam with 1e-3 for the first half of the epochs and 1e-4 for the second, 100 epochs unless
             ``num_epochs`` says otherwise.
     """
@@ -43,35 +43,27 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Setting:
-    """One loss setting and the suffixes that set it: a prefix and a number, or one of a few words.
+    """A keyword of a loss class, its default there, its values in the paper, and the suffixes that set it.
 
-    Attributes:
-        name: the keyword of the loss class.
-        default: its default there.
-        prefix: what stands before the number (``weight`` in ``weight0p2``); empty for words.
-        words: suffix -> value; empty for numbers.
-        whole: the number must be whole.
-        paper: values in the paper, for the reader.
+    A suffix is either one of ``words``, each with the value that it stands for, or ``prefix`` and a number.
     """
 
     name: str
     default: str
+    paper: str
     prefix: str = ""
     words: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = False
-    paper: str = ""
 
     def shown(self) -> str:
         return " | ".join(self.words) if self.words else f"{self.prefix}<number>"
 
     def read(self, suffix: str) -> object | None:
         """The value that ``suffix`` gives this setting, or None if it is another's."""
-        if self.words:
+        whole = self.name == "kernel_size"
+        number = re.fullmatch(self.prefix + (r"(\d+)" if whole else r"(\d+(?:p\d+)?)"), suffix)
+        if self.words or number is None:
             return self.words.get(suffix)
-        number = re.fullmatch(re.escape(self.prefix) + (r"(\d+)" if self.whole else r"(\d+(?:p\d+)?)"), suffix)
-        if number is None:
-            return None
-        return int(number[1]) if self.whole else float(number[1].replace("p", "."))
+        return int(number[1]) if whole else float(number[1].replace("p", "."))
 
 
 @dataclass(frozen=True)
@@ -83,59 +75,42 @@ class Loss:
     settings: tuple[Setting, ...] = ()
 
 
+_ALPHA = Setting("alpha", "0.1", "0.1, 0.2, 0.3", "alpha")
+_KERNEL_SIZE = Setting("kernel_size", "3", "3", "kernel")
+_PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
 _CLASS_REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
-_KERNEL_SIZE = Setting("kernel_size", "3", prefix="kernel", whole=True, paper="3")
+_BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
 
 LOSSES: Mapping[str, Loss] = {
     "NACL": Loss(
         "NACLLoss",
         "CE + weight · |class shares of the neighborhood - logits|",
         (
-            Setting("weight", "0.1", prefix="weight", paper="0.1, 0.2, 0.3"),
-            Setting(
-                "prior",
-                "mean",
-                words={"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"},
-                paper="mean, gaussian",
-            ),
-            Setting("sigma", "1", prefix="sigma", paper="1, 2, 3"),
+            Setting("weight", "0.1", "0.1, 0.2, 0.3", "weight"),
+            Setting("prior", "mean", "mean, gaussian", words=_PRIORS),
+            Setting("sigma", "1", "1, 2, 3", "sigma"),
             _KERNEL_SIZE,
-            Setting("penalty", "l1", words={"l1": "l1", "l2": "l2"}, paper="l1, l2"),
-            Setting("constraint", "logits", words={"logits": "logits", "softmax": "softmax"}, paper="logits, softmax"),
-            Setting("class_reduction", "mean", words=_CLASS_REDUCTIONS, paper="mean"),
-            Setting(
-                "border",
-                "valid",
-                words={"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"},
-                paper="background",
-            ),
+            Setting("penalty", "l1", "l1, l2", words={"l1": "l1", "l2": "l2"}),
+            Setting("constraint", "logits", "logits, softmax", words={"logits": "logits", "softmax": "softmax"}),
+            Setting("class_reduction", "mean", "mean", words=_CLASS_REDUCTIONS),
+            Setting("border", "valid", "background", words=_BORDERS),
         ),
     ),
     "CE": Loss("CrossEntropyLoss", "cross-entropy"),
-    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "3", prefix="gamma", paper="1, 2, 3"),)),
+    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "3", "1, 2, 3", "gamma"),)),
     "ECP": Loss(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
-        (
-            Setting("alpha", "0.1", prefix="alpha", paper="0.1, 0.2, 0.3"),
-            Setting("class_reduction", "sum", words=_CLASS_REDUCTIONS, paper="mean"),
-        ),
+        (_ALPHA, Setting("class_reduction", "sum", "mean", words=_CLASS_REDUCTIONS)),
     ),
-    "LS": Loss(
-        "LabelSmoothingLoss", "label smoothing", (Setting("alpha", "0.1", prefix="alpha", paper="0.1, 0.2, 0.3"),)
-    ),
+    "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
     "SVLS": Loss(
-        "SVLSLoss",
-        "spatially varying label smoothing",
-        (Setting("sigma", "2", prefix="sigma", paper="0.5, 1, 2"), _KERNEL_SIZE),
+        "SVLSLoss", "spatially varying label smoothing", (Setting("sigma", "2", "0.5, 1, 2", "sigma"), _KERNEL_SIZE)
     ),
     "MbLS": Loss(
         "MbLSLoss",
         "margin-based label smoothing (labels only, no regions)",
-        (
-            Setting("margin", "5", prefix="margin", paper="3, 5, 10"),
-            Setting("weight", "0.1", prefix="weight", paper="0.1"),
-        ),
+        (Setting("margin", "5", "3, 5, 10", "margin"), Setting("weight", "0.1", "0.1", "weight")),
     ),
 }
 
@@ -146,6 +121,7 @@ SCHEDULE_SUFFIXES: Mapping[str, str] = {
 }
 
 _NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?:_(?P<suffixes>.*))?")
+_COUNTS = {"epochs": "num_epochs", "iterations": "num_iterations_per_epoch"}
 
 
 def trainer_names() -> list[str]:
@@ -154,13 +130,10 @@ def trainer_names() -> list[str]:
 
 
 def parse_name(name: str) -> Recipe | None:
-    """The recipe that a trainer name stands for.
+    """The recipe that a trainer name stands for; None if it is not one of ours.
 
     Args:
         name: for example ``nnUNetTrainerNACL_weight0p2_gaussian_sigma2_l2_100epochs``; suffixes in any order.
-
-    Returns:
-        The recipe, or None if the name is not one of ours.
 
     Raises:
         ValueError: one of our names with an unknown, repeated or contradictory suffix; lists the valid ones.
@@ -174,38 +147,30 @@ paper_schedule=False)
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    loss = LOSSES[match["loss"]]
-    found: dict[str, tuple[str, object]] = {}  # what a suffix sets -> (the suffix, the value)
+    loss = match["loss"]
+    settings: dict[str, object] = {}
+    schedule: dict[str, int] = {}
+    set_by: dict[str, str] = {}
     for suffix in [] if match["suffixes"] is None else match["suffixes"].split("_"):
-        meaning = _read_suffix(suffix, loss)
-        if meaning is None:
-            raise _error(name, match["loss"], f"does not know the suffix '_{suffix}'")
-        what, value = meaning
-        if what in found:
-            raise _error(name, match["loss"], f"sets {what} twice, with '_{found[what][0]}' and '_{suffix}'")
-        found[what] = (suffix, value)
-    values = {what: value for what, (_, value) in found.items()}
-    schedule = {what: values.pop(what) for what in _SCHEDULE if what in values}
-    if match["loss"] == "NACL" and "sigma" in values and values.get("prior", "mean") == "mean":
-        raise _error(name, "NACL", f"has '_{found['sigma'][0]}', which needs '_gaussian' or '_plainGaussian'")
-    return Recipe(match["loss"], dice=match["dice"] is not None, settings=values, **schedule)  # type: ignore[arg-type]
-
-
-_SCHEDULE = ("num_epochs", "num_iterations_per_epoch", "paper_schedule")
-
-
-def _read_suffix(suffix: str, loss: Loss) -> tuple[str, object] | None:
-    if suffix == "paperSchedule":
-        return "paper_schedule", True
-    for what, unit in (("num_epochs", "epochs"), ("num_iterations_per_epoch", "iterations")):
-        count = re.fullmatch(rf"([1-9]\d*){unit}", suffix)
+        count = re.fullmatch(r"([1-9]\d*)(epochs|iterations)", suffix)
+        values = {setting.name: setting.read(suffix) for setting in LOSSES[loss].settings}
+        what = next((setting for setting, value in values.items() if value is not None), "")
         if count is not None:
-            return what, int(count[1])
-    for setting in loss.settings:
-        value = setting.read(suffix)
-        if value is not None:
-            return setting.name, value
-    return None
+            what = _COUNTS[count[2]]
+            schedule[what] = int(count[1])
+        elif suffix == "paperSchedule":
+            what = "paper_schedule"
+            schedule[what] = True
+        elif what:
+            settings[what] = values[what]
+        else:
+            raise _error(name, loss, f"does not know the suffix '_{suffix}'")
+        if what in set_by:
+            raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
+        set_by[what] = suffix
+    if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
+        raise _error(name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'")
+    return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 
 def _error(name: str, loss: str, problem: str) -> ValueError:

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +14,6 @@ from torch import Tensor
 
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PICTURE_NAME = "calibration_progress.png"
 PROGRESS_SWITCH = "nnUNet_nacl_progress"
@@ -27,8 +26,6 @@ _LEVELS = (5, 25, 50, 75, 95)
 MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 """Names of the numbers that are logged each epoch."""
-EARLIER_VALUES = ("ece_foreground", "cece_foreground")
-"""Names of those that earlier versions logged instead."""
 MARGIN_MM = 5.0
 CORE_PROBABILITY = 0.05
 """The evaluation's definition of near, whose import would take seconds. A test compares the two."""
@@ -48,8 +45,8 @@ class EpochCalibration:
 
     Args:
         regions: sigmoid channels instead of classes.
-        ignore_label: label of ignored voxels, or None. With regions, anything but None says that the target's last
-            channel marks ignored voxels.
+        ignore_label: None if there is none. With regions, any other says that the target's last channel marks ignored
+            voxels.
         spacing_mm: distance between voxel centers along each axis of a patch.
     """
 
@@ -57,18 +54,12 @@ class EpochCalibration:
         self._regions = regions
         self._ignore_label = ignore_label
         self._spacing_mm = tuple(spacing_mm)
-        self._top: list[BinCounts] = []
-        self._classwise: list[BinCounts] = []
+        self._tables: list[tuple[BinCounts, BinCounts]] = []  # of a batch: of the label, and of each channel
         self._max_logits: list[NDArray[np.float32]] = []
 
     @torch.no_grad()
     def add(self, logits: Tensor, target: Tensor) -> None:
-        """Count one batch.
-
-        Args:
-            logits: (b, K or R, *spatial).
-            target: nnU-Net's training target of the same resolution, (b, 1, *spatial) or (b, R [+ 1], *spatial).
-        """
+        """Count a batch of logits (b, K or R, *spatial) and nnU-Net's target (b, 1 or R [+ 1], *spatial)."""
         channels = logits.shape[1]
         rows = logits.movedim(1, -1).reshape(-1, channels)
         labels = target.movedim(1, -1).reshape(len(rows), -1)
@@ -76,33 +67,26 @@ class EpochCalibration:
             valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
-        self._max_logits.append(_numpy(rows[_spread(valid, channels, 2)].float().amax(1)))
+        self._max_logits.append(rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy())
         core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)  # NaN, after divergence, is in the core
         near = near_core_of_patches(core, self._spacing_mm, MARGIN_MM).movedim(1, -1).reshape(len(rows), -1)
         chosen = near & valid[:, None]
         tables = _region_tables(rows, labels, chosen) if self._regions else _class_tables(rows, labels, chosen[:, 0])
-        for tally, table in zip((self._top, self._classwise), tables, strict=True):
-            tally[:] = [tally[0] + table] if tally else [table]
+        self._tables.append(tables)
 
-    def gathered(self) -> "EpochCalibration":
-        """The tables and maximum logits of all processes of a distributed training."""
-        import torch.distributed as dist
-
-        everyone: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, (self._top, self._classwise, self._max_logits))
-        whole = EpochCalibration(regions=self._regions, ignore_label=self._ignore_label, spacing_mm=self._spacing_mm)
-        for top, classwise, max_logits in everyone:
-            whole._max_logits += max_logits
-            for tally, tables in ((whole._top, top), (whole._classwise, classwise)):
-                for table in tables:
-                    tally[:] = [tally[0] + table] if tally else [table]
-        return whole
+    def gather(self) -> None:
+        """Add what the other processes of a distributed training counted."""
+        everyone: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(everyone, (self._tables, self._max_logits))
+        self._tables = [tables for counted, _ in everyone for tables in counted]
+        self._max_logits = [max_logits for _, found in everyone for max_logits in found]
 
     def values(self) -> dict[str, float]:
         """:data:`VALUES`; NaN where there are no voxels."""
         errors = [math.nan] * 3
-        if self._top and self._top[0].total.any():
-            top, classwise = self._top[0], self._classwise[0]
+        tables = [reduce(add, counted) for counted in zip(*self._tables, strict=True)]
+        if tables and tables[0].total.any():
+            top, classwise = tables
             with np.errstate(invalid="ignore"):
                 over_confidence = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
             each = expected_calibration_error(top), expected_calibration_error(classwise), over_confidence
@@ -117,23 +101,15 @@ class EpochCalibration:
         return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
     def _all_max_logits(self) -> NDArray[np.float32]:
-        max_logits = np.concatenate(self._max_logits) if self._max_logits else np.empty(0, np.float32)
+        max_logits: NDArray[np.float32] = np.concatenate([np.empty(0, np.float32), *self._max_logits])
         return max_logits[np.isfinite(max_logits)]
 
 
 def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
-    """:func:`nnunet_nacl.evaluation.near_core` of each patch, on the device where the patches are.
+    """:func:`nnunet_nacl.evaluation.near_core` of each patch, bool (b, c, *spatial), on the device where they are.
 
-    Squared distances along one axis after the other, up to the margin:
+    Squared distances along one axis after the other, up to the margin, plus a millionth for rounding:
     d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
-
-    Args:
-        core: bool (b, c, *spatial).
-        spacing_mm: distance between voxel centers along each spatial axis.
-        margin_mm: largest distance between voxel centers that counts as near, plus a millionth for rounding.
-
-    Returns:
-        bool (b, c, *spatial).
     """
     limit = margin_mm * (1 + 1e-6)
     squared = torch.full(core.shape, torch.inf, device=core.device).masked_fill_(core, 0)
@@ -160,8 +136,8 @@ def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCount
     top, classwise = [], []
     for region in range(rows.shape[1]):
         chosen = _spread(near[:, region], 1)
-        p = np.nan_to_num(_numpy(rows[chosen, region].float().sigmoid()), nan=0.5)
-        inside = _numpy(labels[chosen, region] != 0)
+        p = np.nan_to_num(rows[chosen, region].float().sigmoid().cpu().numpy(), nan=0.5)
+        inside = (labels[chosen, region] != 0).cpu().numpy()
         top.append(BinCounts.of(np.maximum(p, 1 - p), (p > 0.5) == inside))
         classwise.append(BinCounts.of(p, inside))
     return BinCounts.stack(top), BinCounts.stack(classwise)
@@ -169,12 +145,11 @@ def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCount
 
 def _class_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
     chosen = _spread(near, rows.shape[1])
-    p = _numpy(rows[chosen].float().softmax(1))
-    truth = _numpy(labels[chosen, 0].long())
+    p = rows[chosen].float().softmax(1).cpu().numpy()
+    truth = labels[chosen, 0].long().cpu().numpy()
     p = np.nan_to_num(p, nan=1 / p.shape[1])  # after divergence: it shows in the values
-    hits = p.argmax(1) == truth
     classwise = [BinCounts.of(p[:, k], truth == k) for k in range(p.shape[1])]
-    return BinCounts.of(p.max(1), hits), BinCounts.stack(classwise)
+    return BinCounts.of(p.max(1), p.argmax(1) == truth), BinCounts.stack(classwise)
 
 
 def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
@@ -184,49 +159,33 @@ def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
     return indices[:: max(1, -(-len(indices) // most))]
 
 
-def _numpy(values: Tensor) -> NDArray[Any]:
-    array: NDArray[Any] = values.cpu().numpy()
-    return array
-
-
 def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
-    """Plot what was logged so far, into ``calibration_progress.png``.
-
-    Args:
-        logged: by each name of :data:`VALUES` a list with an entry for each epoch.
-        folder: the fold's folder.
-    """
+    """Plot what was logged so far, a value of each of :data:`VALUES` an epoch, into ``calibration_progress.png``."""
     import matplotlib.style
-
-    with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
-        figure = _draw_progress(logged)
-        with whole_file(Path(folder) / PICTURE_NAME) as partial:
-            figure.savefig(partial, format="png", dpi=110)
-
-
-def _draw_progress(logged: Mapping[str, Sequence[Any]]) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    errors, logits = figure.subplots(2, 1, sharex=True)
-    epochs = np.arange(len(logged[VALUES[0]]))
-    marker = "." if len(epochs) < 30 else ""
-    errors.axhline(0, color="0.5", linewidth=0.8)
-    shown = (("ECE", "#0072b2"), ("CECE", "#d55e00"), ("confidence − accuracy", "#009e73"))
-    for name, (label, color) in zip(VALUES, shown, strict=False):
-        errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
-    errors.set(ylabel="over near", title="Calibration of the validation patches")
-    low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in MAX_LOGIT_QUANTILES)
-    logits.fill_between(epochs, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="5 to 95 %")
-    logits.fill_between(epochs, lower, upper, color="#0072b2", alpha=0.3, linewidth=0, label="25 to 75 %")
-    logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
-    logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
-    logits.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (errors, logits):
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.3)
-    return figure
+    with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
+        figure = Figure(figsize=(8, 6), layout="constrained")
+        FigureCanvasAgg(figure)
+        errors, logits = figure.subplots(2, 1, sharex=True)
+        epochs = np.arange(len(logged[VALUES[0]]))
+        marker = "." if len(epochs) < 30 else ""
+        errors.axhline(0, color="0.5", linewidth=0.8)
+        shown = {"ECE": "#0072b2", "CECE": "#d55e00", "confidence − accuracy": "#009e73"}
+        for name, (label, color) in zip(VALUES, shown.items(), strict=False):
+            errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
+        errors.set(ylabel="over near", title="Calibration of the validation patches")
+        low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in MAX_LOGIT_QUANTILES)
+        for bottom, top, alpha, label in ((low, high, 0.15, "5 to 95 %"), (lower, upper, 0.3, "25 to 75 %")):
+            logits.fill_between(epochs, bottom, top, color="#0072b2", alpha=alpha, linewidth=0, label=label)
+        logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
+        logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
+        logits.xaxis.set_major_locator(MaxNLocator(integer=True))
+        for axes in (errors, logits):
+            axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.3)
+        with whole_file(Path(folder) / PICTURE_NAME) as partial:
+            figure.savefig(partial, format="png", dpi=110)

@@ -1,8 +1,10 @@
 """The losses of benchmarks/dice_candidates, whose figures stand in docs/results/dice.md."""
 
+import math
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
@@ -13,7 +15,17 @@ from nnunet_nacl.losses import CrossEntropyLoss, NACLLoss
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
 import dice_candidates
-from dice_candidates import CANDIDATES, DicePlusPlus, GradientSurgery, LogNACL, MarginNACL, Sharpened, SoftACE, Weighted
+from dice_candidates import (
+    CANDIDATES,
+    DicePlusPlus,
+    GradientSurgery,
+    LogNACL,
+    MarginNACL,
+    ProperWeightedCrossEntropy,
+    Sharpened,
+    SoftACE,
+    Weighted,
+)
 
 
 class Nothing(nn.Module):
@@ -75,39 +87,28 @@ def test_soft_ace() -> None:
     assert float(value) == pytest.approx(0.225, abs=1e-5)
 
 
-def test_sharpened(generator: torch.Generator) -> None:
-    logits = torch.randn(2, 3, 6, 6, generator=generator)
-    labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
-    loss = Sharpened(nnunets_dice(batch=True))
-    loss.sharpness = 4.0
-    expected = nnunets_dice(batch=True)(4 * logits, labels)
-    torch.testing.assert_close(loss(logits, labels, loss_mask=None), expected)
+def test_names() -> None:
+    trainer = dice_candidates.nnUNetTrainerSharpDice_paperSchedule_6epochs
+    assert (trainer.recipe.paper_schedule, trainer.recipe.num_epochs) == (True, 6)
 
 
-def test_weighted(generator: torch.Generator) -> None:
+def test_sharpened_and_weighted(generator: torch.Generator) -> None:
     logits = torch.randn(2, 3, 6, 6, generator=generator)
     labels = torch.randint(3, (2, 1, 6, 6), generator=generator)
     dice = nnunets_dice(batch=True)
-    loss = CrossEntropyLoss(dice=Weighted(dice))
-    loss.dice.weight = 0.25
-    torch.testing.assert_close(loss(logits, labels), CrossEntropyLoss()(logits, labels) + 0.25 * dice(logits, labels))
+    loss = CrossEntropyLoss(dice=Weighted(Sharpened(dice)))
+    loss.dice.weight, loss.dice.dice.sharpness = 0.25, 4.0
+    expected = CrossEntropyLoss()(logits, labels)
+    torch.testing.assert_close(loss(logits, labels), expected + 0.25 * dice(4 * logits, labels))
     loss.dice.weight = 0.0
-    assert torch.equal(loss(logits, labels), CrossEntropyLoss()(logits, labels))
+    assert torch.equal(loss(logits, labels), expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "weights"),
-    [
-        ("FadeDice", [1, 0.75, 0.5, 0.25, 0, 0]),
-        ("FadeLate", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ("LatePlusPlus", [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]),
-        ("FadeSteep", [1, 1, 1, 0.5, 0, 0]),
-    ],
-)
-def test_schedules_of_the_weight(name: str, weights: list[float]) -> None:
-    weight = CANDIDATES[name].weight
-    assert weight is not None
-    assert [weight(epoch / 6) for epoch in range(6)] == pytest.approx(weights)
+def test_schedules_of_the_weight() -> None:
+    steady = [1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    expected = {"FadeDice": [1, 0.75, 0.5, 0.25, 0, 0], "FadeSteep": [1, 1, 1, 0.5, 0, 0]}
+    for name, weights in {**expected, "FadeLate": steady, "LatePlusPlus": steady}.items():
+        assert [CANDIDATES[name].weight(epoch / 6) for epoch in range(6)] == pytest.approx(weights)
 
 
 def test_nacl_with_a_margin(generator: torch.Generator) -> None:
@@ -129,9 +130,39 @@ def test_nacl_in_log_probabilities() -> None:
     assert float(value) == pytest.approx(float(0.6931472 + 0.1 * log.abs().mean()), abs=1e-5)
 
 
-def test_names() -> None:
-    trainer = dice_candidates.nnUNetTrainerSharpDice_paperSchedule_6epochs
-    assert trainer.recipe.paper_schedule
-    assert trainer.recipe.num_epochs == 6
-    with pytest.raises(AttributeError):
-        _ = dice_candidates.nnUNetTrainerOther
+def test_properly_weighted_cross_entropy(generator: torch.Generator) -> None:
+    # p = (1/2, 1/2), so softmax(l + log w) = (1/6, 5/6): 1 · log 6 for the background, 5 · log(6/5) for the structure.
+    value = ProperWeightedCrossEntropy()(logits_of([[0.5, 0.5]] * 2), torch.tensor([0, 1]).reshape(1, 1, 1, 2))
+    assert float(value) == pytest.approx((math.log(6) + 5 * math.log(6 / 5)) / 2, abs=1e-6)
+    # By its definition, in NumPy, voxel for voxel; the voxel with the ignored label counts for nothing.
+    logits = torch.randn(2, 3, 4, 5, generator=generator, dtype=torch.float64)
+    labels = torch.randint(4, (2, 1, 4, 5), generator=generator)
+    rows, weights = logits.movedim(1, -1).reshape(-1, 3).numpy(), np.array([1.0, 5.0, 5.0])
+    values = [
+        -weights[label] * np.log(weights[label] * np.exp(row[label]) / (weights * np.exp(row)).sum())
+        for row, label in zip(rows, labels.flatten().tolist(), strict=True)
+        if label != 3
+    ]
+    assert float(ProperWeightedCrossEntropy(ignore_label=3)(logits, labels)) == pytest.approx(np.mean(values))
+
+
+def test_properly_weighted_cross_entropy_is_proper() -> None:
+    """Trained on labels that occur as often as a posterior says, the softmax becomes that posterior.
+
+    With weights alone, without log w on the logits, it becomes w_y p(y) / Σ w p.
+    """
+    posterior = torch.tensor([[0.9, 0.08, 0.02], [0.5, 0.2, 0.3], [0.1, 0.6, 0.3]])
+    labels = torch.cat([torch.tensor([0, 1, 2]).repeat_interleave((row * 50).round().long()) for row in posterior])
+    table = torch.zeros(3, 3, requires_grad=True)  # logits of three kinds of voxels, 50 of each
+    optimizer = torch.optim.LBFGS([table], max_iter=200, line_search_fn="strong_wolfe")
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        logits = table.repeat_interleave(50, 0).T[None, :, None]
+        loss: torch.Tensor = ProperWeightedCrossEntropy()(logits, labels.reshape(1, 1, 1, -1))
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimizer.step(step)
+    torch.testing.assert_close(table.detach().softmax(1), posterior, atol=1e-3, rtol=0)

@@ -1,3 +1,5 @@
+"""Cross-entropy, its relatives and penalties against values by hand, the authors' and independent implementations."""
+
 import math
 
 import pytest
@@ -6,19 +8,48 @@ from monai.losses import FocalLoss as MonaiFocalLoss
 from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_CE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.utilities.helpers import softmax_helper_dim1
-from scipy import ndimage
+from scipy import ndimage, stats
 from torch import Tensor
+from torch.distributions import Bernoulli
 from torch.nn import functional as F
 
-from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, LabelSmoothingLoss, SVLSLoss
+from nnunet_nacl.losses import (
+    CrossEntropyLoss,
+    ECPLoss,
+    FocalLoss,
+    LabelSmoothingLoss,
+    MbLSLoss,
+    SegmentationLoss,
+    SVLSLoss,
+)
 
 DICE = {"batch_dice": True, "smooth": 1e-5, "ddp": False}
+THREE_TO_ONE = torch.tensor([math.log(3.0), 0.0]).reshape(1, 2, 1, 1)  # p = 3/4, 1/4
+
+
+def draw(generator: torch.Generator, classes: int, *spatial: int) -> tuple[Tensor, Tensor]:
+    logits = 3 * torch.randn(2, classes, *spatial, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(classes, (2, 1, *spatial), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (FocalLoss(gamma=3.0), 0.359388),
+        (LabelSmoothingLoss(alpha=0.1), 1.110799),
+        (SVLSLoss(sigma=1.0), 1.107560),
+        (ECPLoss(alpha=0.1, class_reduction="mean"), 1.073528),
+        (MbLSLoss(margin=0.2), 1.122172),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_authors_values(published: tuple[Tensor, Tensor], loss: SegmentationLoss, expected: float) -> None:
+    assert loss(*published).item() == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("spatial", [(8, 7), (4, 5, 6)])
-def test_equals_torch(generator: torch.Generator, spatial: tuple[int, ...]) -> None:
-    logits = torch.randn(2, 5, *spatial, generator=generator)
-    labels = torch.randint(5, (2, 1, *spatial), generator=generator)
+def test_cross_entropy_equals_torch(generator: torch.Generator, spatial: tuple[int, ...]) -> None:
+    logits, labels = draw(generator, 5, *spatial)
     torch.testing.assert_close(CrossEntropyLoss()(logits, labels), F.cross_entropy(logits, labels[:, 0]))
     labels[torch.rand(labels.shape, generator=generator) < 0.3] = 5
     expected = F.cross_entropy(logits, labels[:, 0], ignore_index=5)
@@ -33,9 +64,8 @@ def test_with_dice_equals_nnunets_default_loss(generator: torch.Generator, ignor
         {**DICE, "do_bg": False}, {}, ignore_label=ignore_label, dice_class=MemoryEfficientSoftDiceLoss
     )
     dice = MemoryEfficientSoftDiceLoss(apply_nonlin=softmax_helper_dim1, do_bg=False, **DICE)
-    torch.testing.assert_close(
-        CrossEntropyLoss(ignore_label=ignore_label, dice=dice)(logits, labels), default(logits, labels)
-    )
+    loss = CrossEntropyLoss(ignore_label=ignore_label, dice=dice)
+    torch.testing.assert_close(loss(logits, labels), default(logits, labels))
 
 
 @pytest.mark.parametrize("ignore", [False, True])
@@ -54,33 +84,19 @@ def test_with_dice_equals_nnunets_region_loss(generator: torch.Generator, ignore
     torch.testing.assert_close(loss(logits, masks), default(logits, masks))
 
 
-def test_focal_the_authors_value(published: tuple[Tensor, Tensor]) -> None:
-    assert FocalLoss(gamma=3.0)(*published).item() == pytest.approx(0.359388, abs=1e-6)
-
-
 def test_focal_by_hand() -> None:
-    logits = torch.tensor([math.log(3.0), 0.0]).reshape(1, 2, 1, 1)  # p = 3/4, 1/4
-    assert FocalLoss(gamma=2.0)(logits, torch.ones(1, 1, 1, 1)).item() == pytest.approx((3 / 4) ** 2 * math.log(4))
+    assert FocalLoss(gamma=2.0)(THREE_TO_ONE, torch.ones(1, 1, 1, 1)).item() == pytest.approx(0.75**2 * math.log(4))
 
 
-@pytest.mark.parametrize("gamma", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 3.0])
 def test_focal_equals_monai(generator: torch.Generator, gamma: float) -> None:
-    logits = torch.randn(2, 4, 6, 5, 3, generator=generator)
-    labels = torch.randint(4, (2, 1, 6, 5, 3), generator=generator)
+    logits, labels = draw(generator, 4, 6, 5, 3)
     # MONAI averages over the one-hot channels too, of which one in K is not 0.
     expected = 4 * MonaiFocalLoss(gamma=gamma, use_softmax=True, to_onehot_y=True)(logits, labels)
-    torch.testing.assert_close(FocalLoss(gamma=gamma)(logits, labels), expected)
-
-
-def test_focal_of_regions_equals_monai(generator: torch.Generator) -> None:
-    logits = torch.randn(2, 3, 6, 5, generator=generator)
-    masks = torch.rand(2, 3, 6, 5, generator=generator) < 0.5
-    expected = MonaiFocalLoss(gamma=3.0)(logits, masks.float())
-    torch.testing.assert_close(FocalLoss(gamma=3.0, regions=True)(logits, masks), expected)
-
-
-def test_focal_with_gamma_zero_is_cross_entropy(published: tuple[Tensor, Tensor]) -> None:
-    torch.testing.assert_close(FocalLoss(gamma=0.0)(*published), CrossEntropyLoss()(*published))
+    torch.testing.assert_close(FocalLoss(gamma=gamma)(logits, labels), expected, check_dtype=False)
+    masks = torch.rand(logits.shape, generator=generator) < 0.5
+    expected = MonaiFocalLoss(gamma=gamma)(logits, masks.double())
+    torch.testing.assert_close(FocalLoss(gamma=gamma, regions=True)(logits, masks), expected, check_dtype=False)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 3.0])
@@ -91,57 +107,65 @@ def test_the_gradient_of_focal_is_finite_at_certainty(gamma: float) -> None:
     assert torch.isfinite(logits.grad).all()
 
 
-def test_focal_wrong_gamma() -> None:
-    with pytest.raises(ValueError, match=r"^gamma must be a number of at least 0; got -1\.$"):
-        FocalLoss(gamma=-1)
-
-
-def test_label_smoothing_the_authors_value(published: tuple[Tensor, Tensor]) -> None:
-    assert LabelSmoothingLoss(alpha=0.1)(*published).item() == pytest.approx(1.110799, abs=1e-6)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 1.0])
 def test_label_smoothing_equals_torch(generator: torch.Generator, alpha: float) -> None:
-    logits = torch.randn(2, 4, 5, 6, 3, generator=generator, dtype=torch.float64)
-    labels = torch.randint(4, (2, 1, 5, 6, 3), generator=generator)
+    logits, labels = draw(generator, 4, 5, 6, 3)
     expected = F.cross_entropy(logits, labels[:, 0], label_smoothing=alpha)
     torch.testing.assert_close(LabelSmoothingLoss(alpha=alpha)(logits, labels), expected, rtol=1e-14, atol=0)
-
-
-def test_svls_the_authors_value(published: tuple[Tensor, Tensor]) -> None:
-    assert SVLSLoss(sigma=1.0)(*published).item() == pytest.approx(1.107560, abs=1e-6)
 
 
 @pytest.mark.parametrize("spatial", [(7, 6), (5, 4, 6)])
 def test_svls_equals_scipys_convolution(generator: torch.Generator, spatial: tuple[int, ...]) -> None:
     sigma, classes, dims = 1.5, 3, len(spatial)
-    labels = torch.randint(classes, (1, 1, *spatial), generator=generator)
-    logits = torch.randn(1, classes, *spatial, generator=generator)
+    logits, labels = draw(generator, classes, *spatial)
     steps = torch.arange(-1.0, 2.0).double()
     grid = torch.stack(torch.meshgrid([steps] * dims, indexing="ij"))
     kernel = torch.exp(-grid.square().sum(0) / (2 * sigma**2))
     kernel[(1,) * dims] = kernel.sum() - 1
     kernel /= kernel.sum()
-    soft = torch.stack(
-        [
-            torch.from_numpy(ndimage.convolve((labels[0, 0] == k).double().numpy(), kernel.numpy(), mode="nearest"))
-            for k in range(classes)
-        ]
-    )
-    expected = -(soft * logits[0].double().log_softmax(0)).sum(0).mean()
-    torch.testing.assert_close(SVLSLoss(sigma=sigma)(logits, labels).double(), expected, atol=1e-6, rtol=1e-5)
+    expected = 0.0
+    for k in range(classes):
+        for p, label in zip(logits.log_softmax(1)[:, k], labels[:, 0], strict=True):
+            soft = ndimage.convolve((label == k).double().numpy(), kernel.numpy(), mode="nearest")
+            expected -= float((torch.from_numpy(soft) * p).sum()) / labels.numel()
+    assert SVLSLoss(sigma=sigma)(logits, labels).item() == pytest.approx(expected)
+    same = torch.full_like(labels, 2)  # away from boundaries it is cross-entropy
+    torch.testing.assert_close(SVLSLoss()(logits, same), CrossEntropyLoss()(logits, same))
 
 
-def test_svls_away_from_boundaries_is_cross_entropy(generator: torch.Generator) -> None:
-    logits = torch.randn(1, 3, 6, 6, generator=generator)
-    labels = torch.full((1, 1, 6, 6), 2)
-    torch.testing.assert_close(SVLSLoss()(logits, labels), CrossEntropyLoss()(logits, labels))
+def test_ecp_by_hand() -> None:
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    loss = ECPLoss(alpha=0.2)(THREE_TO_ONE, torch.zeros(1, 1, 1, 1))
+    assert loss.item() == pytest.approx(-math.log(0.75) - 0.2 * entropy)
 
 
-def test_smoothing_wrong_settings() -> None:
-    with pytest.raises(ValueError, match=r"^alpha must be a number from 0 to 1; got 1\.5\.$"):
-        LabelSmoothingLoss(alpha=1.5)
-    with pytest.raises(ValueError, match=r"^sigma must be a number of at least 0\.2; got 0\.$"):
-        SVLSLoss(sigma=0)
-    with pytest.raises(ValueError, match=r"^kernel_size must be an odd whole number of at least 3; got 2\.$"):
-        SVLSLoss(kernel_size=2)
+def test_ecp_equals_scipys_entropy(generator: torch.Generator) -> None:
+    logits, labels = draw(generator, 5, 4, 3, 6)
+    entropy = float(stats.entropy(logits.softmax(1).numpy(), axis=1).mean())
+    expected = CrossEntropyLoss()(logits, labels).item() - 0.3 * entropy
+    assert ECPLoss(alpha=0.3)(logits, labels).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("reduction", "divisor"), [("sum", 1), ("mean", 2)])
+def test_ecp_of_regions_equals_torchs_bernoulli(generator: torch.Generator, reduction: str, divisor: int) -> None:
+    logits = torch.randn(2, 3, 6, 5, generator=generator)
+    masks = torch.rand(2, 3, 6, 5, generator=generator) < 0.5
+    entropy = Bernoulli(logits=logits).entropy().mean() / divisor
+    expected = CrossEntropyLoss(regions=True)(logits, masks) - 0.1 * entropy
+    loss = ECPLoss(alpha=0.1, regions=True, class_reduction=reduction)
+    torch.testing.assert_close(loss(logits, masks), expected)
+
+
+def test_mbls_by_hand() -> None:
+    # Distances to the largest logit 8: 0, 2, 8; beyond the margin 5: 0, 0, 3.
+    logits = torch.tensor([8.0, 6.0, 0.0]).reshape(1, 3, 1, 1)
+    cross_entropy = math.log(1 + math.exp(-2) + math.exp(-8))
+    loss = MbLSLoss(margin=5, weight=0.1)(logits, torch.zeros(1, 1, 1, 1))
+    assert loss.item() == pytest.approx(cross_entropy + 0.1 * 3 / 3)
+
+
+def test_mbls_equals_the_formula_in_3d(generator: torch.Generator) -> None:
+    logits, labels = draw(generator, 4, 3, 4, 5)
+    excess = (logits.max(1, keepdim=True).values - logits - 3).clamp(min=0).mean()
+    expected = F.cross_entropy(logits, labels[:, 0]) + 0.2 * excess
+    torch.testing.assert_close(MbLSLoss(margin=3, weight=0.2)(logits, labels), expected)

@@ -1,4 +1,4 @@
-"""What every loss must do, whichever it is."""
+"""What every loss must do, whichever it is, for classes and regions, with and without ignored voxels, in 2D and 3D."""
 
 import math
 from collections.abc import Callable
@@ -11,29 +11,49 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses import SegmentationLoss
-from nnunet_nacl.losses._base import _without_autocast
+from nnunet_nacl.losses import SegmentationLoss, _pieces
 
 Make = Callable[..., SegmentationLoss]
 
-CLASS_LOSSES: dict[str, Make] = {
+LOSSES: dict[str, Make] = {
     "CE": losses.CrossEntropyLoss,
     "FL": losses.FocalLoss,
     "ECP": losses.ECPLoss,
     "LS": losses.LabelSmoothingLoss,
-    "SVLS": losses.SVLSLoss,
+    "SVLS": lambda **shared: losses.SVLSLoss(sigma=0.7, kernel_size=5, **shared),
     "MbLS": lambda **shared: losses.MbLSLoss(margin=0.5, **shared),
     "NACL": losses.NACLLoss,
     "NACL l2 gaussian": lambda **shared: losses.NACLLoss(penalty="l2", prior="gaussian", **shared),
     "NACL softmax sum": lambda **shared: losses.NACLLoss(constraint="softmax", class_reduction="sum", **shared),
 }
-REGION_LOSSES = {name: make for name, make in CLASS_LOSSES.items() if name != "MbLS"}
-
-each_loss = pytest.mark.parametrize("make", CLASS_LOSSES.values(), ids=CLASS_LOSSES)
-each_region_loss = pytest.mark.parametrize("make", REGION_LOSSES.values(), ids=REGION_LOSSES)
-each_shape = pytest.mark.parametrize("spatial", [(4, 3), (2, 3, 2)], ids=["2d", "3d"])
-
 CLASSES, IGNORE = 3, 3
+SPATIAL = {"2d": (6, 5), "3d": (3, 4, 3)}
+
+each_loss = pytest.mark.parametrize("name", LOSSES)
+each_kind = pytest.mark.parametrize(
+    ("name", "regions"),
+    [(name, regions) for regions in (False, True) for name in LOSSES if not (regions and name == "MbLS")],
+)
+each_shape = pytest.mark.parametrize("spatial", SPATIAL.values(), ids=SPATIAL)
+with_ignored = pytest.mark.parametrize("ignore", [False, True], ids=["all", "ignore"])
+
+
+def make(name: str, *, regions: bool = False, ignore: bool = False, dice: nn.Module | None = None) -> SegmentationLoss:
+    return LOSSES[name](regions=regions, ignore_label=IGNORE if ignore else None, dice=dice)
+
+
+def draw(
+    generator: torch.Generator, spatial: tuple[int, ...] = (6, 5), *, regions: bool = False, ignore: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Float64 logits of two samples, and labels or masks."""
+    logits = 3 * torch.randn(2, CLASSES, *spatial, generator=generator, dtype=torch.float64)
+    if regions:
+        return logits, torch.rand(2, CLASSES + ignore, *spatial, generator=generator) < 0.4
+    return logits, torch.randint(CLASSES + ignore, (2, 1, *spatial), generator=generator)
+
+
+def ignored_of(target: Tensor, *, regions: bool) -> Tensor:
+    return target[:, -1:].bool() if regions else target == IGNORE
 
 
 def nnunets_dice() -> nn.Module:
@@ -42,388 +62,188 @@ def nnunets_dice() -> nn.Module:
     )
 
 
-def draw(generator: torch.Generator, spatial: tuple[int, ...], *, ignore: bool = False) -> tuple[Tensor, Tensor]:
-    logits = torch.randn(2, CLASSES, *spatial, generator=generator, dtype=torch.float64)
-    return logits, torch.randint(CLASSES + ignore, (2, 1, *spatial), generator=generator)
-
-
-def draw_regions(
-    generator: torch.Generator, spatial: tuple[int, ...], *, ignore: bool = False
+def value_and_gradient(
+    call: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor
 ) -> tuple[Tensor, Tensor]:
-    logits = torch.randn(2, CLASSES, *spatial, generator=generator, dtype=torch.float64)
-    return logits, torch.rand(2, CLASSES + ignore, *spatial, generator=generator) < 0.4
+    leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    value = call(leaf, target)
+    return value.detach(), torch.autograd.grad(value, leaf)[0]
 
 
-def gradient(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> Tensor:
-    leaf = logits.detach().clone().requires_grad_()
-    (found,) = torch.autograd.grad(loss(leaf, target), leaf)
-    return found
+def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, tolerance: float = 1e-12) -> None:
+    """In pieces as at once: the value to ``tolerance`` of itself, the gradient to that of its largest entry."""
+    value, gradient = value_and_gradient(loss, logits, target)
+    expected, slope = value_and_gradient(loss.mean, logits, target)
+    assert value.dtype == expected.dtype
+    assert gradient.dtype == logits.dtype
+    torch.testing.assert_close(value, expected, rtol=tolerance, atol=1e-12)
+    scale = float(slope.abs().max()) or 1.0
+    torch.testing.assert_close(gradient / scale, slope / scale, rtol=0, atol=tolerance)
 
 
-@each_loss
+@each_kind
 @each_shape
-@pytest.mark.parametrize("ignore", [False, True])
-def test_gradcheck(make: Make, generator: torch.Generator, spatial: tuple[int, ...], ignore: bool) -> None:
-    logits, labels = draw(generator, spatial, ignore=ignore)
-    loss = make(ignore_label=IGNORE if ignore else None, dice=nnunets_dice() if ignore else None)
-    # Dice sums in float32, so that only a coarser step says anything.
-    tolerances = {"eps": 1e-3, "atol": 1e-3} if ignore else {}
-    assert torch.autograd.gradcheck(lambda x: loss(x, labels), logits.requires_grad_(), **tolerances)
+@with_ignored
+def test_gradients(
+    name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool
+) -> None:
+    logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
+    loss = make(name, regions=regions, ignore=ignore)
+    assert torch.autograd.gradcheck(lambda x: loss(x, target), logits.requires_grad_())
 
 
-@each_region_loss
+@each_kind
 @each_shape
-@pytest.mark.parametrize("ignore", [False, True])
-def test_gradcheck_regions(make: Make, generator: torch.Generator, spatial: tuple[int, ...], ignore: bool) -> None:
-    logits, masks = draw_regions(generator, spatial, ignore=ignore)
-    loss = make(regions=True, ignore_label=IGNORE if ignore else None)
-    assert torch.autograd.gradcheck(lambda x: loss(x, masks), logits.requires_grad_())
+@with_ignored
+@pytest.mark.parametrize("piece", [1, 40, 1000])  # logits: a row, some rows, both samples
+def test_pieces(
+    name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setitem(_pieces._PIECE, "cpu", piece)
+    logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
+    loss = make(name, regions=regions, ignore=ignore)
+    assert_same(loss, logits, target)
+    for layout in (logits.mT.contiguous().mT, torch.cat([logits, logits], 1)[:, ::2]):
+        assert_same(loss, layout, target)
+    for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2), (torch.float32, 1e-6)):
+        assert_same(loss, logits.to(dtype), target, tolerance)
 
 
 @each_loss
-def test_dice_is_added(make: Make, generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (4, 4))
-    dice = nnunets_dice()
-    torch.testing.assert_close(make(dice=dice)(logits, labels), make()(logits, labels) + dice(logits, labels))
+def test_second_derivatives_and_torch_func(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator, (3, 2), ignore=True)
+    loss = make(name, ignore=True)
+    assert torch.autograd.gradgradcheck(lambda x: 5 * loss(x, labels), logits.requires_grad_())
+    expected = value_and_gradient(loss, logits, labels)[1]
+    torch.testing.assert_close(torch.func.grad(loss)(logits.detach(), labels), expected)
 
 
-@each_loss
+@each_kind
 @pytest.mark.parametrize("poison", [math.nan, math.inf, 1e4])
-def test_ignored_voxels_add_nothing(make: Make, generator: torch.Generator, poison: float) -> None:
-    logits, labels = draw(generator, (6, 5), ignore=True)
-    ignored = (labels == IGNORE).expand_as(logits)
+def test_ignored_voxels_add_nothing(name: str, generator: torch.Generator, regions: bool, poison: float) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    ignored = ignored_of(target, regions=regions)
+    loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+    changed = target.clone()
+    if regions:
+        changed[:, :-1] ^= ignored
+    expected, slope = value_and_gradient(loss, logits, target)
+    value, gradient = value_and_gradient(loss, torch.where(ignored, poison, logits), changed)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, slope)
     assert ignored.any()
-    loss = make(ignore_label=IGNORE, dice=nnunets_dice())
-    poisoned = torch.where(ignored, torch.full_like(logits, poison), logits)
-    torch.testing.assert_close(loss(poisoned, labels), loss(logits, labels))
-    found = gradient(loss, poisoned, labels)
-    torch.testing.assert_close(found, gradient(loss, logits, labels))
-    assert not found[ignored].any()
+    assert not gradient[ignored.expand_as(gradient)].any()
 
 
-@each_region_loss
-def test_ignored_voxels_add_nothing_to_regions(make: Make, generator: torch.Generator) -> None:
-    logits, masks = draw_regions(generator, (6, 5), ignore=True)
-    ignored = masks[:, -1:].expand_as(logits)
-    loss = make(regions=True, ignore_label=IGNORE)
-    flipped = masks.clone()
-    flipped[:, :-1] ^= ignored
-    poisoned = torch.where(ignored, torch.full_like(logits, math.nan), logits)
-    torch.testing.assert_close(loss(poisoned, flipped), loss(logits, masks))
-    assert not gradient(loss, poisoned, flipped)[ignored].any()
+@each_kind
+def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, generator: torch.Generator, regions: bool) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    loss = make(name, regions=regions, ignore=True, dice=nnunets_dice())
+    value, gradient = value_and_gradient(loss, logits, torch.full_like(target, True if regions else IGNORE))
+    assert value.item() == 0.0
+    assert not gradient.any()
 
 
-@pytest.mark.parametrize("make", [make for name, make in CLASS_LOSSES.items() if name != "SVLS"])
-def test_an_ignored_half_is_as_good_as_cut_off(make: Make, generator: torch.Generator) -> None:
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "SVLS"])
+def test_an_ignored_half_is_as_good_as_cut_off(name: str, generator: torch.Generator) -> None:
     # Windows included. SVLS, which replicates what lies at the border, differs there by definition.
-    logits, labels = draw(generator, (6, 4))
+    logits, labels = draw(generator)
     wide_logits = torch.cat([logits, logits.flip(-1)], -1)
     wide_labels = torch.cat([labels, torch.full_like(labels, IGNORE)], -1)
-    torch.testing.assert_close(make(ignore_label=IGNORE)(wide_logits, wide_labels), make()(logits, labels))
+    torch.testing.assert_close(make(name, ignore=True)(wide_logits, wide_labels), make(name)(logits, labels))
 
 
-@each_loss
-@pytest.mark.parametrize("with_dice", [False, True])
-def test_a_patch_of_only_ignored_voxels_gives_zero(make: Make, generator: torch.Generator, with_dice: bool) -> None:
-    logits, labels = draw(generator, (4, 4))
-    loss = make(ignore_label=IGNORE, dice=nnunets_dice() if with_dice else None)
-    only_ignored = torch.full_like(labels, IGNORE)
-    assert loss(logits, only_ignored).item() == 0.0
-    assert not gradient(loss, logits, only_ignored).any()
-
-
-@each_region_loss
-def test_regions_of_only_ignored_voxels_give_zero(make: Make, generator: torch.Generator) -> None:
-    logits, _ = draw_regions(generator, (4, 4))
-    loss = make(regions=True, ignore_label=IGNORE)
-    masks = torch.ones(2, CLASSES + 1, 4, 4, dtype=torch.bool)
-    assert loss(logits, masks).item() == 0.0
-    assert not gradient(loss, logits, masks).any()
-
-
-@each_loss
+@each_kind
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_huge_half_precision_logits_have_finite_gradients(
-    make: Make, generator: torch.Generator, dtype: torch.dtype
+def test_huge_half_precision_logits_are_finite(
+    name: str, generator: torch.Generator, regions: bool, dtype: torch.dtype
 ) -> None:
-    logits, labels = draw(generator, (4, 4))
-    huge = (1e4 * logits.sign()).to(dtype)
-    loss = make()
-    assert torch.isfinite(loss(huge, labels))
-    assert torch.isfinite(gradient(loss, huge, labels)).all()
+    logits, target = draw(generator, regions=regions)
+    value, gradient = value_and_gradient(make(name, regions=regions), (1e4 * logits.sign()).to(dtype), target)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
 
 
-@each_region_loss
-def test_huge_half_precision_logits_have_finite_gradients_with_regions(make: Make, generator: torch.Generator) -> None:
-    logits, masks = draw_regions(generator, (4, 4))
-    huge = (1e4 * logits.sign()).half()
-    assert torch.isfinite(make(regions=True)(huge, masks))
-    assert torch.isfinite(gradient(make(regions=True), huge, masks)).all()
+class Product(nn.Module):
+    """Stands for a Dice that autocast would run in half precision."""
+
+    def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:  # noqa: ARG002
+        return (logits[0, 0] @ logits[0, 0].T).sum()
 
 
 @each_loss
-def test_autocast_changes_nothing(make: Make, generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (6, 6))
-    half = logits.bfloat16()
-    expected = make()(half.float(), labels)
+def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    half, loss = logits.bfloat16(), make(name, dice=Product())
+    expected = loss(half.float(), labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = make()(half, labels)
+        found = loss(half, labels)
     assert found.dtype == torch.float32
     assert torch.equal(found, expected)
 
 
-class _Product(nn.Module):
-    """Stands for a Dice that autocast would run in half precision."""
-
-    def forward(self, logits: Tensor, target: Tensor, loss_mask: Tensor | None) -> Tensor:  # noqa: ARG002
-        return (logits[0, 0] @ logits[0, 0]).sum()
-
-
-def test_autocast_does_not_reach_dice(generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (6, 6))
-    loss = losses.CrossEntropyLoss(dice=_Product())
-    expected = loss(logits.float(), labels)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(loss(logits.float(), labels), expected)
+@each_kind
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float16, torch.float64])
+def test_targets_of_any_dtype(name: str, generator: torch.Generator, regions: bool, dtype: torch.dtype) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    loss = make(name, regions=regions, ignore=True)
+    assert torch.equal(loss(logits, target.to(dtype)), loss(logits, target))
 
 
-def test_autocast_is_switched_off_where_torch_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def switched_off(device: str) -> bool:
-        return isinstance(_without_autocast(device), torch.autocast)
-
-    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda device: device == "cpu", raising=False)
-    assert [switched_off(device) for device in ("cpu", "mps")] == [True, False]
-    monkeypatch.setattr(torch.amp, "is_autocast_available", lambda device: device == "other")
-    assert not switched_off("cpu")
-    monkeypatch.delattr(torch.amp, "is_autocast_available")  # as early versions of PyTorch have none
-    assert [switched_off(device) for device in ("cpu", "cuda", "mps", "meta")] == [True, True, False, False]
-
-
-@each_loss
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float64])
-def test_labels_of_any_dtype(make: Make, generator: torch.Generator, dtype: torch.dtype) -> None:
-    logits, labels = draw(generator, (6, 6), ignore=True)
-    loss = make(ignore_label=IGNORE)
-    assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
-
-
-@pytest.mark.parametrize("ignore_label", [257, -1])
-def test_labels_do_not_wrap_around(ignore_label: int) -> None:
-    logits, labels = torch.zeros(1, 2, 2, 2), torch.ones(1, 1, 2, 2, dtype=torch.uint8)
-    loss = losses.CrossEntropyLoss(ignore_label=ignore_label)
-    assert loss(logits, labels).item() == pytest.approx(math.log(2))
-    with pytest.raises(ValueError, match="target holds labels from 255 to 255"):
-        loss(logits, labels * 255)
-
-
-@each_region_loss
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32])
-def test_masks_of_any_dtype(make: Make, generator: torch.Generator, dtype: torch.dtype) -> None:
-    logits, masks = draw_regions(generator, (6, 6))
-    assert torch.equal(make(regions=True)(logits, masks.to(dtype)), make(regions=True)(logits, masks))
-
-
-@each_loss
+@each_kind
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_non_finite_logits_do_not_pass_silently(make: Make, generator: torch.Generator, bad: float) -> None:
-    logits, labels = draw(generator, (6, 6))
-    logits[0, 1, 2, 3] = bad
-    assert not torch.isfinite(make()(logits, labels))
-
-
-@each_region_loss
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("inside", [False, True])
-def test_non_finite_logits_do_not_pass_silently_with_regions(
-    make: Make, generator: torch.Generator, bad: float, inside: bool
+def test_non_finite_logits_do_not_pass_silently(
+    name: str, generator: torch.Generator, regions: bool, bad: float
 ) -> None:
-    logits, masks = draw_regions(generator, (6, 6))
+    logits, target = draw(generator, regions=regions)
     logits[0, 1, 2, 3] = bad
-    masks[0, 1, 2, 3] = inside
-    assert not torch.isfinite(make(regions=True)(logits, masks))
+    assert not torch.isfinite(make(name, regions=regions)(logits, target))
 
 
-@pytest.mark.parametrize("make", [make for name, make in REGION_LOSSES.items() if "NACL" not in name])
-def test_regions_are_the_mean_over_cases_of_two_classes(make: Make, generator: torch.Generator) -> None:
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "MbLS" and "NACL" not in name])
+def test_regions_are_the_mean_over_cases_of_two_classes(name: str, generator: torch.Generator) -> None:
     # NACL's penalty differs by definition: it looks at one logit for each region.
-    logits, masks = draw_regions(generator, (6, 5))
+    logits, masks = draw(generator, regions=True)
     alone = [
-        make()(torch.cat([torch.zeros_like(logit), logit], 1), mask)
+        make(name)(torch.cat([torch.zeros_like(logit), logit], 1), mask)
         for logit, mask in zip(logits.split(1, 1), masks.split(1, 1), strict=True)
     ]
-    torch.testing.assert_close(make(regions=True)(logits, masks), torch.stack(alone).mean())
+    torch.testing.assert_close(make(name, regions=True)(logits, masks), torch.stack(alone).mean())
 
 
 @each_loss
-def test_permuting_classes_or_mirroring_changes_nothing(make: Make, generator: torch.Generator) -> None:
-    logits, labels = draw(generator, (6, 5))
+def test_permuting_classes_or_mirroring_changes_nothing(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
     order = torch.tensor([2, 0, 1])
-    torch.testing.assert_close(make()(logits[:, order], order.argsort()[labels]), make()(logits, labels))
-    torch.testing.assert_close(make()(logits.flip(-1), labels.flip(-1)), make()(logits, labels))
+    expected = make(name)(logits, labels)
+    torch.testing.assert_close(make(name)(logits[:, order], order.argsort()[labels]), expected)
+    torch.testing.assert_close(make(name)(logits.flip(-1), labels.flip(-1)), expected)
 
 
 # Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
-needs_fake_cuda = pytest.mark.skipif(
+@pytest.mark.skipif(
     torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
 )
-
-
-@needs_fake_cuda
-@each_loss
-@pytest.mark.parametrize("with_dice", [False, True])
-def test_off_the_cpu_nothing_is_read_back(make: Make, with_dice: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_kind
+def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # autograd runs for no device that is not there.
     monkeypatch.setattr(torch.autograd, "grad", lambda _, piece: (torch.empty_like(piece),))
     # Fake CUDA tensors have no values: a loss that asked for one, and so made the training loop wait, would raise.
     with FakeTensorMode():
         logits = torch.empty(2, CLASSES, 6, 6, device="cuda", dtype=torch.float16)
-        labels = torch.empty(2, 1, 6, 6, device="cuda", dtype=torch.int16)
-        loss = make(ignore_label=IGNORE, dice=nnunets_dice() if with_dice else None)
-        assert loss(logits.requires_grad_(), labels).shape == ()  # computes the gradient, too
-
-
-@needs_fake_cuda
-@each_region_loss
-def test_off_the_cpu_nothing_is_read_back_from_regions(make: Make) -> None:
-    with FakeTensorMode():
-        logits = torch.empty(2, CLASSES, 6, 6, device="cuda", dtype=torch.float16)
-        masks = torch.empty(2, CLASSES + 1, 6, 6, device="cuda")
-        assert make(regions=True, ignore_label=IGNORE)(logits, masks).shape == ()
-
-
-@each_loss
-def test_devices_without_autocast(make: Make) -> None:
-    # As mps is to older versions of torch. Meta tensors have shapes only.
-    logits = torch.empty(2, CLASSES, 6, 6, device="meta")
-    assert make(ignore_label=IGNORE)(logits, torch.empty(2, 1, 6, 6, device="meta", dtype=torch.int16)).shape == ()
-
-
-@each_region_loss
-@pytest.mark.parametrize("channel", [0, CLASSES])
-def test_masks_that_cannot_be_checked_make_the_loss_nan(
-    make: Make, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, channel: int
-) -> None:
-    # What happens off the CPU, seen on it by switching off the check.
-    monkeypatch.setattr("nnunet_nacl.losses._target._on_cpu", lambda _: False)
-    logits, masks = draw_regions(generator, (6, 6), ignore=True)
-    soft = masks.float()
-    assert torch.isfinite(make(regions=True, ignore_label=IGNORE)(logits, soft))
-    soft[0, channel, 2, 3] = 0.5
-    assert make(regions=True, ignore_label=IGNORE)(logits, soft).isnan()
-
-
-@each_loss
-@pytest.mark.parametrize(
-    ("labels", "found"), [([[0, 3]], "from 0 to 3"), ([[-1, 0]], "from -1 to 0"), ([[-100, 0]], "from -100 to 0")]
-)
-def test_labels_that_are_no_class(make: Make, labels: list[list[int]], found: str) -> None:
-    with pytest.raises(ValueError) as error:
-        make()(torch.zeros(1, 3, 1, 2), torch.tensor(labels)[None, None])
-    assert str(error.value) == (
-        f"target holds labels {found}; allowed are the whole numbers 0 to 2 (3 logit channels)."
-    )
-
-
-def test_a_single_voxel_of_no_class() -> None:
-    with pytest.raises(ValueError, match="target holds labels from 7 to 7; allowed are the whole numbers 0 to 2"):
-        losses.CrossEntropyLoss()(torch.zeros(1, 3, 1, 1), torch.full((1, 1, 1, 1), 7))
-    with pytest.raises(ValueError, match=r"from 1 to 7; allowed are .* and the ignore label 9\.$"):
-        losses.CrossEntropyLoss(ignore_label=9)(torch.zeros(1, 3, 1, 3), torch.tensor([[[[9, 7, 1]]]]))
-
-
-@pytest.mark.parametrize("label", [0.5, math.nan])
-def test_labels_that_are_no_whole_number(label: float) -> None:
-    with pytest.raises(ValueError, match=r"allowed are the whole numbers 0 to 1 \(2 logit channels\) and the ignore"):
-        losses.NACLLoss(ignore_label=2)(torch.zeros(1, 2, 1, 2), torch.tensor([[[[1.0, label]]]]))
-
-
-def test_masks_that_are_not_binary() -> None:
-    masks = torch.ones(1, 2, 2, 2)
-    masks[0, 1, 0, 1] = 0.5
-    with pytest.raises(ValueError, match=r"^target holds 0\.5; region masks may hold only 0 and 1\.$"):
-        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
-
-
-@pytest.mark.parametrize(
-    ("logits", "target", "settings", "message"),
-    [
-        ((2, 3, 4, 4), (2, 4, 4), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape "),
-        ((2, 3, 4, 4), (2, 1, 4, 5), {}, "target must have the shape (2, 1, 4, 4)"),
-        ((2, 3, 4, 4), (1, 1, 4, 4), {}, "target must have the shape (2, 1, 4, 4)"),
-        ((2, 3, 4, 4), (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for"),
-        (
-            (2, 3, 4, 4),
-            (2, 3, 4, 4),
-            {"regions": True, "ignore_label": 5},
-            "target must have the shape (2, 4, 4, 4), 3 region masks and, last, the mask of ignored voxels",
-        ),
-        ((2, 3, 4), (2, 1, 4), {}, "logits must have the shape (b, K, H, W) or (b, K, D, H, W)"),
-        ((2, 1, 4, 4), (2, 1, 4, 4), {}, "logits must have at least 2 channels"),
-    ],
-)
-def test_wrong_shapes(
-    logits: tuple[int, ...], target: tuple[int, ...], settings: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError) as error:
-        losses.CrossEntropyLoss(**settings)(torch.zeros(logits), torch.zeros(target))
-    assert str(error.value).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"ignore_label": 2.5}, "ignore_label must be a whole number or None; got 2.5."),
-        ({"regions": 1}, "regions must be True or False; got 1."),
-        ({"dice": True}, "dice must be a torch.nn.Module or None; got True."),
-    ],
-)
-@each_loss
-def test_wrong_shared_settings(make: Make, settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError) as error:
-        make(**settings)
-    assert str(error.value) == message
-
-
-def test_integer_logits() -> None:
-    with pytest.raises(ValueError, match=r"^logits must be of a floating dtype, got torch\.int64\.$"):
-        losses.CrossEntropyLoss()(torch.zeros(1, 2, 2, 2, dtype=torch.int64), torch.zeros(1, 1, 2, 2))
-
-
-@pytest.mark.parametrize(
-    ("loss", "settings"),
-    [
-        (losses.CrossEntropyLoss, ""),
-        (losses.FocalLoss, "gamma=3.0"),
-        (losses.LabelSmoothingLoss, "alpha=0.1"),
-        (losses.SVLSLoss, "sigma=2.0, kernel_size=3"),
-        (losses.ECPLoss, "alpha=0.1, class_reduction='sum'"),
-        (losses.MbLSLoss, "margin=5.0, weight=0.1"),
-        (
-            losses.NACLLoss,
-            (
-                "weight=0.1, prior='mean', sigma=1.0, kernel_size=3, penalty='l1', constraint='logits', "
-                "class_reduction='mean', border='valid'"
-            ),
-        ),
-    ],
-)
-def test_print_shows_the_settings(loss: Make, settings: str) -> None:
-    """As in the training log; these are the defaults."""
-    shown = "ignore_label=None, regions=False, dice=None"
-    assert repr(loss()) == f"{loss.__name__}({shown}{', ' if settings else ''}{settings})"
-
-
-def test_print_shows_changed_settings() -> None:
-    shown = repr(losses.NACLLoss(weight=0.2, ignore_label=3, regions=True))
-    assert shown.startswith("NACLLoss(ignore_label=3, regions=True, dice=None, weight=0.2, prior='mean'")
+        channels = CLASSES + 1 if regions else 1
+        target = torch.empty(2, channels, 6, 6, device="cuda", dtype=torch.bool if regions else torch.int16)
+        loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+        assert loss(logits.requires_grad_(), target).shape == ()  # computes the gradient, too
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_loss
-def test_cuda_equals_the_cpu_and_does_not_synchronize(make: Make, generator: torch.Generator) -> None:
+def test_cuda_equals_the_cpu_and_does_not_synchronize(name: str, generator: torch.Generator) -> None:
     logits, labels = draw(generator, (16, 16), ignore=True)
-    loss = make(ignore_label=IGNORE)
+    loss = make(name, ignore=True)
     expected = loss(logits.float(), labels)
     on_device = logits.float().cuda().requires_grad_(), labels.cuda()
     torch.cuda.set_sync_debug_mode("error")
@@ -433,3 +253,76 @@ def test_cuda_equals_the_cpu_and_does_not_synchronize(make: Make, generator: tor
     finally:
         torch.cuda.set_sync_debug_mode("default")
     torch.testing.assert_close(value.cpu(), expected)
+
+
+@each_loss
+@pytest.mark.parametrize("label", [3, -1, -100])
+def test_labels_that_are_no_class(name: str, label: int) -> None:
+    with pytest.raises(ValueError) as error:
+        make(name)(torch.zeros(1, 3, 1, 2), torch.tensor([[[[0, label]]]]))
+    assert str(error.value) == (
+        f"target holds the label {label}; allowed are the whole numbers 0 to 2 (3 logit channels)."
+    )
+
+
+@pytest.mark.parametrize("ignore_label", [257, -1])
+def test_labels_do_not_wrap_around(ignore_label: int) -> None:
+    logits, labels = torch.zeros(1, 2, 2, 2), torch.ones(1, 1, 2, 2, dtype=torch.uint8)
+    loss = losses.CrossEntropyLoss(ignore_label=ignore_label)
+    assert loss(logits, labels).item() == pytest.approx(math.log(2))
+    with pytest.raises(ValueError, match=rf"the label 255; allowed are .* and the ignore label {ignore_label}\.$"):
+        loss(logits, labels * 255)
+
+
+@pytest.mark.parametrize("value", [0.5, 255])
+def test_masks_that_are_not_binary(value: float) -> None:
+    masks = torch.ones(1, 2, 2, 2)
+    masks[0, 1, 0, 1] = value
+    with pytest.raises(ValueError, match="target holds other values than 0 and 1: region masks may not"):
+        losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
+
+
+@pytest.mark.parametrize(
+    ("channels", "target", "settings", "message"),
+    [
+        (3, (2, 4, 4), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)"),
+        (3, (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for logits"),
+        (
+            3,
+            (2, 3, 4, 4),
+            {"regions": True, "ignore_label": 5},
+            "target must have the shape (2, 4, 4, 4), 3 region",
+        ),
+        (1, (2, 1, 4, 4), {}, "logits must have at least 2 channels"),
+    ],
+)
+def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        losses.CrossEntropyLoss(**settings)(torch.zeros(2, channels, 4, 4), torch.zeros(target))
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings", "message"),
+    [
+        (losses.FocalLoss, {"gamma": -1}, "gamma must be a number of at least 0; got -1."),
+        (losses.LabelSmoothingLoss, {"alpha": 1.5}, "alpha must be a number from 0 to 1; got 1.5."),
+        (losses.SVLSLoss, {"sigma": 0}, "sigma must be a number of at least 0.2; got 0."),
+        (losses.ECPLoss, {"alpha": -1}, "alpha must be a number of at least 0; got -1."),
+        (losses.ECPLoss, {"class_reduction": "all"}, "class_reduction must be one of 'mean', 'sum'; got 'all'."),
+        (losses.MbLSLoss, {"margin": -1}, "margin must be a number of at least 0; got -1."),
+        (losses.MbLSLoss, {"weight": -1}, "weight must be a number of at least 0; got -1."),
+        (losses.MbLSLoss, {"regions": True}, "MbLSLoss has no form for regions (regions=True): its margin is to the "),
+        (losses.NACLLoss, {"weight": math.nan}, "weight must be a number of at least 0; got nan."),
+        (losses.NACLLoss, {"prior": "box"}, "prior must be one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
+        (losses.NACLLoss, {"kernel_size": 4}, "kernel_size must be an odd whole number of at least 3; got 4."),
+        (losses.NACLLoss, {"penalty": "l3"}, "penalty must be one of 'l1', 'l2'; got 'l3'."),
+        (losses.NACLLoss, {"constraint": "p"}, "constraint must be one of 'logits', 'softmax'; got 'p'."),
+        (losses.NACLLoss, {"class_reduction": "no"}, "class_reduction must be one of 'mean', 'sum'; got 'no'."),
+        (losses.NACLLoss, {"border": "b"}, "border must be one of 'valid', 'background', 'zero'; got 'b'."),
+    ],
+)
+def test_wrong_settings(loss: Make, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        loss(**settings)
+    assert str(error.value).startswith(message)

@@ -90,32 +90,5 @@ def test_fixed_point_where_the_window_holds_one_class(classes: int) -> None:
     assert all(NACLLoss(weight=weight)(n[None], torch.ones(1, 1, 6, 6)) > loss for n in nudged)
 
 
-def test_sum_over_classes_is_the_mean_with_k_times_the_weight(published: Pair) -> None:
-    mean, total = NACLLoss(weight=0.3), NACLLoss(weight=0.1, class_reduction="sum")
-    torch.testing.assert_close(mean(*published), total(*published))
-
-
 def test_weight_zero_is_cross_entropy(published: Pair) -> None:
     torch.testing.assert_close(NACLLoss(weight=0.0)(*published), CrossEntropyLoss()(*published))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"weight": -0.1}, "weight must be a number of at least 0; got -0.1."),
-        ({"weight": math.nan}, "weight must be a number of at least 0; got nan."),
-        ({"weight": "0.1"}, "weight must be a number of at least 0; got '0.1'."),
-        ({"prior": "box"}, "prior must be one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
-        ({"sigma": 0}, "sigma must be a number of at least 0.2; got 0."),
-        ({"kernel_size": 4}, "kernel_size must be an odd whole number of at least 3; got 4."),
-        ({"kernel_size": 1}, "kernel_size must be an odd whole number of at least 3; got 1."),
-        ({"penalty": "l3"}, "penalty must be one of 'l1', 'l2'; got 'l3'."),
-        ({"constraint": "probabilities"}, "constraint must be one of 'logits', 'softmax'; got 'probabilities'."),
-        ({"class_reduction": "none"}, "class_reduction must be one of 'mean', 'sum'; got 'none'."),
-        ({"border": "reflect"}, "border must be one of 'valid', 'background', 'zero'; got 'reflect'."),
-    ],
-)
-def test_wrong_settings(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError) as error:
-        NACLLoss(**settings)
-    assert str(error.value) == message

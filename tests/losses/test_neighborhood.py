@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from nnunet_nacl.losses import neighbor_shares
 
@@ -61,6 +60,7 @@ def shares_by_loops(
     [
         ("mean", 1.0, 3),
         ("mean", 1.0, 5),
+        ("mean", 1.0, 7),  # in 3D more voxels than a byte can count
         ("gaussian", 0.2, 3),
         ("gaussian", 0.7, 3),
         ("gaussian", 2.0, 5),
@@ -85,15 +85,6 @@ def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: fl
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [3, 7])  # 7³ voxels in a window are more than a byte can count
-def test_mean_equals_scipys_uniform_filter(size: int) -> None:
-    labels = np.random.default_rng(0).integers(0, 4, (12, 10, 8))
-    found = neighbor_shares(torch.from_numpy(labels)[None, None], 4, border="zero", kernel_size=size)[0].numpy()
-    for k in range(4):
-        expected = ndimage.uniform_filter((labels == k).astype(float), size, mode="constant")
-        np.testing.assert_allclose(found[k], expected, atol=1e-6)
-
-
 def test_by_hand() -> None:
     labels = torch.tensor([[[[0, 0, 1], [0, 2, 1], [0, 0, 1]]]])
     found = neighbor_shares(labels, 3)
@@ -106,16 +97,6 @@ def test_gaussian_center_is_one_half_for_every_sigma() -> None:
     labels[0, 0, 2, 2] = 1
     for sigma in (0.5, 1.0, 3.0):
         assert neighbor_shares(labels, 2, prior="gaussian", sigma=sigma)[0, 1, 2, 2].item() == pytest.approx(0.5)
-
-
-def test_defaults() -> None:
-    labels = torch.randint(3, (1, 1, 5, 5), generator=torch.Generator().manual_seed(0))
-    settings = {"sigma": 1.0, "kernel_size": 3, "border": "valid"}
-    for prior in ("mean", "gaussian"):
-        found = neighbor_shares(labels, 3, prior=prior)
-        assert torch.equal(found, neighbor_shares(labels, 3, prior=prior, **settings))
-        assert found.dtype == torch.float32
-    assert torch.equal(neighbor_shares(labels, 3), neighbor_shares(labels, 3, prior="mean"))
 
 
 def test_sums_to_one_with_valid_border_and_less_with_zero() -> None:
@@ -136,27 +117,3 @@ def test_regions_are_filtered_one_by_one() -> None:
     found = neighbor_shares(torch.cat([whole, part, ignored], 1), 2, regions=True, ignore_label=3)
     assert torch.equal(found[0, 0, :, :3], torch.ones(4, 3))
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))
-
-
-@pytest.mark.parametrize("prior", ["mean", "gaussian"])
-def test_a_mask_that_cannot_be_checked_makes_the_shares_around_it_nan(
-    monkeypatch: pytest.MonkeyPatch, prior: str
-) -> None:
-    monkeypatch.setattr("nnunet_nacl.losses._target._on_cpu", lambda _: False)  # as off the CPU
-    masks = torch.zeros(1, 2, 7, 7)
-    masks[0, 0, 1, 1] = 0.5
-    found = neighbor_shares(masks, 2, prior=prior, regions=True)
-    assert found[..., :3, :3].isnan().all()
-    assert not found[..., 3:, :].any()
-    assert not found[..., 3:].any()
-
-
-@pytest.mark.parametrize("count", [0, 2.0])
-def test_rejects_a_number_of_classes_that_is_none(count: object) -> None:
-    with pytest.raises(ValueError, match=rf"^num_classes must be a whole number of at least 1; got {count}\.$"):
-        neighbor_shares(torch.zeros(1, 1, 2, 2), count)
-
-
-def test_rejects_labels_beyond_the_classes() -> None:
-    with pytest.raises(ValueError, match=r"target holds labels from 0 to 3; allowed are the whole numbers 0 to 2"):
-        neighbor_shares(torch.tensor([[[[0, 3]]]]), 3)

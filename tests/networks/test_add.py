@@ -38,15 +38,6 @@ def configurations(plans_file: Path) -> dict[str, dict[str, object]]:
     return found
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["networks"]) == 0
-    printed = capsys.readouterr().out
-    for name, network in NETWORKS.items():
-        assert f"\n{name} " in printed
-        assert network.summary in printed
-    assert "nnunet_nacl networks add -d 4 -c 2d attention_unet" in printed
-
-
 def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = json.loads(plans_file.read_text())
     command = ["networks", "add", "-d", "901", "-c", "2d", "--patch_size", "32x16", "--batch_size", "6"]
@@ -81,17 +72,14 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
 
 
 def test_the_patch_size_that_is_inherited_is_not_written_again(plans_file: Path) -> None:
-    size = configurations(plans_file)["3d_fullres"]["patch_size"]
-    assert add_network("attention_unet", 901, "3d_fullres", patch_size=(32, 32, 32)).patch_size == (32, 32, 32)
-    assert configurations(plans_file)["3d_fullres_attention_unet"]["patch_size"] == [32, 32, 32] != size
     assert add_network("attention_unet", 901, "2d_small", patch_size=(32, 32)).batch_size == 2
     plans = json.loads(plans_file.read_text())
     plans["configurations"]["2d_large"] = {"inherits_from": "2d_small", "patch_size": [32, 32]}
     plans_file.write_text(json.dumps(plans))
     add_network("attention_unet", 901, "2d_large")
-    added = configurations(plans_file)["2d_large_attention_unet"]
-    assert "patch_size" not in added
-    assert added["batch_size"] == 2
+    added = configurations(plans_file)
+    assert added["2d_small_attention_unet"]["patch_size"] == [32, 32]
+    assert "patch_size" not in added["2d_large_attention_unet"]
 
 
 def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path) -> None:
@@ -119,30 +107,19 @@ def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path)
     ("network", "configuration", "size", "message"),
     [
         ("unet3+", "2d", None, r"There is no network 'unet3\+'; there are unet, attention_unet, "),
-        (
-            "unet",
-            "2d",
-            (56, 40),
-            r"unet takes patches whose sizes are multiples of 32; got 56x40\. .*--patch_size 64x64\.",
-        ),
-        (
-            "transunet",
-            "2d",
-            (56, 40),
-            r"transunet takes patches whose sizes are multiples of 16; .*--patch_size 64x48\.",
-        ),
+        ("unet", "2d", (56, 40), r"unet takes patches whose sizes are multiples of 32; got 56x40\. .* 64x64\."),
         (
             "transunet",
             "3d_fullres",
             (32, 32, 32),
-            r"transunet takes 2D patches only; got 32x32x32\. Inherit from a 2D ",
+            r"transunet takes 2D patches only; got 32x32x32\. Inherit from",
         ),
         ("attention_unet", "2d", (32, 32, 32), r"--patch_size: expected 2 sizes, as in \d+x\d+; got 32x32x32\."),
         (
             "swin_unetr",
             "2d",
             (32, 32),
-            r"swin_unetr cannot take patches of 32x32: Expected more than 1 spatial element",
+            r"swin_unetr cannot take patches of 32x32: Expected more than 1",
         ),
         ("attention_unet", "2d_wide", None, r"nnUNetPlans\.json has no configuration '2d_wide'; it has 2d, 3d_fullres"),
     ],
@@ -161,9 +138,6 @@ def test_weights(plans_file: Path, tmp_path: Path) -> None:
         add_network("transunet", 901, "2d", patch_size=(32, 32), weights=tmp_path / "gone.pth")
     with pytest.raises(ValueError, match=r"attention_unet takes no pretrained weights; got .*gone\.pth"):
         add_network("attention_unet", 901, "2d", patch_size=(32, 32), weights=tmp_path / "gone.pth")
-    (tmp_path / "other.pth").write_bytes(b"no weights")
-    with pytest.raises(ValueError, match=r"other\.pth: expected weights of timm's"):
-        add_network("transunet", 901, "2d", patch_size=(32, 32), weights=tmp_path / "other.pth")
     assert "2d_transunet" not in configurations(plans_file)
 
 
@@ -182,22 +156,3 @@ def test_a_missing_package(
     plan = NETWORKS["attention_unet"].architecture((32, 32))
     with pytest.raises(RuntimeError, match=re.escape(expected)):  # what nnU-Net's commands say
         get_network_from_plans(plan["network_class_name"], plan["arch_kwargs"], [], 1, 2, deep_supervision=True)
-
-
-def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["networks", "add", "-d", "901", "-c", "2d", "--patch_size", "64,48", "unet"])
-    assert "expected sizes such as 64x48 or 32x64x64, got '64,48'" in capsys.readouterr().err
-
-
-def test_plans_of_a_residual_encoder_planner(planned: Planned) -> None:
-    nnunet, number = planned("labels")
-    nnunet.run("nnUNetv2_plan_experiment", "-d", number, "-pl", "nnUNetPlannerResEncM")
-    command = ("nnunet_nacl", "networks", "add", "-d", number, "-c", "2d", "-p", "nnUNetResEncUNetMPlans")
-    printed = nnunet.run(*command, "--patch_size", "32x32", "unet_plus_plus", as_user=True)
-    assert "Added the configuration 2d_unet_plus_plus to " in printed
-    file = nnunet.folder / "preprocessed" / KINDS["labels"][0] / "nnUNetResEncUNetMPlans.json"
-    assert configurations(file)["2d_unet_plus_plus"]["inherits_from"] == "2d"
-    assert "already" in nnunet.run(*command, "--patch_size", "32x32", "unet_plus_plus", fails=True)
-    nnunet.run("nnUNetv2_plan_experiment", "-d", number, "-pl", "nnUNetPlannerResEncM")  # planned again, it stays
-    assert "2d_unet_plus_plus" in configurations(file)

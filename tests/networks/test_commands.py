@@ -15,15 +15,11 @@ TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
 @pytest.mark.parametrize(
     ("kind", "parent", "network"),
     [
+        ("ignore", "2d_small", "unet_plus_plus"),
         pytest.param("labels", "2d_small", "transunet", marks=pytest.mark.slow),
         pytest.param("regions", "3d_small", "attention_unet", marks=pytest.mark.slow),
-        ("ignore", "2d_small", "unet_plus_plus"),
-        pytest.param("labels", "2d_small", "unet", marks=pytest.mark.slow),
-        pytest.param("labels", "2d_small", "attention_unet", marks=pytest.mark.slow),
         pytest.param("regions_ignore", "2d_small", "swin_unetr", marks=pytest.mark.slow),
-        pytest.param("labels", "3d_small", "swin_unetr", marks=pytest.mark.slow),
-        pytest.param("labels", "3d_small", "unet_plus_plus", marks=pytest.mark.slow),
-        pytest.param("ignore", "3d_small", "unet", marks=pytest.mark.slow),
+        pytest.param("labels", "3d_small", "unet", marks=pytest.mark.slow),
     ],
 )
 def test_train_predict_evaluate(

@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from nnunetv2.training.nnUNetTrainer.variants.network_architecture.nnUNetTrainer
 from torch import nn
 
 from nnunet_nacl import trainers
-from nnunet_nacl.losses import CrossEntropyLoss, FocalLoss, MbLSLoss, NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+from nnunet_nacl.losses import NACLLoss
+from nnunet_nacl.trainers import PROGRESS_SWITCH, THREADS, CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES
 from tests.conftest import KINDS, NNUNet, Planned
 
 Make = Callable[..., nnUNetTrainer]
@@ -84,45 +85,27 @@ def step(trainer: nnUNetTrainer) -> float:
     """One training step on random images and labels of the trainer's own kind; the loss."""
     size = trainer.configuration_manager.patch_size
     generator = torch.Generator().manual_seed(0)
-    channels, top = 1, 3
-    regions = trainer.label_manager.has_regions
-    ignore = trainer.label_manager.ignore_label is not None
-    if regions:
-        channels, top = 2 + ignore, 2
-    scales = trainer._get_deep_supervision_scales() or [[1.0] * len(size)]
-    targets = [
-        torch.randint(
-            top + (ignore and not regions),
-            (2, channels, *(round(s * f) for s, f in zip(size, scale, strict=True))),
-            generator=generator,
-        ).to(torch.bool if regions else torch.int16)
-        for scale in scales
-    ]
+    regions, ignore = trainer.label_manager.has_regions, trainer.label_manager.ignore_label is not None
+    channels, values = (2 + ignore, 2) if regions else (1, 3 + ignore)
+    targets = []
+    for scale in trainer._get_deep_supervision_scales() or [[1.0] * len(size)]:
+        shape = (2, channels, *(round(s * f) for s, f in zip(size, scale, strict=True)))
+        target = torch.randint(values, shape, generator=generator)
+        targets.append(target.to(torch.bool if regions else torch.int16))
     data = torch.randn(2, trainer.num_input_channels, *size, generator=generator)
     batch = {"data": data, "target": targets if trainer.enable_deep_supervision else targets[0]}
     return float(trainer.train_step(batch)["loss"])
 
 
-@pytest.mark.parametrize(
-    ("name", "loss_class", "dice"),
-    [
-        ("nnUNetTrainerNACL", NACLLoss, False),
-        ("nnUNetTrainerDiceNACL", NACLLoss, True),
-        ("nnUNetTrainerCE", CrossEntropyLoss, False),
-        ("nnUNetTrainerFL", FocalLoss, False),
-        ("nnUNetTrainerDiceMbLS", MbLSLoss, True),
-    ],
-)
-def test_replaces_the_loss_under_nnunets_deep_supervision(
-    make: Make, name: str, loss_class: type[nn.Module], dice: bool
-) -> None:
-    trainer = make(getattr(trainers, name), configuration="3d_small")
+@pytest.mark.parametrize("name", ["NACL", "DiceNACL", "CE", "FL", "DiceMbLS"])
+def test_replaces_the_loss_under_nnunets_deep_supervision(make: Make, name: str) -> None:
+    trainer = make(getattr(trainers, f"nnUNetTrainer{name}"), configuration="3d_small")
     trainer.initialize()
-    assert type(trainer).__name__ == name
+    assert type(trainer).__name__ == f"nnUNetTrainer{name}"
     assert isinstance(trainer.loss, DeepSupervisionWrapper)
     assert trainer.loss.weight_factors == (1.0, 0.0)
-    assert isinstance(trainer.loss.loss, loss_class)
-    assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss) == dice
+    assert type(trainer.loss.loss).__name__ == trainers.LOSSES[name.removeprefix("Dice")].class_name
+    assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss) == ("Dice" in name)
     assert np.isfinite(step(trainer))
 
 
@@ -138,16 +121,6 @@ def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: s
     assert values[1] == pytest.approx(values[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["nnUNetTrainerNACL", "nnUNetTrainerDiceNACL"])
-def test_regions_and_ignore_label_reach_the_loss(make: Make, kind: str, name: str) -> None:
-    trainer = make(getattr(trainers, name), kind)
-    trainer.initialize()
-    assert trainer.loss.loss.regions == ("regions" in kind)
-    assert trainer.loss.loss.ignore_label == (3 if "ignore" in kind else None)
-    assert np.isfinite(step(trainer))
-
-
 def test_without_deep_supervision(make: Make) -> None:
     trainer = make(NoDeepSupervisionNACL)
     trainer.initialize()
@@ -159,14 +132,10 @@ def test_with_one_deep_supervision_scale(make: Make) -> None:
     # nnU-Net's own trainer divides 0 by 0 here.
     plain = make(trainers.nnUNetTrainerNACL)
     architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
-    architecture["arch_kwargs"].update(
-        n_stages=2,
-        features_per_stage=[4, 8],
-        kernel_sizes=[[3, 3]] * 2,
-        strides=[[1, 1], [2, 2]],
-        n_conv_per_stage=[1] * 2,
-        n_conv_per_stage_decoder=[1],
-    )
+    arguments = architecture["arch_kwargs"]
+    for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage", "n_conv_per_stage_decoder"):
+        arguments[name] = arguments[name][:-1]
+    arguments["n_stages"] = 2
     trainer = make(trainers.nnUNetTrainerNACL, architecture=architecture)
     trainer.initialize()
     assert trainer.loss.weight_factors == (1.0,)
@@ -174,24 +143,11 @@ def test_with_one_deep_supervision_scale(make: Make) -> None:
 
 
 def test_residual_encoder_plans(make: Make) -> None:
-    architecture = {
-        "network_class_name": "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet",
-        "arch_kwargs": {
-            "n_stages": 3,
-            "features_per_stage": [4, 8, 8],
-            "conv_op": "torch.nn.modules.conv.Conv2d",
-            "kernel_sizes": [[3, 3]] * 3,
-            "strides": [[1, 1], [2, 2], [2, 2]],
-            "n_blocks_per_stage": [1, 1, 1],
-            "n_conv_per_stage_decoder": [1, 1],
-            "conv_bias": True,
-            "norm_op": "torch.nn.modules.instancenorm.InstanceNorm2d",
-            "norm_op_kwargs": {"eps": 1e-05, "affine": True},
-            "nonlin": "torch.nn.LeakyReLU",
-            "nonlin_kwargs": {"inplace": True},
-        },
-        "_kw_requires_import": ["conv_op", "norm_op", "nonlin"],
-    }
+    plain = make(trainers.nnUNetTrainerDiceNACL)
+    architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
+    architecture["network_class_name"] = architecture["network_class_name"].replace("PlainConv", "ResidualEncoder")
+    arguments = architecture["arch_kwargs"]
+    arguments["n_blocks_per_stage"] = arguments.pop("n_conv_per_stage")
     trainer = make(trainers.nnUNetTrainerDiceNACL, architecture=architecture)
     trainer.initialize()
     assert type(trainer.network).__name__ == "ResidualEncoderUNet"
@@ -227,25 +183,18 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_front_of_primus(make: Make) -> None:
-    trainer = make(PrimusNACL, "labels", "3d_small")
-    trainer.initialize()
-    trainer.on_train_epoch_start()
-    assert isinstance(trainer.loss, NACLLoss)
-    assert trainer.loss.weight == 0.2
-    assert isinstance(trainer.optimizer, torch.optim.AdamW)
-    assert np.isfinite(step(trainer))
-
-
-def test_paper_schedule_in_front_of_primus_keeps_its_optimizer(make: Make) -> None:
     class Scheduled(PrimusNACL):
         recipe = Recipe("NACL", paper_schedule=True)
 
-    trainer = make(Scheduled, "labels", "3d_small")
-    trainer.initialize()
-    adam = trainer.optimizer
-    trainer.on_train_epoch_start()
-    assert trainer.optimizer is adam
-    assert type(adam) is torch.optim.Adam
+    for trainer_class, optimizer in ((PrimusNACL, torch.optim.AdamW), (Scheduled, torch.optim.Adam)):
+        trainer = make(trainer_class, "labels", "3d_small")
+        trainer.initialize()
+        first = trainer.optimizer
+        trainer.on_train_epoch_start()  # its warm-up makes an optimizer for each stage
+        assert type(trainer.optimizer) is optimizer
+        assert trainer.optimizer is first or trainer_class is PrimusNACL
+        assert trainer.loss.weight == (0.2 if trainer_class is PrimusNACL else 0.1)
+        assert np.isfinite(step(trainer))
 
 
 def test_dice_needs_a_trainer_that_has_one(make: Make) -> None:
@@ -253,12 +202,11 @@ def test_dice_needs_a_trainer_that_has_one(make: Make) -> None:
         make(DiceOnCE).initialize()
 
 
-def test_the_name_sets_the_lengths(make: Make) -> None:
+def test_the_name_sets_the_schedule(make: Make) -> None:
     trainer = make(trainers.nnUNetTrainerNACL_7epochs_5iterations)
     trainer.initialize()
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (7, 5)
     assert isinstance(trainer.optimizer, torch.optim.SGD)
-    assert "nnUNetTrainerNACL_7epochs_5iterations__nnUNetPlans__2d_small" in trainer.output_folder
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs", 8)])
@@ -274,34 +222,51 @@ def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
 
 
-def test_goes_on_with_a_training_of_an_earlier_version(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """nnU-Net asserts that no list lags behind, and plots up to the shortest: those of other figures must go."""
+@pytest.mark.parametrize("switch", ["1", "0"])
+def test_goes_on_with_a_training_with_or_without_it(make: Make, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+    """nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest."""
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
-    trainer = make(trainers.nnUNetTrainerNACL)  # type: ignore[attr-defined]
+    monkeypatch.setenv(PROGRESS_SWITCH, switch)
+    trainer = make(trainers.nnUNetTrainerNACL)
     logged = trainer.logger.local_logger.my_fantastic_logging
-    logged |= {"ece_foreground": [0.1, 0.2], "cece_foreground": [0.1, 0.2], "max_logit_p50": [3.0, 4.0]}
+    logged["ece_near"] = [0.3, 0.4]
     trainer.current_epoch = 2
     trainer.on_train_start()
-    assert not {"ece_foreground", "cece_foreground"} & set(logged)
-    assert logged["max_logit_p50"] == [3.0, 4.0]
-    for name in ("ece_near", "cece_near", "over_confidence_near"):
-        assert np.isnan(logged[name]).tolist() == [True, True]
-        trainer.logger.log(name, 0.5, 2)
-        assert logged[name][2] == 0.5
+    if switch == "0":
+        assert not {*VALUES, MAX_LOGIT_HISTOGRAM} & set(logged)
+        return
+    assert logged["ece_near"] == [0.3, 0.4]
+    assert np.isnan(logged["cece_near"]).tolist() == [True, True]
+    assert logged[MAX_LOGIT_HISTOGRAM] == [[], []]
+    trainer.logger.log("cece_near", 0.5, 2)
+    assert logged["cece_near"][2] == 0.5
 
 
-@pytest.mark.parametrize(("kind", "configuration"), [("labels", "2d_small"), ("labels", "3d_small")])
-def test_near_is_measured_with_the_spacing_of_patches(make: Make, kind: str, configuration: str) -> None:
-    trainer = make(trainers.nnUNetTrainerNACL, kind, configuration, spacing=[3.0, 2.0, 1.0])  # type: ignore[attr-defined]
+@pytest.fixture
+def _two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_threads_are_set_when_a_training_starts_not_when_its_class_is_looked_up(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(THREADS, "1")
+    trainer = make(trainers.nnUNetTrainerNACL_weight0p7)
+    assert torch.get_num_threads() == 2
+    trainer.initialize()
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
+def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
+    trainer = make(trainers.nnUNetTrainerNACL, "labels", configuration, spacing=[3.0, 2.0, 1.0])
     trainer.initialize()
     trainer.on_validation_epoch_start()
     assert trainer._epoch._spacing_mm == ((2.0, 1.0) if configuration == "2d_small" else (3.0, 2.0, 1.0))
-
-
-def test_defines_no_init() -> None:
-    # nnU-Net reads the parameters of the class's own __init__.
-    assert "__init__" not in vars(CalibratedLossMixin)
-    assert "__init__" not in vars(trainers.nnUNetTrainerNACL)
 
 
 def test_classes_are_made_once_and_can_be_pickled() -> None:

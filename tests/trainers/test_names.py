@@ -28,43 +28,26 @@ def test_every_loss_setting_has_a_suffix_and_the_right_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffixes", "settings"),
+    ("name", "settings"),
     [
-        ("weight0p2", {"weight": 0.2}),
-        ("weight1", {"weight": 1.0}),
-        ("gaussian_sigma2_l2", {"prior": "gaussian", "sigma": 2.0, "penalty": "l2"}),
-        ("l2_sigma0p5_plainGaussian", {"prior": "plain_gaussian", "sigma": 0.5, "penalty": "l2"}),
-        ("kernel5", {"kernel_size": 5}),
-        ("softmax_classSum_borderZero", {"constraint": "softmax", "class_reduction": "sum", "border": "zero"}),
-        (
-            "logits_classMean_borderBackground_mean_l1",
-            {
-                "constraint": "logits",
-                "class_reduction": "mean",
-                "border": "background",
-                "prior": "mean",
-                "penalty": "l1",
-            },
-        ),
+        ("NACL_weight1", {"weight": 1.0}),
+        ("NACL_gaussian_sigma2_l2", {"prior": "gaussian", "sigma": 2.0, "penalty": "l2"}),
+        ("NACL_l1_sigma0p5_plainGaussian", {"prior": "plain_gaussian", "sigma": 0.5, "penalty": "l1"}),
+        ("NACL_mean_kernel5_logits", {"prior": "mean", "kernel_size": 5, "constraint": "logits"}),
+        ("NACL_softmax_classSum_borderZero", {"constraint": "softmax", "class_reduction": "sum", "border": "zero"}),
+        ("NACL_classMean_borderBackground", {"class_reduction": "mean", "border": "background"}),
+        ("NACL_borderValid", {"border": "valid"}),
+        ("FL_gamma2", {"gamma": 2.0}),
+        ("ECP_alpha0p3_classMean", {"alpha": 0.3, "class_reduction": "mean"}),
+        ("LS_alpha0p2", {"alpha": 0.2}),
+        ("SVLS_sigma0p5_kernel5", {"sigma": 0.5, "kernel_size": 5}),
+        ("MbLS_margin10_weight0p3", {"margin": 10.0, "weight": 0.3}),
     ],
 )
-def test_nacl_settings(suffixes: str, settings: dict[str, object]) -> None:
-    assert parse_name(f"nnUNetTrainerNACL_{suffixes}") == Recipe("NACL", settings=settings)
-    assert parse_name(f"nnUNetTrainerDiceNACL_{suffixes}") == Recipe("NACL", dice=True, settings=settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "loss", "settings"),
-    [
-        ("nnUNetTrainerFL_gamma2", "FL", {"gamma": 2.0}),
-        ("nnUNetTrainerECP_alpha0p3_classMean", "ECP", {"alpha": 0.3, "class_reduction": "mean"}),
-        ("nnUNetTrainerLS_alpha0p2", "LS", {"alpha": 0.2}),
-        ("nnUNetTrainerSVLS_sigma0p5_kernel5", "SVLS", {"sigma": 0.5, "kernel_size": 5}),
-        ("nnUNetTrainerMbLS_margin10_weight0p3", "MbLS", {"margin": 10.0, "weight": 0.3}),
-    ],
-)
-def test_baseline_settings(name: str, loss: str, settings: dict[str, object]) -> None:
-    assert parse_name(name) == Recipe(loss, settings=settings)
+def test_settings(name: str, settings: dict[str, object]) -> None:
+    loss = name.partition("_")[0]
+    assert parse_name(f"nnUNetTrainer{name}") == Recipe(loss, settings=settings)
+    assert parse_name(f"nnUNetTrainerDice{name}") == Recipe(loss, dice=True, settings=settings)
 
 
 def test_schedule_in_any_order() -> None:
@@ -90,13 +73,11 @@ def test_names_of_others(name: str) -> None:
     [
         ("nnUNetTrainerNACL_wieght0p2", "does not know the suffix '_wieght0p2'"),
         ("nnUNetTrainerNACL_", "does not know the suffix '_'"),
-        ("nnUNetTrainerNACL_weight", "does not know the suffix '_weight'"),
         ("nnUNetTrainerNACL_weight0.2", "does not know the suffix '_weight0.2'"),
         ("nnUNetTrainerNACL_gamma2", "does not know the suffix '_gamma2'"),
         ("nnUNetTrainerNACL_0epochs", "does not know the suffix '_0epochs'"),
         ("nnUNetTrainerNACL_kernel3p5", "does not know the suffix '_kernel3p5'"),
         ("nnUNetTrainerNACL_weight0p1_weight0p2", "sets weight twice, with '_weight0p1' and '_weight0p2'"),
-        ("nnUNetTrainerNACL_gaussian_mean", "sets prior twice, with '_gaussian' and '_mean'"),
         ("nnUNetTrainerNACL_5epochs_10epochs", "sets num_epochs twice, with '_5epochs' and '_10epochs'"),
         ("nnUNetTrainerNACL_sigma2", "has '_sigma2', which needs '_gaussian' or '_plainGaussian'"),
     ],

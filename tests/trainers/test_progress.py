@@ -69,7 +69,7 @@ def test_classes(ignore: bool) -> None:
             num_near += int((near_by_scipy(1 - patch.softmax(0)[0].numpy()) & valid).sum())
             top.append(patch.amax(0).numpy()[valid])
     assert 0.2 < num_near / num_valid < 0.9
-    assert int(epoch._top[0].total) == num_near
+    assert sum(int(labels.total) for labels, _ in epoch._tables) == num_near
     metrics = sum(tables[1:], tables[0]).metrics()
     figures = epoch.values()
     assert figures["ece_near"] == pytest.approx(metrics["ECE"], abs=1e-6)
@@ -136,10 +136,27 @@ def test_few_of_many_voxels_are_as_good() -> None:
     logits = torch.randn(1, 3, 400, 500, generator=generator) + torch.nn.functional.one_hot(labels[:, 0]).movedim(-1, 1)
     epoch = EpochCalibration(regions=False, ignore_label=None, spacing_mm=(1, 1))
     epoch.add(2 * logits, labels)
-    assert 5_000 < int(epoch._top[0].total) <= 10_000
+    assert 5_000 < int(sum(top.total for top, _ in epoch._tables)) <= 10_000
     assert 10_000 < sum(epoch.histogram()) <= 20_000
     expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["near"]
     assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
+
+
+def test_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes with a batch each gather what one process with both counts."""
+    first, second, both = (EpochCalibration(regions=False, ignore_label=4, spacing_mm=SPACING) for _ in range(3))
+    for epoch, (logits, labels) in zip((first, second), batches(4, regions=False, ignore=True), strict=False):
+        epoch.add(logits, labels)
+        both.add(logits, labels)
+
+    def gather(everyone: list[object], own: object) -> None:
+        everyone[:] = [own, (second._tables, second._max_logits)]
+
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", gather)
+    first.gather()
+    assert first.values() == both.values()
+    assert first.histogram() == both.histogram()
 
 
 def test_nothing_to_count() -> None:
@@ -166,11 +183,6 @@ def test_regions_that_the_model_does_not_see() -> None:
     epoch.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
     assert epoch.values()["ece_near"] == pytest.approx(0.5)  # of the one that it does: confidence 1/2, never right
     assert epoch.values()["over_confidence_near"] == pytest.approx(0.5)
-
-
-def test_the_picture(tmp_path: Path) -> None:
-    plot_progress({name: [math.nan, 0.5, 0.4] for name in VALUES}, tmp_path)
-    assert [file.name for file in tmp_path.iterdir()] == [PICTURE_NAME]
 
 
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:

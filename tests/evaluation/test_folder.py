@@ -117,19 +117,6 @@ def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.Capture
     assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
 
 
-def test_a_duplicated_case_leaves_the_mean(folders: Folders) -> None:
-    gt_folder, predictions = folders
-    for name in ("case_1", "case_2"):
-        (gt_folder / f"{name}.nii.gz").unlink()
-        (predictions / f"{name}.npz").unlink()
-    before = evaluate(Predictions.of_folder(*folders))
-    add_case(gt_folder, predictions, "case_9", *random_case(0))
-    after = evaluate(Predictions.of_folder(*folders))
-    for voxels in ("foreground", "union"):
-        for metric in METRICS:
-            assert after.mean(voxels, metric) == pytest.approx(before.mean(voxels, metric), abs=1e-15)
-
-
 def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders)).mean("foreground", "ECE")
     p, y = random_case(8)
@@ -144,23 +131,6 @@ def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> 
         "image": 4,
     }
     assert math.isnan(after.to_json()["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
-
-
-def test_options(folders: Folders, tmp_path: Path) -> None:
-    (folders[1] / "dataset.json").rename(tmp_path / "my.json")
-    output = tmp_path / "mine.json"
-    options = ["-djfile", tmp_path / "my.json", "-o", output, "--voxels", "boundary", "image", "--bins", 10]
-    assert run_evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
-    summary = json.loads(output.read_text())
-    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine.cases.csv", "mine.bins.zip"}
-    settings = Settings(voxels=("image", "boundary"), num_bins=10, boundary_mm=1, surface=True, tolerance_mm=2)
-    expected = evaluate_case(*random_case(0), settings=settings)
-    case = summary["metric_per_case"][0]
-    assert case["calibration"]["boundary"]["ECE"] == expected.calibration["boundary"].metrics()["ECE"]
-    assert case["segmentation"]["1"] == pytest.approx(expected.segmentation[1], nan_ok=True)
-    # An output in the predictions' folder is not taken for a case the next time.
-    assert run_evaluate(folders, "-djfile", tmp_path / "my.json", "-o", folders[1] / "again.json") == 0
-    assert run_evaluate(folders, "-djfile", tmp_path / "my.json") == 0
 
 
 FORMATS = [

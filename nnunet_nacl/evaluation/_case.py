@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl import cases
-from nnunet_nacl.evaluation._count import count_classes, count_regions
+from nnunet_nacl.evaluation._count import Task, count_case
 from nnunet_nacl.evaluation._labels import Labels, canonical_labels, check_shape, read_case_labels
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
@@ -101,8 +101,7 @@ def evaluate_case(
     spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
     labels = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
-    count = count_classes if regions is None else count_regions
-    calibration = count(channels, labels, meaning, spacing, settings, saved=predicted, files=None)
+    calibration = count_case(Task(channels, labels, meaning, spacing, settings, predicted))
     return CaseResult(calibration, _segmentation_metrics(labels, predicted, meaning, spacing, settings))
 
 
@@ -117,9 +116,8 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     channels = NpzChannels(files.probabilities)
     read = read_case_labels(files, channels, data_set, ignore_geometry=settings.ignore_geometry)
     labels, saved, spacing = read.ground_truth, read.prediction, read.geometry.spacing
-    count = count_classes if meaning.regions is None else count_regions
     segmentation = _segmentation_metrics(labels, saved, meaning, spacing, settings)
-    return CaseResult(count(channels, labels, meaning, spacing, settings, saved=saved, files=files), segmentation)
+    return CaseResult(count_case(Task(channels, labels, meaning, spacing, settings, saved, files)), segmentation)
 
 
 def _segmentation_metrics(

@@ -8,6 +8,7 @@ each), background, largest probability and sum (four bytes each): 17 bytes a vox
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -24,12 +25,12 @@ from nnunet_nacl.evaluation._compiled import (
     count,
     count_fine,
 )
-from nnunet_nacl.evaluation._labels import Argmax, Labels, check_drawn, checked_blocks, labels_given
+from nnunet_nacl.evaluation._labels import Argmax, GivenLabels, Labels, check_drawn, checked_blocks, labels_given
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import NUM_FINE_BINS, BinCounts, bin_edges
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning
+from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning, Region
 
 # Memberships. A voxel that is ignored has none, and is in cell 0.
 IMAGE, FOREGROUND, NEAR, PREDICTED = 1, 2, 4, 8
@@ -42,160 +43,161 @@ _BY_LABEL = {"foreground", "union"}
 Sums = NDArray[np.float64]
 
 
-def count_classes(
-    channels: Channels,
-    labels: Labels,
-    meaning: LabelMeaning,
-    spacing: Sequence[float],
-    settings: Settings,
-    *,
-    saved: Labels,
-    files: CaseFiles | None,
-) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set of a case with classes.
+@dataclass(frozen=True)
+class Task:
+    """A case to count.
 
-    Where a structure is predicted must be known from the start, but shows only when all channels have passed. So it is
-    taken from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
-
-    Args:
-        channels: softmax probabilities (K, *spatial).
+    Attributes:
+        channels: softmax (K, *spatial) or sigmoid (R, *spatial) probabilities.
         labels: (*spatial) canonical ground truth labels.
         meaning: of the labels.
         spacing: distance between voxel centers along each axis, in mm.
         settings: which tables, with which bins.
         saved: (*spatial) canonical labels of the segmentation.
         files: of which it is said that the segmentation is not what the probabilities give; None if it may be any.
+    """
+
+    channels: Channels
+    labels: Labels
+    meaning: LabelMeaning
+    spacing: Sequence[float]
+    settings: Settings
+    saved: Labels
+    files: CaseFiles | None = None
+
+    @property
+    def dtype(self) -> "np.dtype[np.floating]":
+        return np.result_type(self.channels.dtype, np.float32)
+
+    @property
+    def edges(self) -> NDArray[np.floating]:
+        """Of the bins of p_k, as they are in the file's dtype."""
+        return bin_edges(self.settings.num_bins, self.channels.dtype).astype(self.dtype)
+
+    def given(self) -> GivenLabels:
+        assert self.files is not None
+        name = str(self.files.prediction)
+        return labels_given(self.saved.reshape(-1), self.meaning, self.files.thresholds, self.dtype, name)
+
+    def check_saved(self, given: GivenLabels) -> None:
+        assert self.files is not None
+        check_drawn(given.labels(), self.saved.reshape(-1), self.files, is_empty=not self.saved.any())
+
+    def near(self, probabilities: NDArray[np.floating], *, complement: bool) -> NDArray[np.bool_]:
+        """(n,) where p (n,), or 1 − p, exceeds the core's probability, and around that."""
+        core = np.empty(probabilities.size, bool)
+        for part in _parts(core.size):
+            exact = probabilities[part].astype(np.float64)
+            core[part] = (1 - exact if complement else exact) > CORE_PROBABILITY
+        return near_core(core.reshape(self.labels.shape), self.spacing, self.settings.margin_mm).reshape(-1)
+
+
+def count_case(task: Task) -> dict[Voxels, CalibrationTables]:
+    """Tables of each voxel set.
 
     Raises:
         ValueError: values that are no probabilities, or that do not give the segmentation.
     """
-    predicted = saved.reshape(-1) > 0
+    return _count_classes(task) if task.meaning.regions is None else _count_regions(task, task.meaning.regions)
+
+
+def _count_classes(task: Task) -> dict[Voxels, CalibrationTables]:
+    """Where a structure is predicted must be known from the start, but shows only when all channels have passed.
+
+    So it is taken from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
+    """
+    settings, labels = task.settings, task.labels.reshape(-1)
+    predicted = task.saved.reshape(-1) > 0
     while True:
-        argmax, cells, background, sums = _count_channels(
-            channels, labels, meaning, spacing, settings, predicted=predicted, saved=saved.reshape(-1), files=files
-        )
+        argmax, cells, background, sums = _count_channels(task, predicted)
         structure = argmax.label > 0
-        if not _BY_LABEL & set(settings.voxels) or not ((structure != predicted) & (cells & IMAGE != 0)).any():
+        if not _BY_LABEL & set(settings.voxels) or not ((structure != predicted) & (cells > 0)).any():
             break
-        predicted, files = structure, None
-    edges = bin_edges(settings.num_bins, channels.dtype).astype(argmax.largest.dtype)
+        predicted, task = structure, replace(task, files=None)
+        del argmax, cells, background, sums, structure
     for part in _parts(labels.size):
-        right = argmax.label[part] == labels.reshape(-1)[part]
-        sums.add_top(0, argmax.largest[part], right, cells[part], background[part], edges)
-    num_classes = meaning.num_channels
+        right = argmax.label[part] == labels[part]
+        sums.add_top(0, argmax.largest[part], right, cells[part], background[part], task.edges)
+    num_classes = task.meaning.num_channels
     if settings.protocol == "paper":  # those up to the highest label of the case
-        num_classes = int(labels[labels != meaning.ignored].max(initial=0)) + 1
+        num_classes = int(labels[labels != task.meaning.ignored].max(initial=0)) + 1
     return sums.tables(settings, num_classes, has_background=True)
 
 
 def _count_channels(
-    channels: Channels,
-    labels: Labels,
-    meaning: LabelMeaning,
-    spacing: Sequence[float],
-    settings: Settings,
-    *,
-    predicted: NDArray[np.bool_],
-    saved: Labels,
-    files: CaseFiles | None,
+    task: Task, predicted: NDArray[np.bool_]
 ) -> tuple[Argmax, NDArray[np.uint8], NDArray[np.floating], "_Sums"]:
     """One pass over the channels: the argmax, (n,) cells and background, and the sums of each channel."""
-    flat, dtype = labels.reshape(-1), np.result_type(channels.dtype, np.float32)
-    cells = (flat > 0).view(np.uint8) * np.uint8(FOREGROUND)
+    labels, edges, drop_zeros = task.labels.reshape(-1), task.edges, not task.settings.counts_all_voxels
+    cells = (labels > 0).view(np.uint8) * np.uint8(FOREGROUND)
     cells |= predicted.view(np.uint8) * np.uint8(PREDICTED)
     cells |= np.uint8(IMAGE)
-    cells *= flat != meaning.ignored
-    sums = _Sums(channels.shape[0], 1, settings.num_bins)
-    edges = bin_edges(settings.num_bins, channels.dtype).astype(dtype)
-    drop_zeros = not settings.counts_all_voxels
-    argmax = Argmax(saved, dtype)
-    thresholds = None if files is None else files.thresholds
-    given = argmax if thresholds is None else labels_given(saved, meaning, thresholds, dtype, str(files and files.name))
-    background = np.empty(flat.size, dtype)
-    blocks = checked_blocks(channels, regions=False)
-    first = islice(blocks, len(_parts(flat.size)))
-    for _, part, block in first:
+    cells *= labels != task.meaning.ignored
+    sums = _Sums(task.channels.shape[0], 1, task.settings.num_bins)
+    argmax = Argmax(task.saved.reshape(-1), task.dtype)
+    given = argmax if task.files is None or task.files.thresholds is None else task.given()
+    background = np.empty(labels.size, task.dtype)
+    blocks = checked_blocks(task.channels, regions=False)
+    for _, part, block in islice(blocks, len(_parts(labels.size))):
         background[part] = block
         argmax.add(0, part, block)
-    if "near" in settings.voxels:
-        core = np.empty(flat.size, bool)
-        for part in _parts(flat.size):
-            core[part] = 1 - background[part].astype(np.float64) > CORE_PROBABILITY
-        near = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1).view(np.uint8)
+    if "near" in task.settings.voxels:
+        near = task.near(background, complement=True).view(np.uint8)
         near &= cells  # of which IMAGE is the lowest bit, as of True
         near *= np.uint8(NEAR)
         cells |= near
-        del core, near
 
     def add(channel: int, part: slice, values: NDArray[np.floating]) -> None:
-        hits = flat[part] == channel
-        count(
-            values, hits, cells[part], background[part], edges, drop_zeros, False, sums.classwise[channel], sums.logs[0]
-        )
+        hits, table = labels[part] == channel, sums.classwise[channel]
+        count(values, hits, cells[part], background[part], edges, drop_zeros, False, table, sums.logs[0])
 
-    for part in _parts(flat.size):
+    for part in _parts(labels.size):
         add(0, part, background[part])
     for channel, part, block in blocks:
         argmax.add(channel, part, block)
         if given is not argmax:
             given.add(channel, part, block)
         add(channel, part, block)
-    if files is not None:
-        check_drawn(given.labels(), saved, files, is_empty=not saved.any())
+    if task.files is not None:
+        task.check_saved(given)
     return argmax, cells, background, sums
 
 
-def count_regions(
-    channels: Channels,
-    labels: Labels,
-    meaning: LabelMeaning,
-    spacing: Sequence[float],
-    settings: Settings,
-    *,
-    saved: Labels,
-    files: CaseFiles | None,
-) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set of a case with regions; arguments as of :func:`count_classes`.
+def _count_regions(task: Task, regions: Sequence[Region]) -> dict[Voxels, CalibrationTables]:
+    """Each region stands for itself.
 
-    For region r they are: foreground, y in r; union, y in r or p_r > 1/2; near, around p_r > 0.05; image, all.
+    Of region r: foreground, y in r; union, y in r or p_r > 1/2; near, around p_r > 0.05; image, all.
     """
-    flat, dtype = labels.reshape(-1), np.result_type(channels.dtype, np.float32)
-    counted = flat != meaning.ignored
-    edges, top_edges = bin_edges(settings.num_bins, channels.dtype).astype(dtype), bin_edges(settings.num_bins, dtype)
-    drop_zeros = not settings.counts_all_voxels
-    sums = _Sums(channels.shape[0], channels.shape[0], settings.num_bins)
-    given = None
-    if files is not None:
-        given = labels_given(saved.reshape(-1), meaning, files.thresholds, dtype, str(files.prediction))
-    blocks = checked_blocks(channels, regions=True)
-    values, near = np.empty(flat.size, dtype), np.zeros(flat.size, bool)
-    for channel, region in enumerate(meaning.regions or ()):
-        for _, part, block in islice(blocks, len(_parts(flat.size))):
+    labels, drop_zeros = task.labels.reshape(-1), not task.settings.counts_all_voxels
+    counted = labels != task.meaning.ignored
+    edges, top_edges = task.edges, bin_edges(task.settings.num_bins, task.dtype)
+    sums = _Sums(len(regions), len(regions), task.settings.num_bins)
+    given = None if task.files is None else task.given()
+    blocks = checked_blocks(task.channels, regions=True)
+    values, near = np.empty(labels.size, task.dtype), np.zeros(labels.size, bool)
+    for number, region in enumerate(regions):
+        for _, part, block in islice(blocks, len(_parts(labels.size))):
             values[part] = block
             if given is not None:
-                given.add(channel, part, block)
-        if "near" in settings.voxels:  # known only when all of the channel has passed
-            core = np.empty(flat.size, bool)
-            for part in _parts(flat.size):
-                core[part] = values[part].astype(np.float64) > CORE_PROBABILITY
-            near = near_core(core.reshape(labels.shape), spacing, settings.margin_mm).reshape(-1)
-        for part in _parts(flat.size):
+                given.add(number, part, block)
+        if "near" in task.settings.voxels:  # known only when all of the channel has passed
+            near = task.near(values, complement=False)
+        for part in _parts(labels.size):
             p = values[part].astype(np.float64)
-            inside, predicted = np.isin(flat[part], region), p > 0.5
+            inside, predicted = np.isin(labels[part], region), p > 0.5
             cells = np.full(p.size, IMAGE, np.uint8)
             for member, chosen in ((FOREGROUND, inside), (PREDICTED, predicted), (NEAR, near[part])):
                 cells |= chosen.view(np.uint8) * np.uint8(member)
             cells *= counted[part]
+            table, logs = sums.classwise[number], sums.logs[number]
+            count(values[part], inside, cells, 1 - p, edges, drop_zeros, True, table, logs)
             # 1 - p is not rounded to the dtype of the file. Confidences are binned in it, where k/M is on an edge.
-            count(
-                values[part], inside, cells, 1 - p, edges, drop_zeros, True, sums.classwise[channel], sums.logs[channel]
-            )
-            sums.add_top(channel, np.maximum(p, 1 - p), predicted == inside, cells, 1 - p, top_edges)
+            sums.add_top(number, np.maximum(p, 1 - p), predicted == inside, cells, 1 - p, top_edges)
     for _ in blocks:  # reading to the end checks the file
         pass
-    if given is not None and files is not None:
-        check_drawn(given.labels(), saved.reshape(-1), files, is_empty=not saved.any())
-    return sums.tables(settings, channels.shape[0], has_background=False)
+    if given is not None:
+        task.check_saved(given)
+    return sums.tables(task.settings, len(regions), has_background=False)
 
 
 class _Sums:

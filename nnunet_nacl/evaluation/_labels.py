@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,15 +129,12 @@ def check_shape(
     """Raise a ValueError that names the axes unless ``shape`` is (C, *labels_shape)."""
     if shape[1:] == labels_shape:
         return
-    if len(shape) != len(labels_shape) + 1:
-        hint = f": expected {len(labels_shape) + 1} axes, classes first, and got {len(shape)}"
-    elif shape[:-1] == labels_shape:
-        hint = ": the classes seem to be the last axis, but nnU-Net's files have them first"
-    else:
+    hint = ": expected one axis more, classes first"
+    if len(shape) == len(labels_shape) + 1:
         differ = [axis for axis, (a, b) in enumerate(zip(shape[1:], labels_shape, strict=True)) if a != b]
         hint = ": " + ", ".join(f"axis {axis} is {shape[1 + axis]}, not {labels_shape[axis]}" for axis in differ)
-        if sorted(shape[1:]) == sorted(labels_shape):
-            hint += "; the same sizes in another order, so is it transposed?"
+    if (len(shape) > 1 and sorted(shape[1:]) == sorted(labels_shape)) or shape[:-1] == labels_shape:
+        hint += "; is it transposed? nnU-Net's files have the classes first"
     raise ValueError(f"{name}: the shape {shape} does not match {whose}, {labels_shape}{hint}.")
 
 
@@ -209,16 +206,6 @@ def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_
 
 
 # Whether a saved segmentation is the one that the saved probabilities give
-
-
-class GivenLabels(Protocol):
-    """The labels that probabilities give, which are the saved ones where these are as right."""
-
-    def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
-        """Add voxels (n,) of a channel; channels come in order."""
-
-    def labels(self) -> Labels:
-        """(n,) of the dtype of the saved ones, once all channels have passed."""
 
 
 class Argmax:
@@ -294,6 +281,13 @@ class _Decoded:
 
     def _exceeds(self, p: NDArray[np.floating], label: Labels) -> NDArray[np.bool_]:
         return self._thresholds.are_exceeded(p, np.maximum(label, 1) - 1)
+
+
+GivenLabels: TypeAlias = Argmax | _Written | _Decoded
+"""The labels that probabilities give, which are the saved ones where these are as right.
+
+``add(channel, part, p)`` takes the voxels of each channel in order; ``labels()`` then returns all (n,).
+"""
 
 
 def labels_given(

@@ -14,12 +14,11 @@ from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import (
     METRICS,
-    FolderResult,
     Settings,
     evaluate,
     evaluate_case,
 )
-from nnunet_nacl.nnunet import Predictions, read_labels
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import (
     LABELS,
     SUMMARY,
@@ -85,16 +84,6 @@ def test_cases_in_long_form(folders: Folders) -> None:
                 assert found[case["case"], voxels, label, "ECE"] == figures["classes"][label]["ECE"]
         for label in ("1", "2"):
             assert found[case["case"], "", label, "HD95"] == case["segmentation"][label]["HD95"]
-
-
-def test_every_number_can_be_computed_again_from_the_bin_tables(folders: Folders) -> None:
-    result = evaluate(Predictions.of_folder(*folders), settings=Settings(voxels=("image", "boundary"), surface=True))
-    again = FolderResult.read(folders[1] / SUMMARY)
-    assert json.dumps(again.to_json()) == json.dumps(result.to_json())
-    with np.load(folders[1] / "calibration_bins.zip") as archive:
-        assert archive["image_top_count"].shape == (3, 1, 15)
-        assert archive["image_classwise_count"].shape == (3, 3, 15)
-        assert archive["image_top_count"].sum() == 3 * 6 * 20 * 20
 
 
 def test_dice_equals_nnunets(folders: Folders) -> None:
@@ -169,16 +158,6 @@ def test_formats(tmp_path: Path, ending: str, reader: type | str, plans: bool) -
     expected = evaluate_case(p, y)
     for voxels, tables in expected.calibration.items():
         assert result.mean(voxels, "ECE") == tables.metrics()["ECE"]
-
-
-def test_labels_are_read_as_nnunets_reader_reads_them(tmp_path: Path) -> None:
-    _, y = random_case(0)
-    for file, labels, spacing in (("a.nii.gz", y, (1, 2, 3)), ("b.mha", y[0], (0.5, 4))):
-        write(labels, tmp_path / file, spacing)
-        expected, properties = SimpleITKIO().read_seg(str(tmp_path / file))
-        found = read_labels(tmp_path / file, SimpleITKIO())
-        assert np.array_equal(found.labels, expected[0])
-        assert found.geometry.spacing == pytest.approx(properties["spacing"])
 
 
 def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:

@@ -1,21 +1,17 @@
 """Numbers of all cases together: near, the scores per foreground voxel, expected tables, and their intervals."""
 
-import json
-
 import numpy as np
 import pytest
-from scipy.ndimage import label
 
 from nnunet_nacl.evaluation import (
     CORE_PROBABILITY,
     Settings,
     evaluate,
     evaluate_case,
-    merge_results,
 )
 from nnunet_nacl.metrics import nll_sum
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import Folders, add_case, random_case, run_evaluate, summary_of, write
+from tests.evaluation.generated import Folders, add_case, random_case, run_evaluate, summary_of
 
 
 def test_by_hand() -> None:
@@ -88,27 +84,6 @@ def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
     assert result.pooled_interval("image")["NLL_per_foreground"] == pytest.approx(np.percentile(nll, [2.5, 97.5]))
 
 
-def test_parts_add_up(folders: Folders) -> None:
-    whole = evaluate(Predictions.of_folder(*folders))
-    parts = [evaluate(Predictions.of_folder(*folders), num_parts=2, part_id=number) for number in (0, 1)]
-    merged = merge_results(parts)
-    assert json.dumps(merged.to_json()["pooled"]) == json.dumps(whole.to_json()["pooled"])
-    assert json.dumps(merged.to_json()["pooled_interval"]) == json.dumps(whole.to_json()["pooled_interval"])
-
-
-def test_a_segmentation_that_lost_a_component_changes_nothing_but_dice(folders: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*folders))
-    p, _ = random_case(0)
-    segmentation = p.argmax(0)
-    components, _ = label(segmentation == 1)
-    segmentation[components == 1] = 0  # as postprocessing does
-    write(segmentation, folders[1] / "case_0.nii.gz")
-    after = evaluate(Predictions.of_folder(*folders))
-    for voxels in before.voxels:
-        assert before.pooled(voxels) == after.pooled(voxels)
-    assert before.foreground_mean() != after.foreground_mean()
-
-
 def test_the_papers_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="paper"))
     assert "ECE_expected" not in result.pooled("union")
@@ -136,29 +111,12 @@ def test_regions() -> None:
     assert expected.hits.sum(-1) == pytest.approx(np.where(p64 > 0.5, p64, 0).sum(1))
 
 
-def test_ignored_voxels_are_not_near() -> None:
-    p = np.full((2, 4, 6), 0.5)
-    y = np.zeros((4, 6), int)
-    y[:2] = 7
-    near = evaluate_case(p, y, ignore_label=7).calibration["near"]
-    assert near.top.total == 12
-    assert near.metrics()["share"] == 1
-
-
 def test_core_is_compared_exactly() -> None:
     _, y = random_case(1)
     for name, background in (("at", 1 - CORE_PROBABILITY), ("beyond", np.nextafter(1 - CORE_PROBABILITY, 0))):
         q = np.stack([np.full(y.shape, background), np.full(y.shape, 1 - background), np.zeros(y.shape)])
         near = evaluate_case(q, y).calibration["near"]
         assert near.is_empty == (1 - background <= CORE_PROBABILITY), name
-
-
-def test_command_line_margin(folders: Folders) -> None:
-    assert run_evaluate(folders, "--margin_mm", 0, "--voxels", "near") == 0
-    small = summary_of(folders)["pooled"]["near"]["share"]
-    assert run_evaluate(folders, "--margin_mm", 3, "--voxels", "near") == 0
-    assert small < summary_of(folders)["pooled"]["near"]["share"]
-    assert summary_of(folders)["settings"]["margin_mm"] == 3
 
 
 def test_a_case_without_foreground_counts_in_the_scores(folders: Folders) -> None:

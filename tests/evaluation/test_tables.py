@@ -252,18 +252,6 @@ def test_an_empty_set_has_no_metrics(label: int) -> None:
     assert np.isnan(list(tables["image"].per_foreground().values())).all()
 
 
-def test_an_ignored_image_has_no_metrics() -> None:
-    tables = evaluate_case(np.array([[0.25], [0.75]]), np.array([IGNORED]), ignore_label=IGNORED).calibration["image"]
-    assert np.isnan(list(tables.metrics().values())).all()
-
-
-def test_the_paper_counts_the_classes_up_to_the_highest_label() -> None:
-    p = np.full((4, 2), 0.25)
-    for labels, number in (([2, 0], 3), ([0, 0], 1), ([IGNORED, IGNORED], 1)):
-        result = evaluate_case(p, np.array(labels), ignore_label=IGNORED, settings=Settings(protocol="paper"))
-        assert result.calibration["image"].num_classes == number
-
-
 def test_the_same_case_twice_has_the_same_metrics() -> None:
     tables = of_equal_voxels(2, 1)["foreground"]
     assert (tables + tables).metrics() == pytest.approx(tables.metrics(), rel=1e-12)

@@ -79,22 +79,9 @@ def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.
     assert BinCounts.of(values, values > 0, num_bins).count.tolist() == expected.tolist()
 
 
-def test_more_voxels_in_a_bin_than_float32_can_count() -> None:
-    size = 2**24 + 3
-    table = BinCounts.of(np.ones(size, np.float32), np.ones(size, bool))
-    assert (table.count[-1], table.hits[-1], table.confidence[-1]) == (size, size, size)
-
-
 def test_dropped_zeros_count_in_n_only() -> None:
     table = BinCounts.of(np.array([0.0, 0.0, 1.0]), np.array([True, False, True]), drop_zeros=True)
     assert (table.count.sum(), table.hits.sum(), table.total) == (1, 1, 3)
-
-
-def test_stacked_tables_keep_to_themselves() -> None:
-    tables = [BinCounts.of(np.full(n, 0.5), np.ones(n, bool)) for n in (1, 2)]
-    stacked = BinCounts.stack(tables) + BinCounts.empty(shape=(2,))
-    assert stacked.total.tolist() == [1, 2]
-    assert stacked.count.shape == (2, 15)
 
 
 few_values = st.integers(0, 3).map(lambda k: np.float32(k / 3))
@@ -105,9 +92,3 @@ def test_top_label_equals_numpy(p: np.ndarray) -> None:
     confidence, label = top_label(p)
     assert np.array_equal(confidence, p.max(0))
     assert np.array_equal(label, p.argmax(0))
-
-
-def test_top_label_of_more_classes_than_a_byte_holds() -> None:
-    p = np.zeros((300, 1))
-    p[299] = 1
-    assert top_label(p)[1].tolist() == [299]

@@ -28,11 +28,6 @@ def test_weights_are_those_of_an_ordinary_bootstrap() -> None:
     assert not np.array_equal(weights, resample_weights(5, seed=1))
 
 
-def test_the_weights_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        resample_weights(5)[0, 0] = 1
-
-
 def test_interval_of_a_mean_equals_scipys() -> None:
     values = np.random.default_rng(1).random(30)
     expected = bootstrap(

@@ -18,7 +18,6 @@ VOXELS = {
     "union": "where the ground truth or the prediction is not background (the paper's)",
     "near": "within --margin_mm (5) of where the prediction gives the foreground more than 0.05",
     "image": "all voxels",
-    "boundary": "within --boundary_mm (2) of a boundary of the ground truth",
 }
 """Voxel set -> what it holds. Voxels with the ignore label are in none."""
 

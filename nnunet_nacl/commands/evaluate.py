@@ -57,16 +57,12 @@ def add(commands: Commands) -> None:
         metavar="MM",
         help="how far the set near reaches beyond what the model may take for a structure (default: %(default)s)",
     )
-    evaluate.add_argument(
-        "--boundary_mm", type=float, default=2.0, metavar="MM", help="width of the set boundary (default: %(default)s)"
-    )
     evaluate.add_argument("--surface", action="store_true", help="HD95, ASSD and normalized surface distance, too")
     evaluate.add_argument(
         "--tolerance_mm", type=float, default=1.0, metavar="MM", help="of the surface distance (default: %(default)s)"
     )
     evaluate.add_argument(
         "--protocol",
-        type=lambda text: "paper" if text == "reference" else text,  # its name in earlier versions
         choices=("standard", "paper"),
         default="standard",
         help="paper: as the code that the paper's numbers come from (default: %(default)s)",
@@ -116,7 +112,6 @@ def _evaluate(options: argparse.Namespace) -> int:
         voxels=tuple(options.voxels),
         num_bins=options.bins,
         margin_mm=options.margin_mm,
-        boundary_mm=options.boundary_mm,
         surface=options.surface,
         tolerance_mm=options.tolerance_mm,
         protocol=options.protocol,
@@ -143,10 +138,11 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _merge(options: argparse.Namespace) -> int:
-    from nnunet_nacl.evaluation import merge_results, read_summary_or_parts
+    from nnunet_nacl.evaluation import check_summary, merge_results, read_summary_or_parts
 
+    check_summary(Path(options.o), overwrite=options.overwrite)
     result = merge_results([one for summary in options.summaries for one in read_summary_or_parts(summary)])
-    result.write(options.o, overwrite=options.overwrite)
+    result.write(options.o)
     status = _print_result(Path(options.o).stem, result, options.o, forgive_missing=options.chill)
     if status == 0:
         say_next(f"nnunet_nacl report {shlex.quote(options.o)}")

@@ -1,17 +1,16 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._agreement import check_drawn, given_labels
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_case
-from nnunet_nacl.evaluation._checks import (
-    CaseLabels,
+from nnunet_nacl.evaluation._folder import check_summary, evaluate
+from nnunet_nacl.evaluation._labels import (
+    SavedCase,
     canonical_labels,
-    check_channels,
+    check_drawn,
     checked_blocks,
+    given_labels,
     read_case_labels,
 )
-from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._near import near_core
-from nnunet_nacl.evaluation._origin import Origin, Place
 from nnunet_nacl.evaluation._result import (
     SUMMARY_NAME,
     FolderResult,
@@ -19,22 +18,27 @@ from nnunet_nacl.evaluation._result import (
     merge_results,
     read_summary_or_parts,
 )
-from nnunet_nacl.evaluation._saved_case import SavedCase
-from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, PROTOCOLS, VOXEL_SETS, Settings, Voxels
-from nnunet_nacl.evaluation._tables import COUNTING, METRICS, CalibrationTables
+from nnunet_nacl.evaluation._settings import (
+    CORE_PROBABILITY,
+    PROTOCOLS,
+    VOXEL_SETS,
+    Origin,
+    Place,
+    Settings,
+    Voxels,
+)
+from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
 from nnunet_nacl.evaluation._text import format_html, format_table
 from nnunet_nacl.nnunet import Predictions, Region
 
 __all__ = [
     "CORE_PROBABILITY",
-    "COUNTING",
     "METRICS",
     "PROTOCOLS",
     "SUMMARY_NAME",
     "VOXEL_SETS",
     "CalibrationTables",
     "Case",
-    "CaseLabels",
     "CaseResult",
     "FolderResult",
     "Origin",
@@ -47,8 +51,8 @@ __all__ = [
     "Voxels",
     "bins_file",
     "canonical_labels",
-    "check_channels",
     "check_drawn",
+    "check_summary",
     "checked_blocks",
     "evaluate",
     "evaluate_case",

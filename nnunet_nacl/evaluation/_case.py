@@ -2,44 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._checks import (
-    canonical_labels,
-    check_shape,
-    read_case_labels,
-)
-from nnunet_nacl.evaluation._classes import class_tables
-from nnunet_nacl.evaluation._regions import region_tables
-from nnunet_nacl.evaluation._saved_case import check_decoded
+from nnunet_nacl import cases
+from nnunet_nacl.evaluation._count import Task, count_case
+from nnunet_nacl.evaluation._labels import Labels, canonical_labels, check_shape, read_case_labels
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
-from nnunet_nacl.nnunet import (
-    ArrayChannels,
-    CaseFiles,
-    Channels,
-    DataSet,
-    LabelMeaning,
-    NpzChannels,
-    Region,
-)
+from nnunet_nacl.nnunet import ArrayChannels, CaseFiles, DataSet, LabelMeaning, NpzChannels, Region
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
-Labels: TypeAlias = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What :func:`evaluate_case` returns.
-
-    Attributes:
-        calibration: tables by voxel set.
-        segmentation: metric -> value by foreground label, or by region.
-    """
+    """What :func:`evaluate_case` returns: tables by voxel set, and metric -> value by foreground label or region."""
 
     calibration: dict[Voxels, CalibrationTables]
     segmentation: dict[int | Region, dict[str, float]]
@@ -47,13 +28,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Case:
-    """An evaluated case.
-
-    Attributes:
-        files: its name and files.
-        result: its tables and metrics.
-        states: the state that the files were in; see ``CaseFiles.states``.
-    """
+    """An evaluated case: its files, what was found, and the state that the files were in (``CaseFiles.states``)."""
 
     files: CaseFiles
     result: CaseResult
@@ -65,18 +40,10 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """A case that could not be evaluated.
+class Skipped(cases.Skipped):
+    """A case that could not be evaluated; ``missing`` if there is ground truth, but nothing was predicted."""
 
-    Attributes:
-        case: its name.
-        reason: why.
-        missing: there is ground truth, but nothing was predicted.
-    """
-
-    case: str
-    reason: str
-    missing: bool
+    missing: bool = False
 
 
 def evaluate_case(
@@ -92,8 +59,8 @@ def evaluate_case(
     """Calibration and segmentation metrics of one case.
 
     Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
-    voxel where 1 − p_0 > 0.05, image = all, boundary = near a boundary of the ground truth. For region r: foreground =
-    {y in r}, union = {y in r or p_r > 1/2}, near = around p_r > 0.05. Ignored voxels are in no set.
+    voxel where 1 − p_0 > 0.05, image = all. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}, near =
+    around p_r > 0.05. Ignored voxels are in no set.
 
     Args:
         probabilities: float16, float32 or float64 (K, *spatial) softmax output, the background as class 0, or
@@ -103,8 +70,7 @@ def evaluate_case(
             argmax p.
         regions: the labels of each region, in the order of the channels; None for classes.
         ignore_label: ground truth label of the voxels that count for nothing.
-        spacing_mm: distance between voxel centers along each axis, for surface metrics and the boundary set; by
-            default 1.
+        spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
 
     Raises:
@@ -117,12 +83,12 @@ def evaluate_case(
         )
     check_shape(channels.shape, ground_truth.shape, channels.name)
     if regions is None:
-        meaning = LabelMeaning.of_classes(probabilities.shape[0])
+        meaning = LabelMeaning.of_classes(channels.shape[0])
         prediction = top_label(probabilities)[1] if prediction is None else prediction
     else:
-        if len(regions) != probabilities.shape[0]:
+        if len(regions) != channels.shape[0]:
             raise ValueError(
-                f"{probabilities.shape[0]} probability channels do not match the data set's {len(regions)} regions."
+                f"{channels.shape[0]} probability channels do not match the data set's {len(regions)} regions."
             )
         if prediction is None:
             raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
@@ -135,10 +101,8 @@ def evaluate_case(
     spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
     labels = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     predicted = canonical_labels(prediction, meaning, None, "the prediction")
-    return CaseResult(
-        _calibration_tables(channels, labels, meaning, spacing, settings, saved=predicted.copy(), files=None),
-        _segmentation_metrics(labels, predicted, meaning, spacing, settings),
-    )
+    calibration = count_case(Task(channels, labels, meaning, spacing, settings, predicted))
+    return CaseResult(calibration, _segmentation_metrics(labels, predicted, meaning, spacing, settings))
 
 
 def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
@@ -153,28 +117,7 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     read = read_case_labels(files, channels, data_set, ignore_geometry=settings.ignore_geometry)
     labels, saved, spacing = read.ground_truth, read.prediction, read.geometry.spacing
     segmentation = _segmentation_metrics(labels, saved, meaning, spacing, settings)
-    checked_as: CaseFiles | None = files
-    if files.thresholds is not None:  # a pass of its own, which only decoded folders pay for
-        check_decoded(channels, saved, meaning, files)
-        checked_as = None
-    calibration = _calibration_tables(channels, labels, meaning, spacing, settings, saved=saved, files=checked_as)
-    return CaseResult(calibration, segmentation)
-
-
-def _calibration_tables(
-    channels: Channels,
-    labels: Labels,
-    meaning: LabelMeaning,
-    spacing: Sequence[float],
-    settings: Settings,
-    *,
-    saved: Labels,
-    files: CaseFiles | None,
-) -> dict[Voxels, CalibrationTables]:
-    """The tables of each voxel set; ``saved`` may be overwritten. Without files it may be any segmentation."""
-    if meaning.regions is None:
-        return class_tables(channels, labels, spacing, settings, saved=saved, files=files)
-    return region_tables(channels, labels, meaning, spacing, settings, saved=saved, files=files)
+    return CaseResult(count_case(Task(channels, labels, meaning, spacing, settings, saved, files)), segmentation)
 
 
 def _segmentation_metrics(
@@ -203,8 +146,12 @@ def _segmentation_metrics(
             counted = ground_truth != meaning.ignored
             masks = [np.isin(array, labels) & counted for array in (ground_truth, prediction)]
             metrics[structure] |= _distances(masks[0], masks[1], spacing, settings.tolerance_mm)
+        elif settings.surface and not (is_there or is_predicted):
+            metrics[structure] |= dict.fromkeys(SURFACE_METRICS, float("nan"))
         elif settings.surface:
-            metrics[structure] |= _no_distances(ground_truth.shape, spacing, absent=not (is_there or is_predicted))
+            steps = np.array(ground_truth.shape) - 1  # from the center of one corner's voxel to the opposite one's
+            mm, voxels = float(np.linalg.norm(steps * spacing)), float(np.linalg.norm(steps))
+            metrics[structure] |= dict(zip(SURFACE_METRICS, (mm, voxels, mm, voxels, 0.0), strict=True))
     return metrics
 
 
@@ -213,18 +160,5 @@ def _distances(
 ) -> dict[str, float]:
     in_mm = SurfaceDistances.between(ground_truth, prediction, spacing)
     in_voxels = SurfaceDistances.between(ground_truth, prediction, [1] * len(spacing))
-    return {
-        "HD95": in_mm.hd95(),
-        "HD95_voxels": in_voxels.hd95(),
-        "ASSD": in_mm.assd(),
-        "ASSD_voxels": in_voxels.assd(),
-        "NSD": in_mm.nsd(tolerance_mm),
-    }
-
-
-def _no_distances(shape: tuple[int, ...], spacing: Sequence[float], *, absent: bool) -> dict[str, float]:
-    if absent:
-        return dict.fromkeys(SURFACE_METRICS, float("nan"))
-    steps = np.array(shape) - 1  # from the center of one corner's voxel to the opposite one's
-    mm, voxels = float(np.linalg.norm(steps * spacing)), float(np.linalg.norm(steps))
-    return {"HD95": mm, "HD95_voxels": voxels, "ASSD": mm, "ASSD_voxels": voxels, "NSD": 0.0}
+    found = (in_mm.hd95(), in_voxels.hd95(), in_mm.assd(), in_voxels.assd(), in_mm.nsd(tolerance_mm))
+    return dict(zip(SURFACE_METRICS, found, strict=True))

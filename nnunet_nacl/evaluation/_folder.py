@@ -1,22 +1,19 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
+import filecmp
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from tqdm import tqdm
-
-from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_files
-from nnunet_nacl.evaluation._origin import Origin, joined_versions
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file, check_output, part_file
-from nnunet_nacl.evaluation._settings import Settings
-from nnunet_nacl.evaluation._storage import load_cases, save_cases
-from nnunet_nacl.files import Journal, hidden, only_writer, whole_file
+from nnunet_nacl.cases import Journal, each_case
+from nnunet_nacl.evaluation._case import Case, Skipped, evaluate_files
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, part_file
+from nnunet_nacl.evaluation._settings import Origin, Settings, joined_versions
+from nnunet_nacl.files import check_output, only_writer
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
-from nnunet_nacl.workers import results_of
 
 
 def evaluate(
@@ -40,72 +37,102 @@ def evaluate(
         predictions: a folder, or the validation cases of a model.
         settings: voxel sets, bins and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
-            ``calibration_folds_0_1_summary.json`` in the model's folder.
+            ``calibration_folds_0_1_summary.json`` in the model's folder. Such names are updated.
         num_processes: how many cases are evaluated at a time.
         num_parts: in how many parts the cases are divided; ``merge_results`` puts them together. The output's name says
             which part it is: ``calibration_part0of4_summary.json``.
         part_id: which part to evaluate, from 0.
-        overwrite: evaluate every case anew, and replace files at the output's path that are not ours, too.
+        overwrite: evaluate every case anew, and replace any output.
 
     Raises:
+        FileExistsError: the output exists, and has a name of its own.
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
         OSError: the output cannot be written, or another process is writing it.
-        ValueError: an argument has a value that it cannot have.
+        ValueError: an argument has a value that it cannot have, or the predictions are copies of the ground truth.
     """
-    if num_processes < 1:
-        raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
+    if not 0 <= part_id < num_parts:
+        raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
     data_set = predictions.read_data_set()
-    cases = _part_of(predictions.cases, part_id, num_parts)
+    cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     summary = Path(output) if output else _default_output(predictions)
-    if num_parts > 1:
-        summary = part_file(summary, part_id, num_parts)
-    origin = Origin.of(predictions, data_set, settings, None if num_parts == 1 else (part_id, num_parts))
-    check_output(summary, overwrite=overwrite)
+    summary = part_file(summary, part_id, num_parts) if num_parts > 1 else summary
+    check_summary(summary, overwrite=overwrite)
+    _check_predicted(cases)
+    origin = Origin.of(predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None)
     with only_writer(summary):
         return _evaluate(cases, data_set, origin, summary, num_processes, overwrite=overwrite)
 
 
 def _evaluate(
-    cases: Sequence[CaseFiles],
-    data_set: DataSet,
-    origin: Origin,
-    summary: Path,
-    num_processes: int,
-    *,
-    overwrite: bool,
+    cases: Sequence[CaseFiles], data_set: DataSet, origin: Origin, summary: Path, num_processes: int, *, overwrite: bool
 ) -> FolderResult:
-    journal = _Journal(summary, origin)
+    journal = Journal[FolderResult].beside(summary, _save, FolderResult.load)
     if overwrite:
-        journal.start_anew()
-    done, versions = journal.finished(cases)
-    skipped: list[Skipped] = []
-    left: list[CaseFiles] = []
+        journal.remove()
+    finished = [] if overwrite else _finished(cases, journal, summary, origin)
+    done = {case.name for result in finished for case in result.cases}
+    skipped, left = [], []
     for case in cases:
         reason = case.missing()
         if reason is not None:
             skipped.append(Skipped(case.name, reason, not case.is_predicted))
         elif case.name not in done:
             left.append(case)
-
-    progress = tqdm(total=len(cases), initial=len(cases) - len(left), desc="evaluating", unit="case")
-    with progress:
-        attempt = partial(_attempt, data_set=data_set, settings=origin.settings)
-        for files, (states, outcome) in results_of(attempt, left, num_processes=num_processes, died=_died):
-            if isinstance(outcome, str):
-                skipped.append(Skipped(files.name, outcome, missing=False))
-            else:
-                done[files.name] = Case(files, outcome, states)
-                journal.keep(done[files.name])
-            progress.update()
-    result = FolderResult(
-        cases=[done[case.name] for case in cases if case.name in done],
-        skipped=sorted(skipped, key=lambda entry: entry.case),
-        origin=replace(origin, versions=joined_versions([*versions, origin.versions])),
-        file=summary,
+    work = partial(_evaluate_one, data_set=data_set, origin=origin)
+    found, failed = each_case(
+        left,
+        work,
+        doing="evaluating",
+        num_processes=num_processes,
+        journal=journal,
+        finished=len(cases) - len(left),
     )
-    result.write(summary, overwrite=overwrite)
+    results = [*finished, *found.values()]
+    by_name = {case.name: case for result in results for case in result.cases}
+    skipped += [Skipped(entry.case, entry.reason) for entry in failed]
+    versions = joined_versions([*(result.versions for result in finished), origin.versions])
+    whole = FolderResult(
+        [by_name[case.name] for case in cases if case.name in by_name],
+        sorted(skipped, key=lambda entry: entry.case),
+        replace(origin, versions=versions),
+        summary,
+    )
+    whole.write(summary)
     journal.remove()
-    return result
+    return whole
+
+
+def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
+    states = files.states()  # before the files are read
+    return FolderResult([Case(files, evaluate_files(files, data_set, origin.settings), states)], [], origin)
+
+
+def _save(file: Path, result: FolderResult) -> None:
+    result.save(file)
+
+
+def _finished(
+    cases: Sequence[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
+) -> list[FolderResult]:
+    """What was counted alike before, from files that have not changed since; a later result of a case counts."""
+    results = []
+    with suppress(OSError, ValueError):  # what cannot be read is evaluated again
+        results.append(FolderResult.read(summary))
+    states = {case.name: case.states() for case in cases}
+    files = {case.name: case for case in cases}
+    unchanged = (
+        replace(
+            result,
+            cases=[
+                replace(case, files=files[case.name])
+                for case in result.cases
+                if case.name in files and case.states == states[case.name]
+            ],
+        )
+        for result in (*results, *journal.finished())
+        if result.origin.difference(origin) is None
+    )
+    return [result for result in unchanged if result.cases]
 
 
 def _default_output(predictions: Predictions) -> Path:
@@ -116,72 +143,25 @@ def _default_output(predictions: Predictions) -> Path:
     return predictions.model_folder / f"calibration_folds_{'_'.join(folds)}_summary.json"
 
 
-def _part_of(cases: Sequence[CaseFiles], part_id: int, num_parts: int) -> list[CaseFiles]:
-    """Every ``num_parts``-th case, from number ``part_id`` on, as nnU-Net's predict divides its work.
+def check_summary(summary: Path, *, overwrite: bool = False) -> None:
+    """Raise unless a summary of that name may be written, before work is done for it.
 
     Raises:
-        ValueError: there is no such part.
+        FileExistsError: it exists, and its name is not one of ours, ``calibration_…summary.json``.
+        FileNotFoundError: its folder does not exist.
+        ValueError: it is nnU-Net's own summary.
     """
-    if not 0 <= part_id < num_parts:
-        raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
-    return list(cases[part_id::num_parts])
+    if summary.name == "summary.json":
+        raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
+    is_ours = re.fullmatch(r"calibration_(\w+_)?summary\.json", summary.name) is not None
+    check_output(summary, overwrite=overwrite or is_ours)
 
 
-def _attempt(files: CaseFiles, data_set: DataSet, settings: Settings) -> tuple[dict[str, Any], CaseResult | str]:
-    """State of a case's files before they are read, and its result or the reason why there is none.
-
-    A bad case must not take the others' results with it.
-    """
-    states = files.states()
-    try:
-        return states, evaluate_files(files, data_set, settings)
-    except (ValueError, FileNotFoundError) as error:
-        return states, str(error)
-    except Exception as error:  # noqa: BLE001
-        return states, f"{files.probabilities}: {type(error).__name__}: {error}"
-
-
-def _died(files: CaseFiles) -> tuple[dict[str, Any], CaseResult | str]:
-    return files.states(), f"{files.probabilities}: the process evaluating it was killed, perhaps for lack of memory."
-
-
-class _Journal(Journal):
-    """Evaluated cases, kept until the output is written."""
-
-    def __init__(self, output: Path, origin: Origin) -> None:
-        self._bins = bins_file(output)
-        super().__init__(hidden(self._bins.with_suffix(""), ".partial"), ".zip")
-        self._anew = self.folder / "anew"  # is there: what the output holds is not taken up
-        self._origin = origin
-
-    def finished(self, cases: Sequence[CaseFiles]) -> tuple[dict[str, Case], list[dict[str, str]]]:
-        """Cases that were counted alike before, from files that have not changed since, and by which versions."""
-        by_name = {case.name: case for case in cases}
-        done: dict[str, Case] = {}
-        versions: list[dict[str, str]] = []
-        for file in (*([] if self._anew.exists() else [self._bins]), *self.files()):
-            with suppress(FileNotFoundError, ValueError):  # what cannot be read is evaluated again
-                kept, origin, _ = load_cases(file)
-                if origin.difference(self._origin) is not None:
-                    continue
-                unchanged = {
-                    case.name: replace(case, files=by_name[case.name])
-                    for case in kept
-                    if case.name in by_name and case.states == by_name[case.name].states()
-                }
-                done |= unchanged
-                versions += [origin.versions] if unchanged else []
-        return done, versions
-
-    def keep(self, case: Case) -> None:
-        with whole_file(self.file_of(case.name)) as file:
-            save_cases(file, [case], self._origin)
-
-    def start_anew(self) -> None:
-        """Forget what was evaluated before; the output stays until the new one replaces it."""
-        self.clear()
-        self._anew.touch()
-
-    def clear(self) -> None:
-        super().clear()
-        self._anew.unlink(missing_ok=True)
+def _check_predicted(cases: Sequence[CaseFiles]) -> None:
+    """Raise a ValueError if all segmentations are copies of the ground truth: the wrong folder was given."""
+    pairs = [(case.ground_truth, case.prediction) for case in cases if case.missing() is None]
+    if pairs and all(filecmp.cmp(truth, prediction, shallow=False) for truth, prediction in pairs):
+        raise ValueError(
+            f"{pairs[0][1].parent} holds copies of the ground truth in {pairs[0][0].parent}; expected what a model "
+            "predicted."
+        )

@@ -1,17 +1,12 @@
-"""The voxel sets that distances make.
-
-``near`` is where a model sees, or nearly sees, a structure: it depends on the prediction alone. ``boundary`` is where
-the ground truth changes.
-"""
+"""The voxel set ``near``: where a model sees, or nearly sees, a structure. It depends on the prediction alone."""
 
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import distance_transform_edt, find_objects
 
-from nnunet_nacl.evaluation._counting import compiled
+from nnunet_nacl.evaluation._compiled import compiled
 
 
 def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float) -> NDArray[np.bool_]:
@@ -26,9 +21,6 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
         margin_mm: between voxel centers. A millionth more is still within: files store spacings in float32, so that
             5 × 0.2 mm are not quite 1 mm.
 
-    Returns:
-        bool (*spatial).
-
     Raises:
         ValueError: more than three axes, or not one spacing an axis.
 
@@ -42,10 +34,9 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
         )
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
-    steps = [1.0] * missing + [float(step) for step in spacing_mm]
     near = np.zeros(volume.shape, bool)
-    if volume.size and volume.any():
-        _mark(volume, near, steps, margin_mm * (1 + 1e-6))
+    if core.any():
+        _mark(volume, near, [1.0] * missing + [float(step) for step in spacing_mm], margin_mm * (1 + 1e-6))
     return near.reshape(core.shape)
 
 
@@ -106,38 +97,3 @@ def _within(squared: NDArray[np.float32], limit: float, near: NDArray[np.bool_])
     for y in range(squared.shape[0]):
         for x in range(squared.shape[1]):
             near[y, x] |= squared[y, x] <= limit
-
-
-def near_boundary(
-    labels: NDArray[np.integer], spacing: Sequence[float], width_mm: float, ignored: int
-) -> NDArray[np.bool_]:
-    """Voxels within ``width_mm`` of a boundary voxel: one that has a face neighbor of another label.
-
-    Args:
-        labels: (*spatial) label map, or mask of a region.
-        spacing: distance between voxel centers along each axis, in mm.
-        width_mm: between voxel centers; 0 gives the boundary voxels themselves. A millionth more is still within: files
-            store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
-        ignored: label of the voxels that make no boundary and are not in the set.
-
-    Returns:
-        bool (*spatial).
-    """
-    edge = np.zeros(labels.shape, bool)
-    for axis in range(labels.ndim):
-        first, second = ((slice(None),) * axis + (part,) for part in (slice(None, -1), slice(1, None)))
-        a, b = labels[first], labels[second]
-        differs = (a != b) & (a != ignored) & (b != ignored)
-        edge[first] |= differs
-        edge[second] |= differs
-    boxes = find_objects(edge.astype(np.uint8))
-    if not boxes:
-        return edge
-    margins = [int(width_mm / step) + 1 for step in spacing]
-    box = tuple(
-        slice(max(0, part.start - margin), part.stop + margin) for part, margin in zip(boxes[0], margins, strict=True)
-    )
-    near = np.zeros(labels.shape, bool)
-    near[box] = distance_transform_edt(~edge[box], sampling=spacing) <= width_mm * (1 + 1e-6)
-    near &= labels != ignored
-    return near

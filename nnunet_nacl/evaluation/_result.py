@@ -2,24 +2,22 @@
 
 import glob
 import json
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import reduce
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, reduce
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._case import Case, Skipped
-from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._settings import Settings, Voxels
-from nnunet_nacl.evaluation._storage import load_cases, save_cases
+from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
+from nnunet_nacl.evaluation._settings import Origin, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_html, format_line
-from nnunet_nacl.files import Kind, check_file, is_there, whole_file, write_csv
+from nnunet_nacl.files import whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
@@ -33,16 +31,16 @@ from nnunet_nacl.metrics import (
     resample_tables,
     resample_weights,
 )
-from nnunet_nacl.nnunet import LabelMeaning, Region
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Region, file_state
 
 if TYPE_CHECKING:
     import pandas
 
-_COLUMNS = ("case", "voxels", "class", "metric", "value")
 SUMMARY_NAME = "calibration_summary.json"
-_SUMMARY = Kind("a summary", re.compile(rb'\A\{\s*"settings":\s*\{\s*"gt_folder"'))
-_CASES = Kind("a table of cases", re.compile(rb"\Acase,voxels,class,metric,value\r?\n"))
-_BINS = Kind("a file of bin tables", re.compile(rb"\APK\x03\x04.{26}header\.npy", re.DOTALL))
+_COLUMNS = ("case", "voxels", "class", "metric", "value")
+_TABLES = ("top", "classwise", "fine", "expected_top", "expected_classwise")
+_ARRAYS = ("nll", "brier", "num_classes", "image_voxels")
+_PARTS = tuple(part.name for part in fields(BinCounts))
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,33 +63,28 @@ class FolderResult:
         return f"<FolderResult: {format_line(self)}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
         return format_html({str(self.file.parent.name) if self.file else "result": self})
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The values of :meth:`rows`, in columns of these names; pandas comes with nnU-Net."""
+        """The values of :meth:`rows`, in columns of these names."""
         import pandas
 
         return pandas.DataFrame(self.rows(), columns=_COLUMNS)
 
     @property
     def settings(self) -> Settings:
-        """Of the evaluation."""
         return self.origin.settings
 
     @property
     def labels(self) -> LabelMeaning:
-        """What the labels and channels stand for."""
         return self.origin.labels
 
     @property
     def versions(self) -> dict[str, str]:
-        """Package -> version that took part."""
         return self.origin.versions
 
     @property
     def voxels(self) -> list[Voxels]:
-        """The voxel sets."""
         return list(self.settings.voxels)
 
     @property
@@ -99,9 +92,17 @@ class FolderResult:
         """Foreground labels, or regions."""
         return list(self.cases[0].result.segmentation) if self.cases else []
 
+    def stale_cases(self) -> list[str]:
+        """Cases of which a file was replaced or changed since; files that are gone are not."""
+        return [case.name for case in self.cases if any(map(_is_stale, case.states.values()))]
+
+    def tables(self, voxels: Voxels) -> list[CalibrationTables]:
+        """Those of each case."""
+        return [case.result.calibration[voxels] for case in self.cases]
+
     def values(self, voxels: Voxels, metric: str) -> list[float]:
         """A calibration metric of each case; NaN where its voxel set is empty or the metric was not computed."""
-        return [case.result.calibration[voxels].metrics().get(metric, float("nan")) for case in self.cases]
+        return [tables.metrics().get(metric, float("nan")) for tables in self.tables(voxels)]
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
@@ -109,8 +110,13 @@ class FolderResult:
 
     def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
         """The tables of all cases added up, in the order of their names; None without cases."""
-        tables = [case.result.calibration[voxels] for case in self.cases]
-        return reduce(add, tables) if tables else None
+        if voxels not in self._pooled:
+            self._pooled[voxels] = reduce(add, self.tables(voxels)) if self.cases else None
+        return self._pooled[voxels]
+
+    @cached_property
+    def _pooled(self) -> dict[Voxels, CalibrationTables | None]:
+        return {}
 
     def pooled(self, voxels: Voxels) -> dict[str, float]:
         """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
@@ -122,12 +128,11 @@ class FolderResult:
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals of pooled metrics over the cases; NaN for fewer than two cases.
 
-        2,000 resamples with a fixed seed. Of ECE, CECE and over-confidence, and over the image of the scores per
-        foreground voxel, as ratios of sums.
+        Of ECE, CECE and over-confidence, and over the image of the scores per foreground voxel, as ratios of sums.
         """
         if not self.cases:
             return {}
-        tables = [case.result.calibration[voxels] for case in self.cases]
+        tables = self.tables(voxels)
         weights = resample_weights(len(tables))
         top = resample_tables(BinCounts.stack([one.top for one in tables]), weights)
         classwise = resample_tables(BinCounts.stack([one.classwise for one in tables]), weights)
@@ -140,8 +145,7 @@ class FolderResult:
         if self._has_scores(voxels):
             foreground = weights @ np.array([one.foreground_voxels for one in tables], np.float64)
             for name, field in zip(SCORES, ("nll", "brier"), strict=True):
-                total = weights @ np.array([getattr(one, field).sum() for one in tables])
-                values[name] = ratio(total, foreground)
+                values[name] = ratio(weights @ np.array([getattr(one, field).sum() for one in tables]), foreground)
         return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
 
     def _has_scores(self, voxels: Voxels) -> bool:
@@ -158,24 +162,19 @@ class FolderResult:
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
-        by_case = [{v: tables.metrics() for v, tables in case.result.calibration.items()} for case in self.cases]
-        values = {
-            v: {m: [one[v][m] for one in by_case] for m in METRICS if all(m in one[v] for one in by_case)}
-            for v in self.voxels
-        }
-        by_class = {v: self._class_values(v) for v in self.voxels}
         metrics = list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
-        segmented = {name: {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
+        segmented = {str(name): {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
+        values = {v: self._values(v) for v in self.voxels}
         pooled = {v: self.pooled_tables(v) for v in self.voxels}
         return {
             "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
             "versions": self.versions,
             "num_cases": {
                 "evaluated": len(self.cases),
-                **{v: sum(not case.result.calibration[v].is_empty for case in self.cases) for v in self.voxels},
+                **{v: sum(not tables.is_empty for tables in self.tables(v)) for v in self.voxels},
             },
-            "mean": {v: _with_classes(mean_over_cases, values[v], by_class[v]) for v in self.voxels},
-            "interval": {v: _with_classes(bootstrap_interval, values[v], by_class[v]) for v in self.voxels},
+            "mean": {v: _each(mean_over_cases, values[v]) for v in self.voxels},
+            "interval": {v: _each(bootstrap_interval, values[v]) for v in self.voxels},
             "pooled": {
                 v: {**self.pooled(v), "classes": self._by_class(tables)}
                 for v, tables in pooled.items()
@@ -183,47 +182,42 @@ class FolderResult:
             },
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
-                "mean": {
-                    str(n): {m: mean_over_cases(values) for m, values in one.items()} for n, one in segmented.items()
-                },
-                "interval": {
-                    str(n): {m: bootstrap_interval(values) for m, values in one.items()} for n, one in segmented.items()
-                },
+                "mean": _each(mean_over_cases, segmented),
+                "interval": _each(bootstrap_interval, segmented),
                 "foreground_mean": {metric: self.foreground_mean(metric) for metric in metrics},
             },
-            "metric_per_case": [self._case_json(case, row) for case, row in zip(self.cases, by_case, strict=True)],
+            "metric_per_case": [self._case_json(case) for case in self.cases],
             "skipped": [asdict(entry) for entry in self.skipped],
         }
 
-    def _case_json(self, case: Case, metrics: dict[Voxels, dict[str, float]]) -> dict[str, Any]:
+    def _values(self, voxels: Voxels) -> dict[str, Any]:
+        """Metric -> values of the cases; under ``classes``, class -> metric -> values."""
+        all_cases = [tables.metrics() for tables in self.tables(voxels)]
+        of_classes = [self._by_class(tables) for tables in self.tables(voxels)]
+        known = [metric for metric in METRICS if all(metric in one for one in all_cases)]
+        names = of_classes[0] if of_classes else {}
+        classes = {name: {m: [case[name][m] for case in of_classes] for m in CLASS_METRICS} for name in names}
+        return {**{metric: [one[metric] for one in all_cases] for metric in known}, "classes": classes}
+
+    def _case_json(self, case: Case) -> dict[str, Any]:
         return {
             "case": case.name,
             "reference_file": str(case.files.ground_truth),
             "prediction_file": str(case.files.prediction),
             "probabilities_file": str(case.files.probabilities),
             "calibration": {
-                v: {**row, **self._sums(case, v), "classes": self._by_class(case.result.calibration[v])}
-                for v, row in metrics.items()
+                v: {**tables.metrics(), **self._sums(tables, v), "classes": self._by_class(tables)}
+                for v, tables in case.result.calibration.items()
             },
             "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
         }
 
-    def _sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
+    def _sums(self, tables: CalibrationTables, voxels: Voxels) -> dict[str, float]:
         """What the scores per foreground voxel are made of: they add up over cases."""
         if not self._has_scores(voxels):
             return {}
-        tables = case.result.calibration[voxels]
-        return {
-            "NLL_sum": float(tables.nll.sum()),
-            "Brier_sum": float(tables.brier.sum()),
-            "foreground_voxels": tables.foreground_voxels,
-        }
-
-    def _class_values(self, voxels: Voxels) -> dict[str, dict[str, list[float]]]:
-        """Class -> metric -> value of each case."""
-        cases = [self._by_class(case.result.calibration[voxels]) for case in self.cases]
-        classes = cases[0] if cases else {}
-        return {name: {m: [case[name][m] for case in cases] for m in CLASS_METRICS} for name in classes}
+        sums = {"NLL_sum": float(tables.nll.sum()), "Brier_sum": float(tables.brier.sum())}
+        return {**sums, "foreground_voxels": tables.foreground_voxels}
 
     def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
         names = [0, *self.names] if self.labels.has_background else self.names
@@ -237,7 +231,7 @@ class FolderResult:
         rows: list[tuple[str, str, str, str, float]] = []
         for case in self.cases:
             for voxels, tables in case.result.calibration.items():
-                metrics = tables.metrics() | self._sums(case, voxels)
+                metrics = tables.metrics() | self._sums(tables, voxels)
                 rows += [(case.name, voxels, "", metric, value) for metric, value in metrics.items()]
                 for label, values in self._by_class(tables).items():
                     rows += [(case.name, voxels, label, metric, value) for metric, value in values.items()]
@@ -245,35 +239,112 @@ class FolderResult:
                 rows += [(case.name, "", str(name), metric, value) for metric, value in values.items()]
         return rows
 
-    def write(self, summary: str | Path, *, overwrite: bool = False) -> None:
-        """Write the summary, and beside it the cases in long form and the bin tables, each whole or not at all.
-
-        Args:
-            summary: its path.
-            overwrite: replace files there that are no such ones, too.
+    def write(self, summary: str | Path) -> None:
+        """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there.
 
         Raises:
-            OSError: a file cannot be written, or is there and none of ours.
-            ValueError: it is nnU-Net's own summary.
+            OSError: a file cannot be written.
         """
-        summary = check_output(summary, overwrite=overwrite)
+        summary = Path(summary)
         # The old files are replaced once all new ones are written.
         with (
             whole_file(summary) as to_summary,
-            whole_file(cases_file(summary)) as to_cases,
+            whole_file(_beside(summary, "cases.csv")) as to_cases,
             whole_file(bins_file(summary)) as to_bins,
         ):
-            save_cases(to_bins, self.cases, self.origin, self.skipped)
+            self.save(to_bins)
             with to_cases.open("w", newline="") as stream:
                 write_csv(stream, [_COLUMNS, *self.rows()])
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
+    def save(self, file: Path) -> None:
+        """Write all from which every number can be computed again, as NumPy's ``.npz``.
+
+        Arrays ``VOXELS_TABLE_PART`` hold the parts of each ``BinCounts`` of :class:`CalibrationTables` with the cases
+        as first axis, ``VOXELS_NAME`` its other sums, ``segmentation`` (cases, structures, metrics) the metrics.
+        ``header`` is a JSON text: the origin, files and their states, skipped cases.
+        """
+        results = [case.result for case in self.cases]
+        metrics = list(results[0].segmentation[self.names[0]]) if self.names else []
+        header = {
+            "origin": asdict(self.origin),
+            "files": [asdict(case.files) for case in self.cases],
+            "states": [case.states for case in self.cases],
+            "skipped": [asdict(entry) for entry in self.skipped],
+            "metrics": metrics,
+        }
+        text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
+        arrays: dict[str, Any] = {
+            "header": np.array(text),
+            "segmentation": [[list(one.values()) for one in result.segmentation.values()] for result in results],
+        }
+        for voxels in self.voxels if self.cases else ():
+            tables = self.tables(voxels)
+            for name in _TABLES:
+                if getattr(tables[0], name) is not None:
+                    stacked = BinCounts.stack([getattr(one, name) for one in tables])
+                    arrays |= {f"{voxels}_{name}_{part}": getattr(stacked, part) for part in _PARTS}
+            arrays |= {f"{voxels}_{name}": [getattr(one, name) for one in tables] for name in _ARRAYS}
+        with file.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+
+    @classmethod
+    def load(cls, file: Path, summary: Path | None = None) -> "FolderResult":
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: it is damaged, or something else.
+        """
+        from pydantic import TypeAdapter
+
+        try:
+            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+                arrays = dict(archive)
+            header = TypeAdapter(_Header).validate_json(str(arrays["header"]))
+            cases = [_case(number, header, arrays) for number in range(len(header.files))]
+        except FileNotFoundError:
+            raise FileNotFoundError(f"{file} does not exist.") from None
+        except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
+            raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
+        return cls(cases, header.skipped, header.origin, summary)
+
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
-        """Read a result from the bin tables beside its summary."""
-        summary = Path(summary)
-        cases, origin, skipped = load_cases(bins_file(summary))
-        return cls(cases, skipped, origin, summary)
+        """Read a result from the bin tables beside its summary; errors as of :meth:`load`."""
+        return cls.load(bins_file(Path(summary)), Path(summary))
+
+
+@dataclass(frozen=True)
+class _Header:
+    origin: Origin
+    files: list[CaseFiles]
+    states: list[dict[str, list[str | int] | None]]
+    skipped: list[Skipped]
+    metrics: list[str]
+
+
+def _case(number: int, header: _Header, arrays: dict[str, NDArray[Any]]) -> Case:
+    def table(name: str) -> BinCounts:
+        return BinCounts(*(arrays[f"{name}_{part}"][number] for part in _PARTS))
+
+    labels = header.origin.labels
+    calibration = {
+        voxels: CalibrationTables(
+            **cast("Any", {n: table(f"{voxels}_{n}") for n in _TABLES if f"{voxels}_{n}_count" in arrays}),
+            nll=arrays[f"{voxels}_nll"][number],
+            brier=arrays[f"{voxels}_brier"][number],
+            num_classes=int(arrays[f"{voxels}_num_classes"][number]),
+            has_background=labels.has_background,
+            image_voxels=arrays[f"{voxels}_image_voxels"][number],
+        )
+        for voxels in header.origin.settings.voxels
+    }
+    segmentation = {
+        structure: dict(zip(header.metrics, values, strict=True))
+        for structure, values in zip(labels.structures, arrays["segmentation"][number].tolist(), strict=True)
+    }
+    return Case(header.files[number], CaseResult(calibration, segmentation), header.states[number])
 
 
 def merge_results(results: Sequence[FolderResult]) -> FolderResult:
@@ -311,39 +382,19 @@ def merge_results(results: Sequence[FolderResult]) -> FolderResult:
 def _check_parts(parts: list[tuple[int, int] | None]) -> None:
     """Raise a ValueError unless parts of a folder are all there."""
     numbered = [part for part in parts if part is not None]
-    if not numbered:
-        return
-    count = numbered[0][1]
-    missing = sorted(set(range(count)) - {number for number, _ in numbered})
-    if missing or len(numbered) < len(parts) or any(total != count for _, total in numbered):
-        have = ", ".join("a whole folder" if part is None else f"{part[0]} of {part[1]}" for part in parts)
-        raise ValueError(f"expected all of the {count} parts, numbered from 0, and nothing else; got {have}.")
-
-
-def check_output(summary: str | Path, *, overwrite: bool = False) -> Path:
-    """Return the path of a summary that may be written, as may the files beside it.
-
-    Raises:
-        OSError: as for :func:`nnunet_nacl.files.check_file`. Beside a summary of ours, a file may be damaged.
-        ValueError: it is nnU-Net's own summary.
-    """
-    summary = Path(summary)
-    if summary.name == "summary.json":
-        raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
-    is_ours = is_there(check_file(summary, _SUMMARY, overwrite=overwrite))
-    for file, kind in ((cases_file(summary), _CASES), (bins_file(summary), _BINS)):
-        check_file(file, kind, overwrite=overwrite or is_ours)
-    return summary
+    if numbered and sorted(numbered) != [(number, numbered[0][1]) for number in range(numbered[0][1])]:
+        have = ", ".join(f"{number} of {count}" for number, count in numbered)
+        raise ValueError(f"expected all of the {numbered[0][1]} parts, numbered from 0; got {have}.")
+    if numbered and len(numbered) < len(parts):
+        raise ValueError("expected parts of one folder, and nothing else; got a whole folder, too.")
 
 
 def bins_file(summary: Path) -> Path:
-    """The file of bin tables beside a summary: ``calibration_bins.zip`` for ``calibration_summary.json``."""
+    """The file of bin tables beside a summary: ``calibration_bins.zip`` for ``calibration_summary.json``.
+
+    An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
+    """
     return _beside(summary, "bins.zip")
-
-
-def cases_file(summary: Path) -> Path:
-    """The table of cases beside a summary: ``calibration_cases.csv`` for ``calibration_summary.json``."""
-    return _beside(summary, "cases.csv")
 
 
 def part_file(summary: Path, part_id: int, num_parts: int) -> Path:
@@ -364,6 +415,12 @@ def read_summary_or_parts(summary: str | Path) -> list[FolderResult]:
     return [FolderResult.read(file) for file in parts or [summary]]
 
 
+def _is_stale(state: list[str | int] | None) -> bool:
+    """Whether a file (path, size, time of change) is there and another one now."""
+    now = None if state is None else file_state(Path(str(state[0])))
+    return now is not None and now != state
+
+
 def _named(summary: Path, name: str) -> Path:
     """``x_NAME_summary.json`` for ``x_summary.json``, ``x_NAME.json`` for ``x.json``."""
     prefix = summary.stem.removesuffix("_summary")
@@ -376,11 +433,6 @@ def _beside(summary: Path, name: str) -> Path:
     return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
 
 
-def _with_classes(
-    function: Callable[[Sequence[float]], Any],
-    values: dict[str, list[float]],
-    by_class: dict[str, dict[str, list[float]]],
-) -> dict[str, Any]:
-    """``function`` of the cases' values, for each metric and, under ``classes``, for each class and metric."""
-    classes = {name: {m: function(column) for m, column in one.items()} for name, one in by_class.items()}
-    return {**{m: function(column) for m, column in values.items()}, "classes": classes}
+def _each(function: Callable[[Sequence[float]], Any], values: dict[str, Any]) -> dict[str, Any]:
+    """``function`` of each list, however deep the dictionary."""
+    return {name: _each(function, one) if isinstance(one, dict) else function(one) for name, one in values.items()}

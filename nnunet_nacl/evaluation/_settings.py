@@ -1,20 +1,26 @@
-"""What an evaluation can be asked for."""
+"""What an evaluation can be asked for, and what a result was computed from."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from typing import Any, Literal, get_args
 
-Voxels = Literal["foreground", "union", "near", "image", "boundary"]
+from nnunet_nacl.nnunet import DataSet, LabelMeaning, Predictions
+
+Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
-Protocol = Literal["standard", "paper", "reference"]
-"""``reference`` is what ``paper`` was called before."""
-PROTOCOLS: tuple[Protocol, ...] = ("standard", "paper")
+Protocol = Literal["standard", "paper"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
-
-MAX_BINS = 1000
-"""More are narrower than the steps of half precision."""
+COUNTING = 3
+"""Raise it when the same files and settings give other tables: finished cases are then evaluated again, and results
+that were counted in different ways are not merged."""
+_MOST_BINS = 1000  # more are narrower than the steps of half precision
+_PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
@@ -25,21 +31,19 @@ class Settings:
         voxels: which voxel sets to look at.
         num_bins: M, the number of confidence bins.
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
-        boundary_mm: half width of the voxel set ``boundary``.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
-        ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
         protocol: ``paper`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
             it counts in N, and K is the highest label of the case + 1.
+        ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
 
     Raises:
         ValueError: a setting has a value that it cannot have.
     """
 
-    voxels: tuple[Voxels, ...] = ("foreground", "union", "near", "image")
+    voxels: tuple[Voxels, ...] = VOXEL_SETS
     num_bins: int = 15
     margin_mm: float = 5.0
-    boundary_mm: float = 2.0
     surface: bool = False
     tolerance_mm: float = 1.0
     protocol: Protocol = "standard"
@@ -48,13 +52,11 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
-        if not 1 <= self.num_bins <= MAX_BINS:
-            raise ValueError(f"num_bins must be from 1 to {MAX_BINS}; got {self.num_bins}.")
-        for name in ("margin_mm", "boundary_mm", "tolerance_mm"):
+        if not 1 <= self.num_bins <= _MOST_BINS:
+            raise ValueError(f"num_bins must be from 1 to {_MOST_BINS}; got {self.num_bins}.")
+        for name in ("margin_mm", "tolerance_mm"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
-        if self.protocol == "reference":
-            object.__setattr__(self, "protocol", "paper")
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {self.protocol!r}.")
         # In a fixed order and once each, so that equal requests are equal settings.
@@ -64,3 +66,93 @@ class Settings:
     def counts_all_voxels(self) -> bool:
         """Whether every voxel of a set is in its bins. The paper's protocol leaves those with p = 0 out."""
         return self.protocol == "standard"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files of one folder of predictions lay; ``plans`` is None if there was no ``plans.json``."""
+
+    gt_folder: str
+    pred_folder: str
+    dataset_json: str
+    plans: str | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a result was computed from, and how.
+
+    Attributes:
+        settings: of the evaluation.
+        places: one for each folder of predictions.
+        labels: what the labels and channels stand for.
+        reader: name of nnU-Net's class that read the label maps.
+        versions: package -> version that took part; of merged results or resumed ones, all of them.
+        part: its number and how many parts there are, if only a part of the cases was evaluated.
+        counting: see ``COUNTING``.
+    """
+
+    settings: Settings
+    places: tuple[Place, ...]
+    labels: LabelMeaning
+    reader: str
+    versions: dict[str, str]
+    part: tuple[int, int] | None = None
+    counting: int = COUNTING
+
+    @classmethod
+    def of(
+        cls, predictions: Predictions, data_set: DataSet, settings: Settings, part: tuple[int, int] | None
+    ) -> "Origin":
+        """That of an evaluation by this version."""
+        plans = None if predictions.plans is None else str(predictions.plans)
+        places = (
+            Place(str(predictions.gt_folder), str(folder), str(predictions.dataset_json), plans)
+            for folder in predictions.pred_folders
+        )
+        versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+        return cls(settings, tuple(places), data_set.meaning, type(data_set.reader).__name__, versions, part)
+
+    @classmethod
+    def merged(cls, origins: Sequence["Origin"]) -> "Origin":
+        """That of results put together; at least one is needed."""
+        places = dict.fromkeys(place for origin in origins for place in origin.places)
+        versions = joined_versions([origin.versions for origin in origins])
+        return replace(origins[0], places=tuple(places), part=None, versions=versions)
+
+    def difference(self, other: "Origin") -> str | None:
+        """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
+        mine, theirs = self._counts_by(), other._counts_by()
+        return next(
+            (f"{name}: {mine[name]!r} and {theirs[name]!r}" for name in mine if mine[name] != theirs[name]), None
+        )
+
+    def _counts_by(self) -> dict[str, Any]:
+        return {
+            "counting": self.counting,
+            **asdict(self.settings),
+            "labels": self.labels.labels,
+            "regions": self.labels.regions,
+            "reader": self.reader,
+        }
+
+    def settings_json(self) -> dict[str, Any]:
+        """Settings, places and labels, as summaries have them."""
+        places = {name: [getattr(place, name) for place in self.places] for name in Place.__dataclass_fields__}
+        one_or_all = {name: paths[0] if len(set(paths)) == 1 else paths for name, paths in places.items()}
+        return {
+            **one_or_all,
+            "part": self.part,
+            **asdict(self.settings),
+            "labels": self.labels.labels,
+            "regions": self.labels.regions,
+            "reader": self.reader,
+        }
+
+
+def joined_versions(versions: Sequence[dict[str, str]]) -> dict[str, str]:
+    """Package -> its versions, each once, with commas between them."""
+    joined: dict[str, list[str]] = {}
+    for package, text in (item for one in versions for item in one.items()):
+        joined.setdefault(package, []).extend(text.split(", "))
+    return {package: ", ".join(dict.fromkeys(texts)) for package, texts in joined.items()}

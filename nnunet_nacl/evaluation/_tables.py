@@ -1,7 +1,7 @@
 """The tables that every calibration metric of a voxel set is computed from."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +12,14 @@ from nnunet_nacl.metrics import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
+    mean_of_known,
 )
 
 METRICS = (
     "ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "AECE", "AECE_error", "NLL", "Brier", "over_confidence",
     "ECE_expected", "CECE_expected", "share",
 )  # fmt: skip
-"""The last three only where there are the tables or counts that they are made of."""
-COUNTING = 2
-"""The number of the way in which tables are counted.
-
-Raise it when the same files and settings give other tables: finished cases are then evaluated again, and results that
-were counted in different ways are not merged. 1 had neither the voxel set near nor expected tables.
-"""
+"""The expected ones only where there are the tables that they are made of."""
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 CLASS_METRICS = ("ECE", "MCE", "ACE")
 
@@ -45,10 +40,10 @@ class CalibrationTables:
         brier: float64 (T,), sum of the Brier scores.
         num_classes: how many channels enter CECE: C, or fewer with the paper's protocol.
         has_background: whether channel 0 is the background; see ``LabelMeaning.has_background``.
+        image_voxels: int64 (T,), voxels of the image that are not ignored.
         expected_top: what ``top`` would hold in expectation if the labels were drawn from the probabilities; None for
-            voxel sets without a closed form, with the paper's protocol, and where it was not computed.
+            voxel sets without a closed form, and with the paper's protocol.
         expected_classwise: the same for ``classwise``.
-        image_voxels: int64 (T,), voxels of the image that are not ignored; None where they were not counted.
     """
 
     top: BinCounts
@@ -58,9 +53,9 @@ class CalibrationTables:
     brier: NDArray[np.float64]
     num_classes: int
     has_background: bool
+    image_voxels: NDArray[np.int64]
     expected_top: BinCounts | None = None
     expected_classwise: BinCounts | None = None
-    image_voxels: NDArray[np.int64] | None = None
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
         return CalibrationTables(
@@ -71,9 +66,9 @@ class CalibrationTables:
             self.brier + other.brier,
             max(self.num_classes, other.num_classes),
             self.has_background,
+            self.image_voxels + other.image_voxels,
             _sum(self.expected_top, other.expected_top),
             _sum(self.expected_classwise, other.expected_classwise),
-            _sum(self.image_voxels, other.image_voxels),
         )
 
     @property
@@ -88,34 +83,34 @@ class CalibrationTables:
 
     def metrics(self) -> dict[str, float]:
         """The metrics of ``METRICS`` that there are; NaN for an empty voxel set."""
-        voxels = self.top.total.astype(np.float64)
-        voxels[voxels == 0] = np.nan
-        adaptive = [
-            adaptive_calibration_error(self.fine[row], self.top.count.shape[-1]) for row in range(len(self.fine.count))
-        ]
+        return dict(self._metrics)
+
+    @cached_property
+    def _metrics(self) -> dict[str, float]:
+        voxels = np.where(self.top.total > 0, self.top.total, np.nan)
+        num_bins = self.top.count.shape[-1]
+        adaptive = [adaptive_calibration_error(self.fine[row], num_bins) for row in range(len(self.fine.count))]
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
         metrics = {
-            "ECE": _mean(expected_calibration_error(self.top)),
-            "CECE": _mean(by_class),
-            "CECE_fg": _mean(by_class[1:] if self.has_background else by_class),
-            "CECE_sum": np.nan if np.isnan(by_class).all() else float(np.nansum(by_class)),
-            "MCE": _mean(maximum_calibration_error(self.top)),
-            "ACE": _mean(average_calibration_error(self.top)),
-            "AECE": _mean(np.array([error for error, _ in adaptive])),
-            "AECE_error": _mean(np.array([bound for _, bound in adaptive])),
-            "NLL": _mean(self.nll / voxels),
-            "Brier": _mean(self.brier / voxels),
-            "over_confidence": _mean((self.top.confidence - self.top.hits).sum(-1) / voxels),
+            "ECE": expected_calibration_error(self.top),
+            "CECE": by_class,
+            "CECE_fg": by_class[1:] if self.has_background else by_class,
+            "CECE_sum": np.array([np.nan if np.isnan(by_class).all() else np.nansum(by_class)]),
+            "MCE": maximum_calibration_error(self.top),
+            "ACE": average_calibration_error(self.top),
+            "AECE": np.array([error for error, _ in adaptive]),
+            "AECE_error": np.array([bound for _, bound in adaptive]),
+            "NLL": self.nll / voxels,
+            "Brier": self.brier / voxels,
+            "over_confidence": (self.top.confidence - self.top.hits).sum(-1) / voxels,
         }
         if self.expected_top is not None and self.expected_classwise is not None:
             # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
             of_top = np.where(self.top.total > 0, expected_calibration_error(self.expected_top), np.nan)
             of_classes = np.where(self.classwise.total > 0, expected_calibration_error(self.expected_classwise), np.nan)
-            metrics["ECE_expected"] = _mean(of_top)
-            metrics["CECE_expected"] = _mean(of_classes[: self.num_classes])
-        if self.image_voxels is not None:
-            metrics["share"] = _mean(self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan))
-        return metrics
+            metrics |= {"ECE_expected": of_top, "CECE_expected": of_classes[: self.num_classes]}
+        metrics["share"] = self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan)
+        return {name: float(mean_of_known(values)) for name, values in metrics.items()}
 
     def per_foreground(self) -> dict[str, float]:
         r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
@@ -123,15 +118,10 @@ class CalibrationTables:
         .. math:: NLL = \frac{\sum_i -\ln p_{i,y_i}}{\sum_i [y_i > 0]}
 
         Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
-        number, no voxel is chosen by its label, and cases without foreground count.
-
-        Returns:
-            The metrics of ``SCORES``; NaN without foreground.
+        number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
         foreground = self.foreground_voxels or np.nan
-        return dict(
-            zip(SCORES, (float(self.nll.sum()) / foreground, float(self.brier.sum()) / foreground), strict=True)
-        )
+        return {name: float(sums.sum()) / foreground for name, sums in zip(SCORES, (self.nll, self.brier), strict=True)}
 
     def class_metrics(self) -> list[dict[str, float]]:
         """The metrics of ``CLASS_METRICS`` for each channel."""
@@ -143,13 +133,5 @@ class CalibrationTables:
         return [dict(zip(CLASS_METRICS, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
 
 
-_Summable = TypeVar("_Summable", BinCounts, NDArray[np.int64])
-
-
-def _sum(one: _Summable | None, other: _Summable | None) -> _Summable | None:
+def _sum(one: BinCounts | None, other: BinCounts | None) -> BinCounts | None:
     return None if one is None or other is None else one + other
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else np.nan

@@ -12,14 +12,11 @@ Counts = NDArray[Any]
 
 @dataclass(frozen=True)
 class BinCounts:
-    """What each of M confidence bins holds. Tables of parts add up with ``+``.
-
-    The arrays may have leading axes (one table a class, say); what is derived from them has the same ones. Of tables
-    that are expected under perfect calibration, counts are expectations and so float64.
+    """What each of M confidence bins holds; ``+`` adds up the tables of parts. Leading axes (classes, say) may precede.
 
     Attributes:
-        count: int64 (..., M), voxels per bin.
-        hits: int64 (..., M), how many of them are right.
+        count: int64 (..., M), voxels per bin; float64 in tables that are expected under perfect calibration.
+        hits: the same of those that are right.
         confidence: float64 (..., M), sum of their confidences.
         unbinned: int64 (...), voxels that count in N but are in no bin (see ``drop_zeros`` in :meth:`of`).
     """
@@ -50,7 +47,7 @@ class BinCounts:
         Edges are compared in the dtype of the confidences, so that a float32 k/M is on its edge, not beside it.
 
         Args:
-            confidences: (n,) of a floating dtype, in [0, 1].
+            confidences: (n,) in [0, 1].
             hits: (n,) bool, whether the event of that confidence happened.
             num_bins: M.
             drop_zeros: leave confidences of exactly 0 out of the bins, but not out of N, as the code does that the
@@ -66,12 +63,11 @@ class BinCounts:
         lowest, highest = confidences.min(), confidences.max()
         if not (lowest >= 0 and highest <= 1):
             raise ValueError(f"confidences must be in [0, 1]; got values from {lowest} to {highest}.")
-        unbinned = 0
-        if drop_zeros and lowest == 0:
-            kept = confidences > 0
-            unbinned = int(kept.size - np.count_nonzero(kept))
-            confidences, hits = confidences[kept], hits[kept]
-        return cls.at(equal_width_bins(confidences, num_bins), confidences, hits, num_bins, unbinned=unbinned)
+        kept = confidences > 0 if drop_zeros else np.ones(confidences.shape, bool)
+        confidences, hits = confidences[kept], hits[kept]
+        return cls.at(
+            _equal_width_bins(confidences, num_bins), confidences, hits, num_bins, unbinned=int((~kept).sum())
+        )
 
     @classmethod
     def at(
@@ -91,12 +87,8 @@ class BinCounts:
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
         """One object with a new leading axis from tables of one shape."""
-        return cls(
-            np.stack([table.count for table in tables]),
-            np.stack([table.hits for table in tables]),
-            np.stack([table.confidence for table in tables]),
-            np.stack([table.unbinned for table in tables]),
-        )
+        parts = zip(*((one.count, one.hits, one.confidence, one.unbinned) for one in tables), strict=True)
+        return cls(*map(np.stack, parts))
 
     def __getitem__(self, index: Any) -> "BinCounts":
         """Some of the tables; the index is one of the leading axes."""
@@ -116,13 +108,12 @@ class BinCounts:
 
     @property
     def total(self) -> Counts:
-        """N, the voxels of each table: int64 (...), or float64 where counts are expectations."""
+        """N (...), the voxels of each table."""
         total: Counts = self.count.sum(-1) + self.unbinned
         return total
 
 
-def equal_width_bins(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
-    """The bin (lo, hi] of each confidence in [0, 1], from 0; 0 belongs to the first."""
+def _equal_width_bins(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
     # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
     # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding error.
     lower_edges = bin_edges(num_bins, confidences.dtype)
@@ -139,15 +130,9 @@ def bin_edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.float
 
 
 def top_label(probabilities: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.unsignedinteger]]:
-    """Maximum and argmax over the classes; the first of equal ones, as with ``argmax``.
+    """Maximum (...) and argmax (...) of probabilities (K, ...); the first of equal ones, as with ``argmax``.
 
     A pass over each class is several times as fast as NumPy's argmax along the first axis.
-
-    Args:
-        probabilities: (K, ...).
-
-    Returns:
-        (...) maximum, and (...) class in the smallest unsigned dtype.
 
     >>> top_label(np.array([[0.2, 0.5], [0.8, 0.5]]))
     (array([0.8, 0.5]), array([1, 0], dtype=uint8))
@@ -159,21 +144,3 @@ def top_label(probabilities: NDArray[np.floating]) -> tuple[NDArray[np.floating]
         np.maximum(label, (probabilities[k] > confidence) * label.dtype.type(k), out=label)
         np.maximum(confidence, probabilities[k], out=confidence)
     return confidence, label
-
-
-def region_top_label(
-    probabilities: NDArray[np.floating], inside: NDArray[np.bool_]
-) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """Confidence of a region's mask, ``max(p, 1 - p)``, and whether the mask ``p > 1/2`` is right.
-
-    Args:
-        probabilities: (n,) of the region.
-        inside: (n,) bool, whether the voxel lies in the region.
-
-    Returns:
-        (n,) confidence in the dtype of ``probabilities``, and (n,) bool.
-
-    >>> region_top_label(np.array([0.75, 0.25, 0.5]), np.array([True, True, False]))
-    (array([0.75, 0.75, 0.5 ]), array([ True, False,  True]))
-    """
-    return np.maximum(probabilities, 1 - probabilities), (probabilities > 0.5) == inside

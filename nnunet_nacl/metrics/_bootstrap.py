@@ -18,18 +18,10 @@ Interval = tuple[float, float]
 
 @lru_cache(maxsize=8)
 def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Array:
-    """How often each bootstrap resample has drawn each case.
+    """How often each bootstrap resample has drawn each case: float64 (resamples, cases), read-only.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
-    and method, so that differences between methods are paired.
-
-    Args:
-        num_cases: how many cases there are.
-        resamples: how many resamples are drawn.
-        seed: of the draw.
-
-    Returns:
-        float64 (resamples, cases), read-only. Weighted sums over cases are sums over the resampled cases.
+    and method, so that differences between methods are paired. Weighted sums over cases are sums over the drawn cases.
     """
     drawn = np.random.default_rng(seed).integers(0, num_cases, (resamples, num_cases))
     offsets = num_cases * np.arange(resamples)[:, None]
@@ -40,21 +32,15 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
 
 
 def resample_tables(tables: BinCounts, weights: Array) -> BinCounts:
-    """Add up the tables of the cases that each resample has drawn.
+    """Tables (resamples, ..., M): those (cases, ..., M) of the cases that each resample has drawn, added up."""
+    parts = (tables.count, tables.hits, tables.confidence, tables.unbinned)
+    return BinCounts(*(np.tensordot(weights, part, 1) for part in parts))
 
-    Args:
-        tables: (cases, ..., M), one table or several for each case.
-        weights: (resamples, cases), how often each resample has drawn each case.
 
-    Returns:
-        Tables (resamples, ..., M).
-    """
-    return BinCounts(
-        np.tensordot(weights, tables.count, 1),
-        np.tensordot(weights, tables.hits, 1),
-        np.tensordot(weights, tables.confidence, 1),
-        np.tensordot(weights, tables.unbinned, 1),
-    )
+def resampled_means(values: Array, weights: Array) -> Array:
+    """(resamples, ...) means over the drawn cases of values (cases, ...); those that are NaN are left out."""
+    known = ~np.isnan(values)
+    return ratio(np.tensordot(weights, np.where(known, values, 0), 1), np.tensordot(weights, known.astype(float), 1))
 
 
 def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
@@ -62,7 +48,7 @@ def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
 
     Args:
         resampled: (resamples,) values; NaN ones, which have no voxels, are left out.
-        num_cases: how many cases were resampled; fewer than two give no interval.
+        num_cases: how many cases have a value; fewer than two give no interval.
     """
     known = resampled[~np.isnan(resampled)]
     if num_cases < 2 or known.size == 0:
@@ -71,31 +57,22 @@ def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     return float(low), float(high)
 
 
-def mean_over_cases(values: Sequence[float]) -> float:
-    """Mean of the values that are not NaN; NaN if all are.
-
-    >>> mean_over_cases([0.25, float("nan"), 0.75])
-    0.5
-    """
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else np.nan
-
-
 def bootstrap_interval(values: Sequence[float]) -> Interval:
     """95 % percentile bootstrap interval of the mean over cases, with a fixed seed.
 
-    Args:
-        values: one for each case; NaN ones are left out before the cases are resampled.
+    All cases are resampled, then those with NaN left out, so that it is the interval of comparisons between methods.
     """
-    known = np.array([value for value in values if not np.isnan(value)])
-    if known.size < 2:
+    of_cases = np.asarray(values, np.float64)
+    num_known = int((~np.isnan(of_cases)).sum())
+    if num_known < 2:
         return np.nan, np.nan
-    from scipy.stats import bootstrap  # takes half a second to import, which worker processes need not spend
+    return percentile_interval(resampled_means(of_cases, resample_weights(of_cases.size)), num_cases=num_known)
 
-    interval = bootstrap(
-        (known,), np.mean, n_resamples=NUM_RESAMPLES, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+
+def mean_over_cases(values: Sequence[float]) -> float:
+    """Mean of the values that are not NaN; NaN if all are."""
+    known = [value for value in values if not np.isnan(value)]
+    return float(np.mean(known)) if known else np.nan
 
 
 def ratio(part: NDArray[np.floating], whole: NDArray[np.number]) -> Array:

@@ -56,7 +56,7 @@ from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_
 _PAGE = Kind("a report", re.compile(rb'<meta name="generator" content="nnunet_nacl '))
 Setting = tuple[str, str]
 """Name and value, as the page shows them."""
-_SWITCHED = ("near", "foreground", "union", "boundary", "image")
+_SWITCHED = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 
 

@@ -163,7 +163,6 @@ def _options(origin: Origin) -> list[str]:
     for option, name in (
         ("--bins", "num_bins"),
         ("--margin_mm", "margin_mm"),
-        ("--boundary_mm", "boundary_mm"),
         ("--protocol", "protocol"),
     ):
         if getattr(asked, name) != getattr(usual, name):

@@ -113,7 +113,7 @@ def _same_ground_truth(cases: Sequence[Case], origins: Mapping[str, Origin], vox
     A class's hits are the voxels that have its label, so in a voxel set that holds all of the structure they are its
     size, whatever was predicted. That needs tables of all voxels, and structures that mean the same.
     """
-    whole = [one for one in voxels if one not in {"near", "boundary"}]
+    whole = [one for one in voxels if one != "near"]
     first, *others = origins.values()
     can_tell = all(one.settings.counts_all_voxels for one in origins.values()) and all(
         other.labels.labels == first.labels.labels for other in others
@@ -129,7 +129,7 @@ def _same_ground_truth(cases: Sequence[Case], origins: Mapping[str, Origin], vox
 def different_settings(origins: Mapping[str, Origin]) -> list[str]:
     """A note for each setting that changes values and is not the same in all results."""
     notes = []
-    for setting in ("protocol", "margin_mm", "boundary_mm", "tolerance_mm"):
+    for setting in ("protocol", "margin_mm", "tolerance_mm"):
         values = {
             name: getattr(origin.settings, setting)
             for name, origin in origins.items()

@@ -1,9 +1,7 @@
 """Small folders of predictions, and what was evaluated of them."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import SimpleITK as sitk
@@ -11,7 +9,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult, bins_file
+from nnunet_nacl.evaluation import FolderResult
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 
@@ -68,15 +66,3 @@ def content(summary: Path) -> str:
 def truncated(_: Path, predictions: Path) -> None:
     file = predictions / "case_1.npz"
     file.write_bytes(file.read_bytes()[:3000])
-
-
-def change_header(summary: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what the bin tables beside a summary say of themselves."""
-    file = bins_file(summary)
-    with np.load(file) as archive:
-        arrays = dict(archive)
-    header = json.loads(str(arrays["header"]))
-    change(header)
-    arrays["header"] = np.array(json.dumps(header))
-    with file.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)

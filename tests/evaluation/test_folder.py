@@ -14,12 +14,11 @@ from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import (
     METRICS,
-    FolderResult,
     Settings,
     evaluate,
     evaluate_case,
 )
-from nnunet_nacl.nnunet import Predictions, read_labels
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import (
     LABELS,
     SUMMARY,
@@ -87,16 +86,6 @@ def test_cases_in_long_form(folders: Folders) -> None:
             assert found[case["case"], "", label, "HD95"] == case["segmentation"][label]["HD95"]
 
 
-def test_every_number_can_be_computed_again_from_the_bin_tables(folders: Folders) -> None:
-    result = evaluate(Predictions.of_folder(*folders), settings=Settings(voxels=("image", "boundary"), surface=True))
-    again = FolderResult.read(folders[1] / SUMMARY)
-    assert json.dumps(again.to_json()) == json.dumps(result.to_json())
-    with np.load(folders[1] / "calibration_bins.zip") as archive:
-        assert archive["image_top_count"].shape == (3, 1, 15)
-        assert archive["image_classwise_count"].shape == (3, 3, 15)
-        assert archive["image_top_count"].sum() == 3 * 6 * 20 * 20
-
-
 def test_dice_equals_nnunets(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders))
     per_class = {1: [], 2: []}
@@ -117,19 +106,6 @@ def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.Capture
     assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
 
 
-def test_a_duplicated_case_leaves_the_mean(folders: Folders) -> None:
-    gt_folder, predictions = folders
-    for name in ("case_1", "case_2"):
-        (gt_folder / f"{name}.nii.gz").unlink()
-        (predictions / f"{name}.npz").unlink()
-    before = evaluate(Predictions.of_folder(*folders))
-    add_case(gt_folder, predictions, "case_9", *random_case(0))
-    after = evaluate(Predictions.of_folder(*folders))
-    for voxels in ("foreground", "union"):
-        for metric in METRICS:
-            assert after.mean(voxels, metric) == pytest.approx(before.mean(voxels, metric), abs=1e-15)
-
-
 def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders)).mean("foreground", "ECE")
     p, y = random_case(8)
@@ -144,23 +120,6 @@ def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> 
         "image": 4,
     }
     assert math.isnan(after.to_json()["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
-
-
-def test_options(folders: Folders, tmp_path: Path) -> None:
-    (folders[1] / "dataset.json").rename(tmp_path / "my.json")
-    output = tmp_path / "mine.json"
-    options = ["-djfile", tmp_path / "my.json", "-o", output, "--voxels", "boundary", "image", "--bins", 10]
-    assert run_evaluate(folders, *options, "--boundary_mm", 1, "--surface", "--tolerance_mm", 2) == 0
-    summary = json.loads(output.read_text())
-    assert {path.name for path in tmp_path.glob("mine*")} == {"mine.json", "mine.cases.csv", "mine.bins.zip"}
-    settings = Settings(voxels=("image", "boundary"), num_bins=10, boundary_mm=1, surface=True, tolerance_mm=2)
-    expected = evaluate_case(*random_case(0), settings=settings)
-    case = summary["metric_per_case"][0]
-    assert case["calibration"]["boundary"]["ECE"] == expected.calibration["boundary"].metrics()["ECE"]
-    assert case["segmentation"]["1"] == pytest.approx(expected.segmentation[1], nan_ok=True)
-    # An output in the predictions' folder is not taken for a case the next time.
-    assert run_evaluate(folders, "-djfile", tmp_path / "my.json", "-o", folders[1] / "again.json") == 0
-    assert run_evaluate(folders, "-djfile", tmp_path / "my.json") == 0
 
 
 FORMATS = [
@@ -199,16 +158,6 @@ def test_formats(tmp_path: Path, ending: str, reader: type | str, plans: bool) -
     expected = evaluate_case(p, y)
     for voxels, tables in expected.calibration.items():
         assert result.mean(voxels, "ECE") == tables.metrics()["ECE"]
-
-
-def test_labels_are_read_as_nnunets_reader_reads_them(tmp_path: Path) -> None:
-    _, y = random_case(0)
-    for file, labels, spacing in (("a.nii.gz", y, (1, 2, 3)), ("b.mha", y[0], (0.5, 4))):
-        write(labels, tmp_path / file, spacing)
-        expected, properties = SimpleITKIO().read_seg(str(tmp_path / file))
-        found = read_labels(tmp_path / file, SimpleITKIO())
-        assert np.array_equal(found.labels, expected[0])
-        assert found.geometry.spacing == pytest.approx(properties["spacing"])
 
 
 def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import (
-    FolderResult,
-)
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate, merge_results, read_summary_or_parts
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import SUMMARY, Folders, content, run_evaluate, truncated
 
 
@@ -15,38 +14,36 @@ def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path, capsys: py
     truncated(*folders)
     run_evaluate(folders, "-o", tmp_path / "whole.json")
     for part in range(2):
-        run_evaluate(folders, "--num_parts", 2, "--part_id", part)
-    parts = [str(folders[1] / f"calibration_part{part}of2_summary.json") for part in range(2)]
+        run_evaluate(folders, "-o", tmp_path / "p.json", "--num_parts", 2, "--part_id", part)
+    assert {file.name for file in tmp_path.glob("p_part0*")} == {
+        "p_part0of2.json", "p_part0of2.cases.csv", "p_part0of2.bins.zip"
+    }  # fmt: skip
     capsys.readouterr()
     # What was skipped in a part is reported by the merge, too.
-    assert main(["merge", *parts, "-o", str(tmp_path / "merged.json")]) == 1
+    assert main(["merge", str(tmp_path / "p.json"), "-o", str(tmp_path / "merged.json")]) == 1
     assert "skipped case_1" in capsys.readouterr().err
     assert content(tmp_path / "merged.json") == content(tmp_path / "whole.json")
     assert (tmp_path / "merged.cases.csv").read_text() == (tmp_path / "whole.cases.csv").read_text()
+    assert len(read_summary_or_parts(tmp_path / "p.json")) == 2
+    assert len(read_summary_or_parts(tmp_path / "whole.json")) == 1
 
 
-def test_what_cannot_be_merged(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_evaluate(folders, "-o", tmp_path / "a.json")
-    run_evaluate(folders, "-o", tmp_path / "b.json", "--bins", 10)
-    for part in (0, 2):
-        run_evaluate(folders, "-o", tmp_path / "p.json", "--num_parts", 3, "--part_id", part)
-    for names, message in (
-        (("a", "a"), "the case case_0 is in two parts."),
-        (("a", "b"), "parts differ in num_bins: 15 and 10."),
-        (("a", "c"), "c.bins.zip does not exist."),
-        (
-            ("p_part0of3", "p_part2of3"),
-            "expected all of the 3 parts, numbered from 0, and nothing else; got 0 of 3, 2",
-        ),
-        (
-            ("p_part0of3", "a"),
-            "numbered from 0, and nothing else; got 0 of 3, a whole folder.",
-        ),
+def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
+    predictions = Predictions.of_folder(*folders)
+    whole = evaluate(predictions)
+    other = evaluate(predictions, Settings(num_bins=10), output=tmp_path / "b.json")
+    parts = [evaluate(predictions, output=tmp_path / "p.json", num_parts=3, part_id=part) for part in (0, 2)]
+    for results, message in (
+        ([], r"^nothing to merge\.$"),
+        ([whole, whole], r"^the case case_0 is in two parts\.$"),
+        ([whole, other], r"^parts differ in num_bins: 15 and 10\.$"),
+        (parts, r"^expected all of the 3 parts, numbered from 0; got 0 of 3, 2 of 3\.$"),
+        ([parts[0], whole], r"^expected all of the 3 parts, numbered from 0; got 0 of 3\.$"),
     ):
-        capsys.readouterr()
-        assert main(["merge", *(str(tmp_path / f"{name}.json") for name in names), "-o", str(tmp_path / "m.json")]) == 1
-        assert message in capsys.readouterr().err
-        assert not (tmp_path / "m.json").exists()
+        with pytest.raises(ValueError, match=message):
+            merge_results(results)
+    with pytest.raises(FileNotFoundError, match=r"c\.bins\.zip does not exist\.$"):
+        read_summary_or_parts(tmp_path / "c.json")
 
 
 def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -> None:
@@ -65,22 +62,11 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
     assert [place.pred_folder for place in FolderResult.read(merged).origin.places] == [str(first), str(second)]
 
 
-def test_summaries_do_not_share_their_tables(folders: Folders, tmp_path: Path) -> None:
-    run_evaluate(folders, "-o", tmp_path / "a.json")
-    run_evaluate(folders, "-o", tmp_path / "a_summary.json", "--bins", 5)
-    assert FolderResult.read(tmp_path / "a.json").settings.num_bins == 15
-
-
-def test_parts_by_the_name_that_was_asked_for(
-    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``-o p0.json`` with parts writes p0_part0of2.json; ``merge p0.json`` finds it, as evaluate says."""
-    run_evaluate(folders, "-o", tmp_path / "whole.json")
-    for part in range(2):
-        assert run_evaluate(folders, "-o", tmp_path / f"p{part}.json", "--num_parts", 2, "--part_id", part) == 0
-        assert run_evaluate(folders, "--num_parts", 2, "--part_id", part) == 0
-    assert f"nnunet_nacl merge {folders[1] / SUMMARY} -o {folders[1] / SUMMARY}\n" in capsys.readouterr().out
-    for names in ([tmp_path / "p0.json", tmp_path / "p1.json"], [folders[1] / SUMMARY]):
-        assert main(["merge", *map(str, names), "-o", str(tmp_path / "all.json")]) == 0
-        merged, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("all", "whole"))
-        assert merged == whole
+def test_written_and_read_again(folders: Folders) -> None:
+    result = evaluate(Predictions.of_folder(*folders), Settings(surface=True))
+    again = FolderResult.read(folders[1] / SUMMARY)
+    assert json.dumps(again.to_json()) == json.dumps(result.to_json())
+    assert again.origin == result.origin
+    (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"calibration_bins\.zip cannot be read as bin tables: "):
+        FolderResult.read(folders[1] / SUMMARY)

@@ -1,23 +1,26 @@
-"""What evaluate and merge write: what they replace, and what they leave when they are interrupted."""
+"""What evaluate and merge write and replace; runs that are interrupted, and go on."""
 
 import csv
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import _folder
-from nnunet_nacl.evaluation._result import FolderResult, bins_file, cases_file
+from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.files import only_writer
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import (
     SUMMARY,
     Folders,
     add_case,
+    content,
     random_case,
     reasons,
     run_evaluate,
@@ -25,93 +28,16 @@ from tests.evaluation.generated import (
 )
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-@pytest.mark.parametrize("name", ["dataset.json", "case_1.npz", "case_1.nii.gz"])
-def test_files_of_others_are_not_replaced(
-    folders: Folders, name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert run_evaluate(folders, "-o", tmp_path / "part.json") == 0
-    before = contents(folders[1])
-    foreign = folders[1] / name
-    assert run_evaluate(folders, "-o", foreign) == 1
-    assert f"{foreign} exists and is not a summary of nnunet_nacl" in capsys.readouterr().err
-    assert main(["merge", str(tmp_path / "part.json"), "-o", str(foreign)]) == 1
-    assert "--overwrite" in capsys.readouterr().err
-    assert contents(folders[1]) == before
-    (tmp_path / "notes.json").write_text("{}")
-    assert main(["merge", str(tmp_path / "part.json"), "-o", str(tmp_path / "notes.json"), "--overwrite"]) == 0
-    assert len(FolderResult.read(tmp_path / "notes.json").cases) == 3
-
-
-@pytest.mark.parametrize("beside", [bins_file, cases_file])
-def test_files_of_others_beside_the_summary(folders: Folders, tmp_path: Path, beside: object) -> None:
-    summary = tmp_path / "x.json"
-    foreign: Path = beside(summary)  # type: ignore[operator]
-    foreign.write_text("precious")
-    assert run_evaluate(folders, "-o", summary) == 1
-    assert foreign.read_text() == "precious"
-    assert not summary.exists()
-    assert run_evaluate(folders, "-o", summary, "--overwrite") == 0
-    foreign.write_text("damaged")
-    assert run_evaluate(folders, "-o", summary) == 0  # beside a summary of ours
-    assert foreign.read_text(errors="replace") != "damaged"
-
-
-def test_a_device_is_not_replaced(folders: Folders, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    for overwrite in ([], ["--overwrite"]):
-        assert run_evaluate(folders, "-o", tmp_path / "fifo", *overwrite) == 1
-        assert "a device, a pipe or a socket" in capsys.readouterr().err
-    assert (tmp_path / "fifo").is_fifo()
-
-
-def test_an_interrupted_overwrite_leaves_the_old_result(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_evaluate(folders)
-    before = {name: content for name, content in contents(folders[1]).items() if name.startswith("calibration")}
-    assert len(before) == 3
-
-    def second_is_interrupted(*_: object) -> object:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_folder, "evaluate_files", second_is_interrupted)
-        assert run_evaluate(folders, "--overwrite") == 130
-    after = contents(folders[1])
-    assert {name: after[name] for name in before} == before
-
-    def full(*_: object) -> object:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:  # in the midst of writing
-        patch.setattr(FolderResult, "to_json", full)
-        assert run_evaluate(folders, "--overwrite") == 1
-    after = contents(folders[1])
-    assert {name: after[name] for name in before} == before
-    assert run_evaluate(folders) == 0
-    assert not [name for name in contents(folders[1]) if "partial" in name or "lock" in name]
-
-
-def test_a_link_called_like_the_journal(folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "precious.zip").write_text("precious")
-    journal = folders[1] / ".calibration_bins.partial"
-    journal.symlink_to(elsewhere)
-    for overwrite in ([], ["--overwrite"]):
-        assert run_evaluate(folders, *overwrite) == 1
-        assert f"{journal} is a link" in capsys.readouterr().err
-    assert contents(elsewhere) == {"precious.zip": b"precious"}
-
-
-def test_what_else_is_in_the_journal_stays(folders: Folders) -> None:
-    journal = folders[1] / ".calibration_bins.partial"
-    (journal / "folder").mkdir(parents=True)
-    (journal / "notes.txt").write_text("precious")
-    assert run_evaluate(folders, "--overwrite") == 0
-    assert contents(journal) == {"notes.txt": b"precious"}
+def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    notes = tmp_path / "notes.json"
+    notes.write_text("precious")
+    assert run_evaluate(folders, "-o", notes) == 1
+    assert f"{notes} exists. Choose another name, or replace it with --overwrite." in capsys.readouterr().err
+    assert notes.read_text() == "precious"
+    assert run_evaluate(folders, "-o", notes, "--overwrite") == 0
+    assert len(FolderResult.read(notes).cases) == 3
+    assert run_evaluate(folders, "-o", tmp_path / "no" / "x.json") == 1
+    assert f"{tmp_path / 'no'} is not a folder." in capsys.readouterr().err
 
 
 def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,16 +45,6 @@ def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
         assert run_evaluate(folders) == 1
     assert f"{folders[1] / SUMMARY}: another process is writing it." in capsys.readouterr().err
     assert not (folders[1] / SUMMARY).exists()
-    assert run_evaluate(folders) == 0
-
-
-@pytest.mark.parametrize("length", [240, 248])
-def test_long_case_names(folders: Folders, length: int) -> None:
-    """As long as the file system takes with .nii.gz."""
-    add_case(*folders, "x" * length, *random_case(7))
-    assert run_evaluate(folders) == 0
-    assert len(summary_of(folders)["metric_per_case"]) == 4
-    assert run_evaluate(folders, "-o", folders[1] / f"{'y' * 240}.json") == 0
 
 
 def test_unreadable_files_are_not_called_missing(folders: Folders) -> None:
@@ -152,58 +68,149 @@ def test_names_that_spreadsheets_would_take_for_formulas(folders: Folders) -> No
     assert any(float(row["value"]) < 0 for row in rows)
 
 
-def test_an_interrupt_while_processes_start_is_quiet(folders: Folders) -> None:
-    """Ctrl-C goes to all processes of the terminal."""
-    command = [sys.executable, "-m", "nnunet_nacl.cli", "evaluate", *map(str, folders), "-np", "2"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until = time.monotonic() + 60
-    while (
-        not (
-            started := [
-                pid
-                for pid in children.read_text().split()
-                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-            ]
-        )
-        and time.monotonic() < until
-    ):
-        time.sleep(0.002)
-    assert started
-    time.sleep(0.1)  # Python has started in them, and imports
-    os.killpg(process.pid, signal.SIGINT)
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == 130, printed
-    assert "Traceback" not in printed
-    assert "interrupted" in printed
+def test_predictions_that_were_replaced_are_stale(folders: Folders) -> None:
+    """So that a report does not show pictures of one model beside numbers of another."""
+    run_evaluate(folders)
+    result = FolderResult.read(folders[1] / SUMMARY)
+    assert result.stale_cases() == []
+    (folders[1] / "case_0.npz").unlink()  # gone is not replaced
+    os.utime(folders[1] / "case_1.npz", ns=(1, 1))
+    (folders[1] / "case_2.nii.gz").write_bytes(b"another")
+    assert result.stale_cases() == ["case_1", "case_2"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(folders: Folders, number: signal.Signals) -> None:
-    """The processes end, too, though one of them would take an hour."""
-    hour = "import time\nfrom nnunet_nacl.evaluation import _checks\n"
-    hour += "_checks.check_shape = lambda *_, **__: time.sleep(3600)\n"
-    run = "from nnunet_nacl.cli import main\nimport sys\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
-    script = folders[0].parent / "slow.py"  # worker processes import it, too
-    script.write_text(hour + run)
-    command = [sys.executable, str(script), "evaluate", *map(str, folders), "-np", "2"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+def test_metrics_of_a_set_are_computed_once(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_evaluate(folders)
+    result = FolderResult.read(folders[1] / SUMMARY)
+    calls = []
+    module = sys.modules["nnunet_nacl.evaluation._tables"]
+    monkeypatch.setattr(module, "adaptive_calibration_error", lambda *_: calls.append(1) or (0.0, 0.0))
+    for metric in ("ECE", "CECE", "NLL"):
+        result.values("near", metric)
+    assert len(calls) == 3  # one for each case
+
+
+def test_processes_change_nothing(folders: Folders) -> None:
+    run_evaluate(folders)
+    alone = content(folders[1] / SUMMARY)
+    assert run_evaluate(folders, "-np", 2, "--overwrite") == 0
+    assert content(folders[1] / SUMMARY) == alone
+
+
+def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *options: object) -> int:
+    """How many cases were evaluated, from the progress bar's start."""
+    capsys.readouterr()
+    assert run_evaluate(folders, *options) == 0
+    return 3 - int(re.search(r"(\d+)/3", capsys.readouterr().err)[1])
+
+
+def test_only_what_changed_is_evaluated_again(
+    folders: Folders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluated_again(folders, capsys) == 3
+    first = content(folders[1] / SUMMARY)
+    assert evaluated_again(folders, capsys) == 0
+    assert content(folders[1] / SUMMARY) == first
+    assert evaluated_again(folders, capsys, "--overwrite") == 3
+    os.utime(folders[1] / "case_1.npz", ns=(1, 1))
+    assert evaluated_again(folders, capsys) == 1
+    assert evaluated_again(folders, capsys, "--bins", 10) == 3
+    bins = folders[1] / "calibration_bins.zip"
+    bins.write_bytes(bins.read_bytes()[:-30])
+    assert evaluated_again(folders, capsys, "--bins", 10) == 3
+    # files of the same size and time elsewhere
+    other = tmp_path / "other"
+    shutil.copytree(folders[1], other)
+    for file in (*folders[1].iterdir(), *other.iterdir()):
+        os.utime(file, ns=(1, 1))
+    output = tmp_path / "calibration_summary.json"
+    assert evaluated_again(folders, capsys, "-o", output) == 3
+    assert evaluated_again((folders[0], other), capsys, "-o", output) == 3
+
+
+def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    run_evaluate(folders)
+    result = FolderResult.read(folders[1] / SUMMARY)
+    old = replace(result.origin, counting=1, versions={"numpy": "1.0"})
+    replace(result, origin=old).write(folders[1] / SUMMARY)
+    assert evaluated_again(folders, capsys) == 3
+    upgraded = replace(result.origin, versions={**result.versions, "numpy": "1.0"})
+    replace(result, origin=upgraded).write(folders[1] / SUMMARY)
+    assert evaluated_again(folders, capsys) == 0
+    assert summary_of(folders)["versions"]["numpy"] == f"1.0, {result.versions['numpy']}"
+
+
+def script(folders: Folders, change: str) -> list[str]:
+    """The command, with worker processes whose ``read_labels`` was changed."""
+    file = folders[0].parent / "changed.py"
+    file.write_text(
+        "import os, signal, sys, time\nfrom nnunet_nacl.evaluation import _labels\nread = _labels.read_labels\n"
+        f"def changed(file, reader):\n    {change}\n    return read(file, reader)\n_labels.read_labels = changed\n"
+        "from nnunet_nacl.cli import main\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
     )
-    time.sleep(0.1)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until = time.monotonic() + 60
-    while len(children.read_text().split()) < 3 and time.monotonic() < until:  # two of them, and multiprocessing's own
+    return [sys.executable, str(file), "evaluate", *map(str, folders), "-np", "2"]
+
+
+def test_a_case_that_kills_its_process_is_skipped(folders: Folders) -> None:
+    """The kernel's out-of-memory killer, say. The others are evaluated."""
+    command = script(folders, "'case_1' in str(file) and os.kill(os.getpid(), signal.SIGKILL)")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert reasons(folders) == {"case_1": "the process working on it was killed, perhaps for lack of memory."}
+    assert len(summary_of(folders)["metric_per_case"]) == 2
+
+
+def processes_of(session: int) -> list[str]:
+    command = ["ps", "-o", "pid=,args=", "--sid", str(session)]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [line for line in listed.stdout.splitlines() if "defunct" not in line]
+
+
+def wait_until(fulfilled: object, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not fulfilled() and time.monotonic() < until:  # type: ignore[operator]
         time.sleep(0.01)
-    time.sleep(0.5)
-    process.send_signal(number)
-    _, printed = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, printed
-    assert "Traceback" not in printed
-    listed = subprocess.run(
-        ["ps", "-o", "args=", "--sid", str(process.pid)], capture_output=True, text=True, check=False
+    assert fulfilled()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signal.Signals) -> None:
+    """With two processes, one of which would take an hour; their results do not fit into a pipe."""
+    assert run_evaluate(folders) == 0
+    whole = content(folders[1] / SUMMARY)
+    for file in folders[1].glob("calibration_*"):
+        file.unlink()
+    command = script(folders, "'case_2' in str(file) and time.sleep(3600)")
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert "spawn_main" not in listed.stdout
-    assert not [path for path in folders[1].iterdir() if path.name.endswith(".lock")]
+    journal = folders[1] / f".{SUMMARY}.cases"
+    wait_until(lambda: len([file for file in journal.glob("*") if not file.name.startswith(".")]) == 2)
+    if number == signal.SIGINT:  # Ctrl-C goes to all processes of the terminal
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), printed
+    assert "Traceback" not in printed
+    wait_until(lambda: not processes_of(process.pid), 30)
+    assert list(folders[1].glob("calibration_*")) == []
+    assert run_evaluate(folders) == 0
+    assert content(folders[1] / SUMMARY) == whole
+    assert not journal.exists()
+
+
+def test_predictions_that_are_the_ground_truth(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    gt_folder, predictions = folders
+    for case in ("case_0", "case_1", "case_2"):
+        shutil.copy(predictions / f"{case}.nii.gz", gt_folder)
+    for ground_truth in (predictions, gt_folder):  # the folder given twice, and copies
+        assert run_evaluate((ground_truth, predictions)) == 1
+        assert "holds copies of the ground truth in" in capsys.readouterr().err
+        assert not (predictions / SUMMARY).exists()
+    add_case(*folders, "case_0", *random_case(0))
+    (gt_folder / "case_1.nii.gz").unlink()
+    (gt_folder / "case_1.nii.gz").symlink_to(predictions / "case_1.nii.gz")
+    result = evaluate(Predictions.of_folder(*folders))
+    assert [entry.case for entry in result.skipped] == ["case_1"]
+    assert "case_1.nii.gz is the ground truth itself; expected what a model predicted." in result.skipped[0].reason

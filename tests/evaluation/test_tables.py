@@ -12,19 +12,14 @@ from nnunet_nacl.evaluation import (
     CalibrationTables,
     Settings,
     Voxels,
-    _checks,
-    _classes,
-    _regions,
-    _set_counter,
     evaluate_case,
 )
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts, adaptive_calibration_error, fine_histogram
-from nnunet_nacl.nnunet import _probabilities
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
 REGIONS = ((1, 2), (2,))
-MARGIN_MM, BOUNDARY_MM = 2.5, 2.0
+MARGIN_MM = 2.5
 SMALL, SEVERAL_BLOCKS = (4, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
@@ -70,21 +65,9 @@ def around(core: np.ndarray, width_mm: float) -> np.ndarray:
     return distance.reshape(core.shape) <= width_mm
 
 
-def boundary(labels: np.ndarray) -> np.ndarray:
-    """Voxels with a neighbor of another label, neither being ignored, and those around them."""
-    edge = np.zeros(labels.shape, bool)
-    for axis in range(labels.ndim):
-        one, other = np.moveaxis(labels, axis, 0)[:-1], np.moveaxis(labels, axis, 0)[1:]
-        differ = (one != other) & (one != IGNORED) & (other != IGNORED)
-        moved = np.moveaxis(edge, axis, 0)
-        moved[:-1] |= differ
-        moved[1:] |= differ
-    return around(edge, BOUNDARY_MM)
-
-
 def settings_for(shape: tuple[int, ...], **more: Any) -> Settings:
-    distances: tuple[Voxels, ...] = ("near", "boundary") if shape != SEVERAL_BLOCKS else ()  # cdist needs small images
-    return Settings(("foreground", "union", "image", *distances), margin_mm=MARGIN_MM, boundary_mm=BOUNDARY_MM, **more)
+    distances: tuple[Voxels, ...] = ("near",) if shape != SEVERAL_BLOCKS else ()  # cdist needs small images
+    return Settings(("foreground", "union", "image", *distances), margin_mm=MARGIN_MM, **more)
 
 
 def expected_table(
@@ -128,7 +111,6 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
     sets = {"foreground": y > 0, "union": (y > 0) | structure, "image": counts}
     if "near" in settings.voxels:
         sets["near"] = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
-        sets["boundary"] = boundary(y)
     assert set(result.calibration) == set(sets)
     exact, drop = p[:, counts].astype(float), protocol == "paper"
     surely = structure[counts]
@@ -179,7 +161,6 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             sets = {"foreground": inside, "union": inside | (exact > 0.5), "image": counts}
             if "near" in settings.voxels:
                 sets["near"] = around(exact > 0.05, MARGIN_MM)
-                sets["boundary"] = boundary(np.where(counts, inside, IGNORED))
             chosen = sets[voxels] & counts
             confidence, right = np.maximum(exact, 1 - exact), (exact > 0.5) == inside
             of_top_bins = np.result_type(dtype, np.float32)
@@ -207,46 +188,6 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             assert_equal(of_region(of_set, r), expected)
 
 
-SOME_SETS: tuple[tuple[Voxels, ...], ...] = (
-    ("foreground",), ("union",), ("near",), ("image",), ("boundary",), ("foreground", "near"), ("union", "image"),
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("voxels", SOME_SETS, ids="-".join)
-@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
-def test_a_sets_tables_do_not_depend_on_the_others(voxels: tuple[Voxels, ...], regions: Any) -> None:
-    p, y = (of_regions if regions else of_classes)(SMALL, np.float32)
-    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING}
-    settings = settings_for(SMALL)
-    prediction = np.full_like(y, 2)
-    expected = evaluate_case(p, y, prediction, settings=settings, **more).calibration
-    found = evaluate_case(p, y, prediction, settings=replace(settings, voxels=voxels), **more).calibration
-    assert tuple(found) == voxels
-    for name in voxels:
-        assert_equal(found[name], expected[name])
-
-
-@pytest.mark.parametrize("regions", [None, REGIONS], ids=["classes", "regions"])
-@pytest.mark.parametrize("predicted", ["argmax", "other"])
-def test_tables_do_not_depend_on_how_an_image_is_cut(
-    monkeypatch: pytest.MonkeyPatch, regions: Any, predicted: str
-) -> None:
-    p, y = (of_regions if regions else of_classes)(SMALL, np.float64)
-    prediction = np.full_like(y, 2)
-    if predicted == "argmax":
-        prediction = p.argmax(0)
-        y[y == IGNORED] = 0  # so that whole blocks are in a set
-    more = {"regions": regions, "ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
-    expected = evaluate_case(p, y, prediction, **more).calibration
-    for module in (_checks, _classes, _probabilities, _regions, _set_counter):
-        monkeypatch.setattr(module, "BLOCK", 64)
-    for module in (_classes, _set_counter):
-        monkeypatch.setattr(module, "PIECE", 16)
-    found = evaluate_case(p, y, prediction, **more).calibration
-    for voxels in expected:
-        assert_equal(found[voxels], expected[voxels])
-
-
 def test_near_a_model_that_sees_nothing() -> None:
     p, y = np.array([[1.0, 1], [0, 0]]), np.array([1, 1])
     tables = evaluate_case(p, y, settings=Settings(("foreground", "near"))).calibration
@@ -260,17 +201,6 @@ def of_region(tables: CalibrationTables, r: int | slice) -> CalibrationTables:
     return CalibrationTables(
         **{name: value[r] if isinstance(value, (BinCounts, np.ndarray)) else value for name, value in values.items()}
     )
-
-
-@pytest.mark.parametrize("r", [0, 1])
-def test_a_regions_tables_do_not_depend_on_the_others(r: int) -> None:
-    p, y = of_regions(SMALL, np.float32)
-    more = {"ignore_label": IGNORED, "spacing_mm": SPACING, "settings": settings_for(SMALL)}
-    prediction = np.zeros_like(y)
-    together = evaluate_case(p, y, prediction, regions=REGIONS, **more).calibration
-    alone = evaluate_case(p[r : r + 1], y, prediction, regions=REGIONS[r : r + 1], **more).calibration
-    for voxels in together:
-        assert_equal(alone[voxels], replace(of_region(together[voxels], slice(r, r + 1)), num_classes=1))
 
 
 def test_metrics_of_regions_are_means_over_them() -> None:
@@ -322,22 +252,10 @@ def test_an_empty_set_has_no_metrics(label: int) -> None:
     assert np.isnan(list(tables["image"].per_foreground().values())).all()
 
 
-def test_an_ignored_image_has_no_metrics() -> None:
-    tables = evaluate_case(np.array([[0.25], [0.75]]), np.array([IGNORED]), ignore_label=IGNORED).calibration["image"]
-    assert np.isnan(list(tables.metrics().values())).all()
-
-
-def test_the_paper_counts_the_classes_up_to_the_highest_label() -> None:
-    p = np.full((4, 2), 0.25)
-    for labels, number in (([2, 0], 3), ([0, 0], 1), ([IGNORED, IGNORED], 1)):
-        result = evaluate_case(p, np.array(labels), ignore_label=IGNORED, settings=Settings(protocol="paper"))
-        assert result.calibration["image"].num_classes == number
-
-
 def test_the_same_case_twice_has_the_same_metrics() -> None:
     tables = of_equal_voxels(2, 1)["foreground"]
     assert (tables + tables).metrics() == pytest.approx(tables.metrics(), rel=1e-12)
-    without = replace(tables, expected_top=None, image_voxels=None)
+    without = replace(tables, expected_top=None)
     for added in (tables + without, without + tables):
-        assert (added.expected_top, added.image_voxels) == (None, None)
-        assert set(METRICS) - set(added.metrics()) == {"ECE_expected", "CECE_expected", "share"}
+        assert added.expected_top is None
+        assert set(METRICS) - set(added.metrics()) == {"ECE_expected", "CECE_expected"}

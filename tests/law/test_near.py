@@ -39,24 +39,6 @@ def test_against_scipy(image: tuple[np.ndarray, tuple[float, ...], float]) -> No
     np.testing.assert_array_equal(core, before)
 
 
-@pytest.mark.parametrize("corner", [(0, 0, 0), (29, 0, 69), (29, 69, 69), (15, 35, 0)])
-def test_at_image_borders(corner: tuple[int, ...]) -> None:
-    core = np.zeros((30, 70, 70), bool)
-    core[corner] = True
-    for spacing in ((3.0, 0.5, 0.7), (0.4, 2.0, 1.0)):
-        found = near_core(core, spacing, 5)
-        assert 0 < found.sum() < found.size
-        np.testing.assert_array_equal(found, scipy_near(core, spacing, 5))
-
-
-def test_images_of_two_axes_as_nnunet_reads_them() -> None:
-    """(1, H, W), with a spacing of 999 times between slices that are not there."""
-    core = np.random.default_rng(0).random((40, 50)) < 0.01
-    found = near_core(core[None], (999.0, 0.7, 0.7), 5)
-    np.testing.assert_array_equal(found[0], near_core(core, (0.7, 0.7), 5))
-    np.testing.assert_array_equal(found[0], scipy_near(core, (0.7, 0.7), 5))
-
-
 @pytest.mark.parametrize("step", [0.2, float(np.float32(0.2)), 0.1, float(np.float32(0.1)), 1 / 3])
 def test_margin_of_whole_voxels(step: float) -> None:
     """5 × 0.2 mm are within 1 mm, even if 0.2 is a float32 a little above."""
@@ -146,23 +128,6 @@ def test_ignored_voxels_can_be_its_core() -> None:
     found = evaluate_case(np.stack([1 - p1, p1]), y, ignore_label=9, settings=Settings(voxels=("near",), margin_mm=2))
     assert found.calibration["near"].top.total.tolist() == [4]
     assert found.calibration["near"].metrics()["share"] == 0.5
-
-
-def test_nothing_is_near() -> None:
-    p = np.stack([np.ones((4, 5)), np.zeros((4, 5))])
-    near = evaluate_case(p, np.ones((4, 5), int), settings=SETS).calibration["near"]
-    metrics = near.metrics()
-    assert near.is_empty
-    assert metrics.pop("share") == 0
-    assert all(np.isnan(value) for value in metrics.values())
-    assert all(np.isnan(value) for value in near.per_foreground().values())
-
-
-def test_everything_is_near() -> None:
-    p = np.full((2, 4, 5), 0.5)
-    found = evaluate_case(p, np.ones((4, 5), int), settings=Settings(voxels=("near", "image"), margin_mm=0)).calibration
-    assert found["near"].metrics() == found["image"].metrics()
-    assert found["near"].metrics()["share"] == 1
 
 
 def test_core_is_above_the_threshold() -> None:

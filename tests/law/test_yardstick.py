@@ -184,19 +184,6 @@ def test_labels_have_the_posteriors_frequencies(uncertain: Uncertain) -> None:
     assert 1e-3 < np.abs(error).max() < 5 * np.sqrt(0.25 / 400)
 
 
-def test_what_is_uncertain() -> None:
-    """Neighbors of one posterior differ where voxels are drawn alone, and never where structures or outlines are."""
-    shape, spacing = IMAGES[2]
-    options = {"classes": 2, "shape": shape, "spacing_mm": spacing, "draws": 20}
-    differ = {}
-    for uncertain in UNCERTAIN:
-        volume = draw_volume(uncertain, np.random.default_rng(0), **options)
-        same = volume.tails[0, 1:] == volume.tails[0, :-1]
-        differ[uncertain] = (volume.labels[:, 1:] != volume.labels[:, :-1])[:, same].mean()
-    assert differ["voxels"] > 0.003
-    assert differ["structures"] == differ["outlines"] == 0
-
-
 def test_distortions_by_hand() -> None:
     p = np.array([[0.8], [0.2], [0.0]])
     marginal = np.array([[0.5], [0.25], [0.25]])

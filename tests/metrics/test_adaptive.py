@@ -10,7 +10,6 @@ from nnunet_nacl.metrics import (
     NUM_FINE_BINS,
     BinCounts,
     adaptive_calibration_error,
-    expected_calibration_error,
     fine_histogram,
 )
 
@@ -80,24 +79,6 @@ def test_the_bound_is_that_of_the_worst_order_in_the_fine_bins_that_are_cut(righ
     hits_moved = sum(farthest_from_even(first, 6, right) for first in (2, 4))
     confidence_moved = sum(first * (1 - first / 6) * width for first in (2, 4))
     assert bound == pytest.approx(2 * (hits_moved + confidence_moved) / 8, rel=1e-9)
-
-
-def test_fifteen_bins_unless_said_otherwise() -> None:
-    histogram = fine_histogram(*saturated(1))
-    assert adaptive_calibration_error(histogram) == adaptive_calibration_error(histogram, 15)
-    assert adaptive_calibration_error(histogram) != adaptive_calibration_error(histogram, 16)
-
-
-def test_one_bin_is_the_gap_of_all() -> None:
-    p, hits = saturated(0)
-    error, _ = adaptive_calibration_error(fine_histogram(p, hits), 1)
-    assert error == pytest.approx(float(expected_calibration_error(BinCounts.of(p, hits, 1))))
-
-
-def test_ends_of_the_histogram() -> None:
-    p = np.array([1, 1 - 2**-24, 0.5, 0], np.float32)
-    histogram = fine_histogram(p, np.ones(4, bool))
-    assert np.flatnonzero(histogram.count).tolist() == [0, 1, NUM_FINE_BINS - 1 - 64, NUM_FINE_BINS - 1]
 
 
 def test_no_voxels() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nnunet_nacl.metrics import BinCounts, bin_edges, region_top_label, top_label
+from nnunet_nacl.metrics import BinCounts, top_label
 
 confidences = hnp.arrays(
     np.float64, st.integers(0, 50), elements=st.one_of(st.floats(0, 1), st.integers(0, 15).map(lambda k: k / 15))
@@ -55,15 +55,6 @@ def test_parts_add_up(values: np.ndarray, cut: int) -> None:
     np.testing.assert_allclose(whole.confidence, parts.confidence)
 
 
-def test_dtypes_survive_large_counts() -> None:
-    table = BinCounts.of(np.ones(1), np.ones(1, bool))
-    huge = BinCounts(table.count * 2**24, table.hits * 2**24, table.confidence * 2**24, table.unbinned) + table
-    assert huge.total == 2**24 + 1
-    assert huge.count.dtype == huge.hits.dtype == np.int64
-    assert huge.confidence.dtype == np.float64
-    assert BinCounts.empty().total.dtype == np.int64
-
-
 @pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])
 def test_values_that_are_no_confidence(bad: float) -> None:
     with pytest.raises(ValueError, match=r"^confidences must be in \[0, 1\]; got values from "):
@@ -88,41 +79,9 @@ def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.
     assert BinCounts.of(values, values > 0, num_bins).count.tolist() == expected.tolist()
 
 
-def test_more_voxels_in_a_bin_than_float32_can_count() -> None:
-    size = 2**24 + 3
-    table = BinCounts.of(np.ones(size, np.float32), np.ones(size, bool))
-    assert (table.count[-1], table.hits[-1], table.confidence[-1]) == (size, size, size)
-
-
 def test_dropped_zeros_count_in_n_only() -> None:
     table = BinCounts.of(np.array([0.0, 0.0, 1.0]), np.array([True, False, True]), drop_zeros=True)
     assert (table.count.sum(), table.hits.sum(), table.total) == (1, 1, 3)
-
-
-def test_stacked_tables_keep_to_themselves() -> None:
-    tables = [BinCounts.of(np.full(n, 0.5), np.ones(n, bool)) for n in (1, 2)]
-    stacked = BinCounts.stack(tables) + BinCounts.empty(shape=(2,))
-    assert stacked.total.tolist() == [1, 2]
-    assert stacked.count.shape == (2, 15)
-
-
-def test_sums_run_over_the_first_axis() -> None:
-    generator = np.random.default_rng(0)
-    tables = [
-        [BinCounts.of(generator.integers(0, 3, 9) / 2, generator.random(9) < 0.5, drop_zeros=True) for _ in range(3)]
-        for _ in range(2)
-    ]
-    found = BinCounts.stack([BinCounts.stack(row) for row in tables]).sum()
-    for column in range(3):
-        expected = tables[0][column] + tables[1][column]
-        for name in ("count", "hits", "confidence", "unbinned"):
-            assert np.array_equal(getattr(found[column], name), getattr(expected, name))
-    assert found.unbinned.all()
-
-
-def test_edges_and_the_smallest_number_of_bins() -> None:
-    assert bin_edges(4, np.dtype(np.float16)).tolist() == [-1, 0.25, 0.5, 0.75, 1]
-    assert BinCounts.empty(1).count.tolist() == [0]
 
 
 few_values = st.integers(0, 3).map(lambda k: np.float32(k / 3))
@@ -133,22 +92,3 @@ def test_top_label_equals_numpy(p: np.ndarray) -> None:
     confidence, label = top_label(p)
     assert np.array_equal(confidence, p.max(0))
     assert np.array_equal(label, p.argmax(0))
-
-
-def test_top_label_of_more_classes_than_a_byte_holds() -> None:
-    p = np.zeros((300, 1))
-    p[299] = 1
-    assert top_label(p)[1].tolist() == [299]
-
-
-@given(hnp.arrays(np.float32, 20, elements=few_values), hnp.arrays(bool, 20))
-def test_region_top_label_is_that_of_the_two_classes_outside_and_inside(p: np.ndarray, inside: np.ndarray) -> None:
-    confidence, hits = region_top_label(p, inside)
-    two_classes = np.stack([1 - p, p])
-    assert confidence.dtype == p.dtype
-    assert np.array_equal(confidence, two_classes.max(0))
-    assert np.array_equal(hits, two_classes.argmax(0) == inside)
-
-
-def test_a_probability_of_one_half_is_outside_the_region() -> None:
-    assert region_top_label(np.full(2, 0.5), np.array([True, False]))[1].tolist() == [False, True]

@@ -13,7 +13,6 @@ MAY_IMPORT = {
     "files": set(),
     "cases": {"files"},
     "json_files": {"files"},
-    "processes": set(),
     "workers": set(),
     "losses": set(),
     "metrics": set(),
@@ -39,10 +38,9 @@ MAY_IMPORT = {
         "posthoc",
         "logits",
         "datasets",
-        "processes",
         "linking",
     },
-    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "processes", "linking"},
+    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from nnunet_nacl.logits._history import MaxLogitHistory
-from nnunet_nacl.logits._means import LogitMeans
+from nnunet_nacl.logits._measures import LogitMeans, MaxLogitHistory
 from nnunet_nacl.report.plots import color_of, plot_style, wrapped
 
 _MEDIAN = "#D55E00"
@@ -26,7 +25,7 @@ def draw_mean_logits(means: Mapping[str, LogitMeans]) -> Figure:
         means: method -> means, over the same cases.
 
     Raises:
-        ValueError: no method, or methods of different classes or cases.
+        ValueError: methods of different classes or cases.
     """
     first = _check_alike(means)
     columns = _columns(len(first.true_classes), pairs=first.true_classes != first.logits)
@@ -86,23 +85,16 @@ def _label_logits(panels: Sequence[Axes], logits: tuple[str, ...], *, tilted: bo
 
 
 def _check_alike(means: Mapping[str, LogitMeans]) -> LogitMeans:
-    if not means:
-        raise ValueError("means: expected at least one method; got none.")
     name, first = next(iter(means.items()))
     for other, of_other in means.items():
         for what in ("true_classes", "logits", "cases"):
             one, another = getattr(first, what), getattr(of_other, what)
             if one != another:
-                difference = _difference(one, another)
-                raise ValueError(f"{name} and {other} differ in their {what.replace('_', ' ')}: {difference}.")
+                raise ValueError(
+                    f"{name} and {other} differ in their {what.replace('_', ' ')}: {', '.join(one)} against "
+                    f"{', '.join(another)}."
+                )
     return first
-
-
-def _difference(one: tuple[str, ...], another: tuple[str, ...]) -> str:
-    only = [[name for name in mine if name not in others] for mine, others in ((one, another), (another, one))]
-    if not any(only):
-        return "the order is another"
-    return " against ".join(", ".join(names[:3]) + (", …" if len(names) > 3 else "") or "none" for names in only)
 
 
 def draw_max_logits(histories: Mapping[str, MaxLogitHistory]) -> Figure:
@@ -113,12 +105,7 @@ def draw_max_logits(histories: Mapping[str, MaxLogitHistory]) -> Figure:
 
     Args:
         histories: method -> history.
-
-    Raises:
-        ValueError: no method.
     """
-    if not histories:
-        raise ValueError("histories: expected at least one method; got none.")
     shares = {name: _shares(history) for name, history in histories.items()}
     norm = PowerNorm(0.5, 0, max(float(np.nanmax(share)) for share in shares.values()))
     columns = min(4, len(histories))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
@@ -145,20 +146,13 @@ def _numpy_scalars() -> list[Any]:
     return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
 
 
-def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: Checkpoint = "final") -> None:
-    """Raise a ValueError for a second stage, whose network also needs the first one's segmentation.
-
-    Raises:
-        FileNotFoundError: no such model, fold or checkpoint.
-        ValueError: a second stage, or the checkpoint cannot be read.
-    """
-    file = saved_checkpoint(model_folder, fold, checkpoint)
-    arguments = read_checkpoint(file)["init_args"]
+def _check_no_cascade(model_folder: Path, content: dict[str, Any]) -> None:
+    """Raise a ValueError for a second stage, whose network also needs the first one's segmentation."""
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    plans = PlansJson.read(file.parent.parent / "plans.json")
+    plans = PlansJson.read(model_folder / "plans.json")
     with naming(plans.file):
-        configuration = arguments["configuration"]
+        configuration = content["init_args"]["configuration"]
         previous = PlansManager(plans.content).get_configuration(configuration).previous_stage_name
     if previous is not None:
         raise ValueError(
@@ -167,7 +161,14 @@ def check_no_cascade(model_folder: str | Path, fold: int | str, checkpoint: Chec
         )
 
 
-def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, checkpoint: Checkpoint = "final") -> Any:
+def load_predictor(
+    model_folder: str | Path,
+    fold: int | str,
+    device: str,
+    *,
+    checkpoint: Checkpoint = "final",
+    content: dict[str, Any] | None = None,
+) -> Any:
     """nnU-Net's predictor of one fold, as ``nnUNetv2_predict`` sets it up: half overlap, Gaussian weights, mirroring.
 
     Args:
@@ -175,13 +176,15 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, ch
         fold: its number, or ``all``.
         device: ``cpu``, ``cuda`` or ``mps``.
         checkpoint: ``final`` or ``best``.
+        content: what :func:`read_checkpoint` has read of it, if it has.
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
         RuntimeError: nnU-Net does not find the trainer, or the weights do not fit.
         ValueError: the second stage of a cascade, or the checkpoint cannot be read.
     """
-    check_no_cascade(model_folder, fold, checkpoint)
+    content = content or read_checkpoint(saved_checkpoint(model_folder, fold, checkpoint))
+    _check_no_cascade(Path(model_folder), content)
     DataSet.read(Path(model_folder) / "dataset.json", Path(model_folder) / "plans.json", [])
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -190,8 +193,10 @@ def load_predictor(model_folder: str | Path, fold: int | str, device: str, *, ch
         predictor = nnUNetPredictor(
             perform_everything_on_device=device.startswith("cuda"), device=torch.device(device), allow_tqdm=False
         )
-        try:
-            predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), checkpoint_name(checkpoint))
+        try:  # nnU-Net gets what is read already: once, and so that nothing in it can run
+            with mock.patch.object(torch, "load", return_value=content):
+                name = checkpoint_name(checkpoint)
+                predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), name)
         except (OSError, RuntimeError, ValueError):
             raise
         except Exception as error:  # such as an ImportError for a network that plans.json names

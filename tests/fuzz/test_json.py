@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from nnunet_nacl.evaluation import FolderResult, bins_file
 from nnunet_nacl.experiments import read_study, study_file
-from nnunet_nacl.experiments._run import State
-from nnunet_nacl.json_files import read_json
 from nnunet_nacl.nnunet import DataSet, PlansJson, read_splits
 from nnunet_nacl.posthoc import Fit
 from nnunet_nacl.posthoc._methods import METHODS
@@ -132,10 +130,6 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kind]:
             lambda file: PlansJson.read(file).lineage("small"),
         ),
         "splits": Kind([{"train": ["a", "b"], "val": ["c"]}] * 2, use_splits),
-        "state": Kind(
-            {"seconds": {"train": 3.5}, "error": None, "host": "x", "started": 1e9},
-            lambda file: read_json(file, State, "state", finite=True),
-        ),
         "study": Kind(study_as_json(), read_study, "file.yaml"),
         **fits,
     }
@@ -147,7 +141,7 @@ def study_as_json() -> Any:
     return yaml.safe_load(study_file("sigma").read_text())
 
 
-@pytest.mark.parametrize("name", ["classes", "regions", "plans", "splits", "state", "study", *METHODS])
+@pytest.mark.parametrize("name", ["classes", "regions", "plans", "splits", "study", *METHODS])
 def test_damaged_files(name: str, kinds: dict[str, Kind], tmp_path: Path) -> None:
     kind = kinds[name]
     file = tmp_path / kind.name

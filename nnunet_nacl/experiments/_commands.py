@@ -31,13 +31,8 @@ def run_command(
 ) -> None:
     """Run a command, wait for its end, and end whatever processes it leaves behind.
 
-    An exception in this process, such as that of Ctrl-C, ends it: by SIGTERM, and by SIGKILL after a minute.
-
-    Args:
-        command: program and arguments; the program is looked for in this Python environment first.
-        environment: all variables.
-        log: file for everything that it prints.
-        show: called with each line about its progress.
+    Everything that it prints goes into ``log``; ``show`` is called with each line about its progress. An exception in
+    this process, such as that of Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
 
     Raises:
         RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.

@@ -50,12 +50,7 @@ class Budget:
 class Run:
     """One training of nnU-Net and what follows it.
 
-    Attributes:
-        method: its name in the report.
-        trainer: with the budget's suffixes.
-        fold: nnU-Net's.
-        of_fold: the fold whose validation cases it has; another if it is trained with a share of that fold's cases.
-        network: ending of the configuration, or None for the experiment's own.
+    Trained with a share of a fold's cases, it has a fold of its own, and the validation cases of ``of_fold``.
     """
 
     method: str
@@ -137,14 +132,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A study on a data set.
-
-    Attributes:
-        splits: of the data set, with those that the runs need.
-        folder: of the reports.
-        command: the command line, for the report.
-        notes: what the user should know, such as methods that are left out.
-    """
+    """A study on a data set; ``splits`` are all that the data set is to have, ``folder`` is that of the reports."""
 
     study: StudyTable
     jobs: tuple[Job, ...]
@@ -169,17 +157,8 @@ def plan_experiment(
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
-    Args:
-        study: its methods, chosen.
-        dataset: name or number.
-        configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-        folds: of nnU-Net.
-        budget: of each training.
-        options: of each run.
-        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        skip_unsuitable: leave out the methods whose loss cannot be used on this data set, instead of refusing them.
-        command: the command line, for the report.
+    ``output`` is the folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies. With
+    ``skip_unsuitable``, methods whose loss cannot be used on this data set are left out, instead of refused.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.

@@ -116,13 +116,15 @@ def _lock_file(job: Job) -> Path:
 
 def is_running(job: Job) -> bool:
     """Whether a process holds the run's lock."""
+    file = _lock_file(job)
     try:
-        with FileLock(_lock_file(job), timeout=0):
-            return False
+        if file.is_file():
+            FileLock(file).acquire(timeout=0).lock.release()
     except Timeout:
         return True
-    except OSError:  # no such folder yet, or the file system has no locks
-        return False
+    except OSError:  # the file system has no locks, or the file is another user's
+        pass
+    return False
 
 
 @contextmanager

@@ -29,16 +29,9 @@ def compare_logits(
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and ``logits.json`` with all numbers.
 
-    Args:
-        model_folders: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG`` each.
-        output: the folder.
-        fold: of each model.
-        names: of the methods, one a model; by default the trainer's, less ``nnUNetTrainer``.
-        images: as the following for :func:`mean_logits`.
-        labels: their ground truth.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        checkpoint: of the mean logits; the history is that of the whole training.
-        overwrite: replace files of these names.
+    Of each model the same fold; by default its validation cases, else labelled ``images``. Methods are named by their
+    trainers, less ``nnUNetTrainer``, or by ``names``. ``checkpoint`` is that of the mean logits; the history is that of
+    the whole training. ``overwrite`` replaces files of these names.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not

@@ -65,6 +65,7 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path
     study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns:\n  - {half}\n")
     assert "# half, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, *BRIEF, "--dry_run")
     assert not (nnunet.folder / "out").exists()
+    assert not (nnunet.folder / "results").exists()
     with start(nnunet, study, *BRIEF) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -159,7 +159,7 @@ def test_the_cost_of_each_study() -> None:
     text = (ROOT / "docs" / "experiments.md").read_text()
     trainings = {}
     for study in STUDIES:
-        rows = [row for row in read_study(study_file(study)).rows if not row.on_request]
+        rows = [row for row in read_study(study_file(study)).runs if not row.on_request]
         trainings[study] = {(row.trainer, row.training_cases, row.network) for row in rows}
     trainings["all"] = set().union(*(some for study, some in trainings.items() if study != "backbones"))
     for study, some in trainings.items():

@@ -13,7 +13,6 @@ MAY_IMPORT = {
     "files": set(),
     "cases": {"files"},
     "json_files": {"files"},
-    "processes": set(),
     "workers": set(),
     "losses": set(),
     "metrics": set(),
@@ -39,10 +38,9 @@ MAY_IMPORT = {
         "calibrate",
         "logits",
         "datasets",
-        "processes",
         "linking",
     },
-    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "calibrate", "processes", "linking"},
+    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "calibrate", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

@@ -33,6 +33,7 @@ def add(commands: Commands) -> None:
     experiment.add_argument(
         "-o",
         metavar="FOLDER",
+        default="nnunet_nacl_experiments",
         help="where the folder of predictions, logs, reports is made (default: nnunet_nacl_experiments)",
     )
     experiment.add_argument("-device", choices=("auto", "cpu", "cuda", "mps"), default="auto", help="default: auto")
@@ -46,29 +47,25 @@ def add(commands: Commands) -> None:
         default="probabilities",
         help="summaries: delete each run's probabilities once they are evaluated (default: %(default)s)",
     )
-    experiment.add_argument("--status", action="store_true", help="only show what is done, running and left")
     experiment.add_argument("--show", action="store_true", help="only print the study's table, to read or to copy")
-    experiment.add_argument(
-        "--executor",
-        choices=("local", "commands", "slurm"),
-        default="local",
-        help="run here, print shell commands, or submit to Slurm (default: %(default)s)",
+    executor = experiment.add_mutually_exclusive_group()
+    executor.add_argument(
+        "--dry_run", action="store_true", help="only print what is done, running and left, as shell commands"
     )
-    experiment.add_argument("--jobs", type=positive, default=1, metavar="N", help="local: runs at a time, one a GPU")
-    slurm = experiment.add_argument_group("of each run's job, with --executor slurm")
-    slurm.add_argument("--partition", metavar="NAME", help="default: the cluster's")
-    slurm.add_argument("--gpus", type=int, default=1, metavar="N", help="default: %(default)s")
-    slurm.add_argument("--hours", type=float, default=24, metavar="H", help="default: %(default)s")
-    slurm.add_argument("--memory_gb", type=float, default=32, metavar="GB", help="default: %(default)s")
-    slurm.add_argument("--cpus", type=positive, default=8, metavar="N", help="default: %(default)s")
+    executor.add_argument(
+        "--slurm",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="submit to Slurm, with parameters of submitit such as partition=gpu time=1440 gpus_per_node=1",
+    )
     experiment.set_defaults(run=_experiment, usage_error=experiment.error)
     experiment.add_section(
         "examples",
         [
             "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule",
-            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --status",
+            "nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run",
             "nnunet_nacl experiment sigma --show > mine.yaml",
-            "nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres --jobs 4",
+            "nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres --slurm partition=gpu",
         ],
     )
 
@@ -90,10 +87,11 @@ def _experiment(options: argparse.Namespace) -> int:
     files = [name if name.endswith(".yaml") else experiments.study_file(name) for name in names]
     # A table of the user's own, or --methods, is the user's choice; a built-in study is not.
     skip_unsuitable = options.methods is None and not options.study.endswith(".yaml")
-    if options.executor == "local":
-        device = find_device(options.device)
-    else:  # not this machine's
-        device = options.device if options.device != "auto" else "cuda" if options.gpus else "cpu"
+    device = options.device
+    if options.slurm is None and (device == "auto" or not options.dry_run):
+        device = find_device(device)
+    elif device == "auto":  # not this machine's
+        device = "cuda"
     planned = [
         experiments.plan_experiment(
             experiments.read_study(file).chosen(options.methods),
@@ -102,13 +100,15 @@ def _experiment(options: argparse.Namespace) -> int:
             plans=options.p,
             folds=options.f,
             budget=experiments.Budget(options.epochs, options.iterations, options.paper_schedule),
+            options=experiments.Options(
+                device=device,
+                keep=options.keep,
+                surface=options.surface,
+                disable_tta=options.disable_tta,
+                num_processes=options.np,
+                checkpoint=options.checkpoint,
+            ),
             output=options.o,
-            device=device,
-            keep=options.keep,
-            surface=options.surface,
-            disable_tta=options.disable_tta,
-            num_processes=options.np,
-            checkpoint=options.checkpoint,
             skip_unsuitable=skip_unsuitable,
             command=shlex.join(["nnunet_nacl", *options.arguments]),
         )
@@ -116,20 +116,18 @@ def _experiment(options: argparse.Namespace) -> int:
     ]
     for note in dict.fromkeys(note for experiment in planned for note in experiment.notes):
         print(note, file=sys.stderr)
-    if options.status:
-        print(experiments.format_status(planned, at_once=options.jobs))
-        say_next("the same command without --status goes on with what is left")
+    if options.dry_run:
+        arguments = [argument for argument in options.arguments if argument != "--dry_run"]
+        experiments.print_commands(planned, ["nnunet_nacl", *arguments])
         return 0
-    if options.executor == "commands":
-        experiments.print_commands(planned, ["nnunet_nacl", *_without(options.arguments, "--executor")])
-        return 0
-    if options.executor == "slurm":
-        slurm = experiments.Slurm(options.partition, options.gpus, options.hours, options.memory_gb, options.cpus)
-        experiments.submit_experiments(planned, slurm)
-        say_next("the same command with --status shows how far the runs are")
+    if options.slurm is not None:
+        pairs = [text.partition("=") for text in options.slurm]
+        parameters = {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
+        experiments.submit_experiments(planned, parameters)
+        say_next("the same command with --dry_run shows what is left; without --slurm it writes the reports")
         return 0
     allow_interrupts()
-    failures = experiments.run_experiments(planned, at_once=options.jobs)
+    failures = experiments.run_experiments(planned)
     pages = [page for experiment in planned for page in experiments.report_experiment(experiment)]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
@@ -138,15 +136,3 @@ def _experiment(options: argparse.Namespace) -> int:
         return 1
     say_next(*(f"open {page.resolve().as_uri()} in a browser" for page in pages))
     return 0
-
-
-def _without(arguments: list[str], option: str) -> list[str]:
-    """The arguments without an option, which may be abbreviated, and its value."""
-    kept, skip = [], False
-    for argument in arguments:
-        name, equals, _ = argument.partition("=")
-        is_option = len(name) > 3 and option.startswith(name)
-        if not skip and not is_option:
-            kept.append(argument)
-        skip = is_option and not equals
-    return kept

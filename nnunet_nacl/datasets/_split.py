@@ -8,13 +8,13 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from nnunet_nacl.files import whole_file, whole_folder
-from nnunet_nacl.nnunet import MADE_BY, SPLITS_NAME, RawDataSet, Split, is_made_by_us, new_dataset, nnunet_folder, place
+from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
+from nnunet_nacl.files import whole_file
+from nnunet_nacl.nnunet import MADE_BY, SPLITS_NAME, RawDataSet, Split, nnunet_folder, place
 
 
 def split_test(
@@ -55,8 +55,7 @@ def split_test(
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
     source = RawDataSet.read(dataset)
-    title = source.folder.name.partition("_")[2]
-    folder = new_dataset(None, output_id, title, overwrite=overwrite)
+    folder = planned_folder(None, output_id, source.folder.name.partition("_")[2], overwrite=overwrite)
     patients = _group(source.cases, by_patient)
     order = _draw(patients, seed)
     number = _number("test", test, len(order), by_patient)
@@ -64,19 +63,20 @@ def split_test(
     description = {**source.description.content, "numTraining": len(source.cases) - len(drawn), "split_by": MADE_BY}
     if "numTest" in description:
         description["numTest"] = len(drawn)
-    with ExitStack() as outputs:
-        if val is not None or folds is not None:
-            training = [case for case in source.cases if case not in drawn]
-            splits = _splits(training, val=val, folds=folds, by_patient=by_patient, seed=seed)
-            outputs.enter_context(_splits_written(folder, splits, overwrite=overwrite))
-        partial = outputs.enter_context(whole_folder(folder, is_made_by_us, overwrite=overwrite))
-        for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs"):
-            (partial / name).mkdir()
+    splits = None
+    if val is not None or folds is not None:
+        training = [case for case in source.cases if case not in drawn]
+        splits = _splits(training, val=val, folds=folds, by_patient=by_patient, seed=seed)
+        _check_splits_file(folder, overwrite=overwrite)
+    with whole_data_set(folder) as partial:
         for case, files in source.cases.items():
             for file in files:
                 part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
+                (partial / part).mkdir(exist_ok=True)
                 place(file, partial / part / file.name)
         (partial / "dataset.json").write_text(json.dumps(description, indent=4))
+    if splits is not None:
+        _write_splits(folder, splits)
     return folder
 
 
@@ -106,15 +106,13 @@ def split_folds(
 
     Raises:
         FileExistsError: there is a split already, or the raw data set has one of its own.
-        FileNotFoundError: there is no such data set, or files are missing in it.
-        OSError: the file cannot be written.
-        RuntimeError: ``nnUNet_raw`` or ``nnUNet_preprocessed`` is not set.
-        ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
+        ValueError: as for :func:`split_test`.
     """
     source = RawDataSet.read(dataset)
     splits = _splits(list(source.cases), val=val, folds=folds, by_patient=by_patient, seed=seed)
-    with _splits_written(source.folder, splits, overwrite=overwrite):
-        return splits_file(source.folder)
+    _check_splits_file(source.folder, overwrite=overwrite)
+    _write_splits(source.folder, splits)
+    return splits_file(source.folder)
 
 
 def splits_file(folder: Path) -> Path:
@@ -149,25 +147,19 @@ def _splits(
     return splits
 
 
-@contextmanager
-def _splits_written(folder: Path, splits: list[Split], *, overwrite: bool) -> Iterator[None]:
-    """On leaving, the splits of a raw data set take their place; after an error, nothing of them is left."""
+def _check_splits_file(folder: Path, *, overwrite: bool) -> None:
     file = splits_file(folder)
     # nnU-Net copies the second when it plans.
     for existing in (*([] if overwrite else [file]), folder / SPLITS_NAME):
         if existing.exists():
             raise FileExistsError(f"{existing} exists already; models may have been trained by it. Remove it first.")
-    made = not file.parent.exists()
+
+
+def _write_splits(folder: Path, splits: list[Split]) -> None:
+    file = splits_file(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with whole_file(file) as partial:
-            partial.write_text(json.dumps(splits, indent=4))
-            yield
-    except BaseException:
-        if made:
-            with suppress(OSError):
-                file.parent.rmdir()
-        raise
+    with whole_file(file) as partial:
+        partial.write_text(json.dumps(splits, indent=4))
 
 
 def _group(cases: Iterable[str], by_patient: bool | str) -> dict[str, list[str]]:

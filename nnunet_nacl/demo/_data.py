@@ -22,8 +22,6 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import whole_folder
-
 DATASET = "Dataset996_NestedStructures"
 LABELS = {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
 NUM_TRAINING = 40
@@ -81,36 +79,28 @@ def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def write_data_set(folder: Path, *, seed: int = 0) -> None:
-    """Write ``<DATASET>/`` (imagesTr, labelsTr, imagesTs, labelsTs, dataset.json, posteriorTs) into ``folder``.
+    """Write ``<DATASET>/`` (imagesTr, labelsTr, imagesTs, labelsTs, posteriorTs, last dataset.json) into ``folder``.
 
     ``posteriorTs`` looks like a folder of predictions made with ``--save_probabilities`` by a model that knows the
-    truth. The data set appears whole or not at all.
+    truth.
     """
-    with whole_folder(folder / DATASET) as partial:
-        for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs", "posteriorTs"):
-            (partial / name).mkdir()
-        description = json.dumps(
-            {
-                "channel_names": {"0": "synthetic"},
-                "labels": LABELS,
-                "numTraining": NUM_TRAINING,
-                "file_ending": _ENDING,
-            },
-            indent=2,
-        )
-        (partial / "dataset.json").write_text(description)
-        (partial / "posteriorTs" / "dataset.json").write_text(description)
-        generator = np.random.default_rng(seed)
-        for number in range(NUM_TRAINING + NUM_TEST):
-            part = "Tr" if number < NUM_TRAINING else "Ts"
-            name = f"nested_{number:03d}"
-            case = draw_case(generator)
-            _write_image(case.image, partial / f"images{part}" / f"{name}_0000{_ENDING}")
-            _write_image(case.labels, partial / f"labels{part}" / f"{name}{_ENDING}")
-            if part == "Ts":
-                argmax = case.posterior.argmax(0).astype(np.uint8)
-                _write_image(argmax, partial / "posteriorTs" / f"{name}{_ENDING}")
-                np.savez_compressed(partial / "posteriorTs" / f"{name}.npz", probabilities=case.posterior[:, None])
+    folder = folder / DATASET
+    for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs", "posteriorTs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    for number in range(NUM_TRAINING + NUM_TEST):
+        part = "Tr" if number < NUM_TRAINING else "Ts"
+        name = f"nested_{number:03d}"
+        case = draw_case(generator)
+        _write_image(case.image, folder / f"images{part}" / f"{name}_0000{_ENDING}")
+        _write_image(case.labels, folder / f"labels{part}" / f"{name}{_ENDING}")
+        if part == "Ts":
+            _write_image(case.posterior.argmax(0).astype(np.uint8), folder / "posteriorTs" / f"{name}{_ENDING}")
+            np.savez_compressed(folder / "posteriorTs" / f"{name}.npz", probabilities=case.posterior[:, None])
+    channels = {"0": "synthetic"}
+    description = {"channel_names": channels, "labels": LABELS, "numTraining": NUM_TRAINING, "file_ending": _ENDING}
+    for target in (folder / "posteriorTs", folder):
+        (target / "dataset.json").write_text(json.dumps(description, indent=2))
 
 
 def _write_image(pixels: NDArray[np.generic], file: Path) -> None:

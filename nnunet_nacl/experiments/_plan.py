@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
-from nnunet_nacl.experiments._study import Row, StudyTable, study_plot
+from nnunet_nacl.experiments._study import Row, StudyTable
 from nnunet_nacl.nnunet import (
     Checkpoint,
     PreprocessedDataSet,
@@ -23,105 +24,8 @@ from nnunet_nacl.trainers import build_loss, parse_name
 
 
 @dataclass(frozen=True)
-class Run:
-    """One training and what follows it.
-
-    Attributes:
-        method: its name in the report.
-        trainer: nnU-Net's trainer name, with the budget's suffixes.
-        fold: nnU-Net's fold.
-        of_fold: the fold whose validation cases it has. Differs from ``fold`` if it is trained with a share of that
-            fold's cases.
-        network: ending of the configuration, or None for the experiment's own.
-    """
-
-    method: str
-    trainer: str
-    fold: int
-    of_fold: int
-    network: str | None = None
-
-    @property
-    def key(self) -> str:
-        """A name for files."""
-        return f"{self.trainer}_fold_{self.fold}"
-
-    def __str__(self) -> str:
-        return f"{self.method}, fold {self.of_fold}"
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A run with all that it takes to carry it out, here or on another machine.
-
-    Attributes:
-        run: what to train.
-        split: its training and validation cases.
-        data: the data set.
-        output: folder of the configuration's experiments: predictions, logs, states, reports.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
-        surface: also evaluate surface distances.
-        disable_tta: predict the test cases without mirroring.
-        num_processes: of predicting and evaluating; 0 to start none.
-        checkpoint: the one that predicts, ``final`` or ``best``.
-    """
-
-    run: Run
-    split: Split
-    data: PreprocessedDataSet
-    output: Path
-    device: str
-    keep: str = "probabilities"
-    surface: bool = False
-    disable_tta: bool = False
-    num_processes: int = 1
-    checkpoint: Checkpoint = "final"
-
-    @property
-    def key(self) -> str:
-        """A name for files; the training is that of the run's other checkpoint, too."""
-        return f"{self.run.key}{self._suffix}"
-
-    @property
-    def _suffix(self) -> str:
-        return "" if self.checkpoint == "final" else f"_{self.checkpoint}"
-
-    @property
-    def fold_folder(self) -> Path:
-        return self.data.model_folder(self.run.trainer) / fold_name(self.run.fold)
-
-    @property
-    def validation(self) -> Path:
-        """Folder of the predictions of the validation cases: nnU-Net's, which are of the final checkpoint, or ours."""
-        if self.checkpoint != "final":
-            return self.output / f"validation{self._suffix}" / self.run.trainer / self.fold_folder.name
-        return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
-
-    @property
-    def predictions(self) -> Path:
-        """Folder of the predictions of the test cases."""
-        folder = f"predictions{self._suffix}{'_disable_tta' if self.disable_tta else ''}"
-        return self.output / folder / self.run.trainer / self.fold_folder.name
-
-    @property
-    def validation_data(self) -> Path:
-        """Folder with ``imagesTr`` and ``labelsTr`` of the validation cases alone, linked from the raw data set."""
-        return self.output / "validation_data" / self.run.key
-
-    @property
-    def test_labels(self) -> Path:
-        """Folder of the ground truth of the test cases."""
-        return self.data.raw / self.data.name / "labelsTs"
-
-    @property
-    def validation_cases(self) -> list[str]:
-        return self.split["val"]
-
-
-@dataclass(frozen=True)
 class Budget:
-    """How long each method is trained; None leaves it to nnU-Net."""
+    """How long each method is trained; None leaves it to its trainer."""
 
     epochs: int | None = None
     iterations: int | None = None
@@ -131,41 +35,111 @@ class Budget:
         """The trainer's name with the suffixes for this budget.
 
         Raises:
-            ValueError: the trainer is not one of ours, and so knows no suffixes, or has them already.
+            ValueError: one of our trainers has them already, or another is to have our schedule.
         """
         suffixes = ["paperSchedule"] if self.paper_schedule else []
         suffixes += [] if self.epochs is None else [f"{self.epochs}epochs"]
         suffixes += [] if self.iterations is None else [f"{self.iterations}iterations"]
         full = "_".join([name, *suffixes])
-        if suffixes and parse_name(full) is None:
-            raise ValueError(f"{name} is not a trainer of nnunet_nacl: its epochs and schedule cannot be set.")
+        if parse_name(full) is None and self.paper_schedule:
+            raise ValueError(f"{name} is not a trainer of nnunet_nacl: its schedule cannot be set.")
         return full
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """A study on a data set, with all that was asked for.
+class Run:
+    """One training of nnU-Net and what follows it.
+
+    Trained with a share of a fold's cases, it has a fold of its own, and the validation cases of ``of_fold``.
+    """
+
+    method: str
+    trainer: str
+    fold: int
+    of_fold: int
+    network: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method}, fold {self.of_fold}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How runs are carried out.
 
     Attributes:
-        study: its methods.
-        jobs: its runs.
-        splits: of the data set, with those that the runs need.
-        output: folder of the experiment's configuration, in which its reports are; networks have their own.
-        command: the command line, for the report.
-        notes: what the user should know, such as methods that are left out.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        keep: ``probabilities``, or ``summaries`` to delete each case's probabilities once they are evaluated.
+        surface: also evaluate surface distances.
+        disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
+        num_processes: of predicting and evaluating; 0 to start none.
+        checkpoint: the one that predicts: the last epoch's, or nnU-Net's best by validation Dice.
     """
+
+    device: str = "cuda"
+    keep: Literal["probabilities", "summaries"] = "probabilities"
+    surface: bool = False
+    disable_tta: bool = False
+    num_processes: int = 1
+    checkpoint: Checkpoint = "final"
+
+    @property
+    def of_best(self) -> bool:
+        return self.checkpoint != "final"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run with all that it takes to carry it out; ``output`` is the configuration's, for predictions and logs."""
+
+    run: Run
+    split: Split
+    data: PreprocessedDataSet
+    output: Path
+    options: Options = Options()
+
+    @property
+    def key(self) -> str:
+        """A name for files."""
+        return f"{self.run.trainer}_fold_{self.run.fold}{'_best' if self.options.of_best else ''}"
+
+    @property
+    def raw(self) -> Path:
+        return self.data.raw / self.data.name
+
+    @property
+    def fold_folder(self) -> Path:
+        return self.data.model_folder(self.run.trainer) / fold_name(self.run.fold)
+
+    @property
+    def validation(self) -> Path:
+        """Predictions of the validation cases: nnU-Net's, which are of the final checkpoint, or ours."""
+        if self.options.of_best:
+            return self.output / "validation_best" / self.run.trainer / self.fold_folder.name
+        return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
+
+    @property
+    def predictions(self) -> Path:
+        """Predictions of the test cases."""
+        folder = f"predictions{'_best' * self.options.of_best}{'_disable_tta' * self.options.disable_tta}"
+        return self.output / folder / self.run.trainer / self.fold_folder.name
+
+    @property
+    def validation_data(self) -> Path:
+        """Folder with ``imagesTr`` and ``labelsTr`` of the validation cases alone, linked from the raw data set."""
+        return self.output / "validation_data" / f"{self.run.trainer}_fold_{self.run.fold}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A study on a data set; ``splits`` are all that the data set is to have, ``folder`` is that of the reports."""
 
     study: StudyTable
     jobs: tuple[Job, ...]
     splits: list[Split]
-    output: Path
+    folder: Path
     command: str = ""
     notes: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the reports."""
-        return self.output / self.study.name
 
 
 def plan_experiment(
@@ -176,69 +150,39 @@ def plan_experiment(
     plans: str = "nnUNetPlans",
     folds: Sequence[int] = (0,),
     budget: Budget = Budget(),
-    output: str | Path | None = None,
-    device: str = "cuda",
-    keep: str = "probabilities",
-    surface: bool = False,
-    disable_tta: bool = False,
-    num_processes: int = 1,
-    checkpoint: Checkpoint = "final",
+    options: Options = Options(),
+    output: str | Path = "nnunet_nacl_experiments",
     skip_unsuitable: bool = False,
     command: str = "",
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
-    Args:
-        study: its methods, chosen.
-        dataset: name or number.
-        configuration: such as ``2d``.
-        plans: such as ``nnUNetPlans``.
-        folds: of nnU-Net.
-        budget: of each training.
-        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made for predictions, logs and reports, shared by
-            studies; by default ``nnunet_nacl_experiments``.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        keep: ``probabilities``, or ``summaries`` to delete them once they are evaluated.
-        surface: also evaluate surface distances.
-        disable_tta: predict the test cases without mirroring; nnU-Net's validation mirrors all the same.
-        num_processes: of predicting and evaluating; 0 to start none.
-        checkpoint: ``final``, or ``best``: predict with nnU-Net's best by validation Dice.
-        skip_unsuitable: leave out the methods whose loss cannot be used on this data set, instead of refusing them.
-        command: the command line, for the report.
+    ``output`` is the folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies. With
+    ``skip_unsuitable``, methods whose loss cannot be used on this data set are left out, instead of refused.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
     """
-    if not study.rows:
-        raise ValueError(f"Study {study.name} has no method to train.")
     data = PreprocessedDataSet.find(dataset, configuration, plans)
     study, notes = _suitable(study, data, skip=skip_unsuitable)
-    study_plot(study)  # which checks it
+    study.plot()  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, budget)
-    by_network = {row.network: data if row.network is None else _with_network(data, row.network) for row in study.rows}
-    parent = Path(output or "nnunet_nacl_experiments").absolute()
-    jobs = []
-    for run in runs:
-        own = by_network[run.network]
-        folder = _folder_of(own, parent)
-        split = splits[run.fold]
-        jobs.append(Job(run, split, own, folder, device, keep, surface, disable_tta, num_processes, checkpoint))
-    if checkpoint != "final":
+    by_network = {row.network: _with_network(data, row.network) for row in study.runs}
+    folders = {
+        network: Path(output).absolute() / f"{own.name}__{own.plans}__{own.configuration}"
+        for network, own in {None: data, **by_network}.items()
+    }
+    jobs = tuple(Job(run, splits[run.fold], by_network[run.network], folders[run.network], options) for run in runs)
+    if options.of_best:
         for job in {job.run.of_fold: job for job in jobs}.values():
             raw_validation_files(job)  # which checks that they are there
-    return Experiment(study, tuple(jobs), splits, _folder_of(data, parent), command, notes)
+    return Experiment(study, jobs, splits, folders[None] / study.name, command, notes)
 
 
-def _folder_of(data: PreprocessedDataSet, parent: Path) -> Path:
-    return parent / f"{data.name}__{data.plans}__{data.configuration}"
-
-
-def _with_network(data: PreprocessedDataSet, network: str) -> PreprocessedDataSet:
-    """The same data set in a configuration with another network.
-
-    Raises:
-        ValueError: the plans have no such configuration.
-    """
+def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:
+    """The same data set in a configuration with another network."""
+    if network is None:
+        return data
     name = f"{data.configuration}_{network}"
     plans = find_plans(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
@@ -252,33 +196,24 @@ def raw_validation_files(job: Job) -> list[Path]:
 
     Raises:
         FileNotFoundError: the raw data set, or a file of it, is missing.
-        ValueError: the raw data set lacks a case, or has other than nnU-Net's usual folders.
+        ValueError: the raw data set lacks a case.
     """
-    cases = RawDataSet.of_folder(job.data.raw / job.data.name).cases
-    missing = [case for case in job.validation_cases if case not in cases]
-    if missing:
-        raise ValueError(
-            f"{job.data.raw / job.data.name} lacks the validation case {missing[0]}, whose image --checkpoint "
-            f"{job.checkpoint} predicts from."
-        )
-    return [file for case in job.validation_cases for file in cases[case]]
+    cases = RawDataSet.of_folder(job.raw).cases
+    for case in job.split["val"]:
+        if case not in cases:
+            raise ValueError(f"{job.raw} lacks the validation case {case}: --checkpoint best predicts from its image.")
+    return [file for case in job.split["val"] for file in cases[case]]
 
 
 def all_jobs(experiments: Sequence[Experiment]) -> list[Job]:
     """Each training once, although several methods may be the same one."""
-    return list({(job.output, job.run.key): job for experiment in experiments for job in experiment.jobs}.values())
+    return list({(job.output, job.key): job for experiment in experiments for job in experiment.jobs}.values())
 
 
 def plan_runs(
     study: StudyTable, folds: Sequence[int], splits: Sequence[Split], budget: Budget
 ) -> tuple[list[Run], list[Split]]:
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
-
-    Args:
-        study: its methods.
-        folds: of nnU-Net.
-        splits: of the data set.
-        budget: the same for all methods.
 
     Returns:
         The runs, and the splits with those appended that train on a share of a fold's cases. The cases of a smaller
@@ -292,14 +227,13 @@ def plan_runs(
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):
         if not 0 <= fold < len(splits):
-            known = f"the folds 0 to {len(splits) - 1}" if splits else "none"
-            raise ValueError(f"There is no fold {fold}; the data set's splits have {known}.")
+            raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
         if not splits[fold]["val"]:
             raise ValueError(f"Fold {fold} has no validation cases.")
         for case in splits[fold]["val"]:
             if validated.setdefault(case, fold) != fold:
                 raise ValueError(f"Folds {validated[case]} and {fold} both validate on {case}; take one of them.")
-        for row in study.rows:
+        for row in study.runs:
             split = _subset(splits[fold], row.share, seed=fold)
             if split not in all_splits:
                 all_splits.append(split)
@@ -318,12 +252,12 @@ def _subset(split: Split, share: Fraction, *, seed: int) -> Split:
 
 def _suitable(study: StudyTable, data: PreprocessedDataSet, *, skip: bool) -> tuple[StudyTable, tuple[str, ...]]:
     """The methods that can be trained on the data set, and a note on each of the others."""
-    refused = {row: reason for row in study.rows if (reason := _why_not(row, data)) is not None}
-    texts = [f"{row.name} cannot be trained on {data.name}: {reason}" for row, reason in refused.items()]
-    if refused and (not skip or len(refused) == len(study.rows)):
+    refused = {row.name: reason for row in study.runs if (reason := _why_not(row, data)) is not None}
+    texts = [f"{name} cannot be trained on {data.name}: {reason}" for name, reason in refused.items()]
+    if refused and (not skip or len(refused) == len(study.runs)):
         raise ValueError(f"{' '.join(texts)} Choose other methods with --methods.")
-    rows = tuple(row for row in study.rows if row not in refused)
-    return replace(study, rows=rows), tuple(f"{text} It is left out." for text in texts)
+    rows = tuple(row for row in study.runs if row.name not in refused)
+    return replace(study, runs=rows), tuple(f"{text} It is left out." for text in texts)
 
 
 def _why_not(row: Row, data: PreprocessedDataSet) -> str | None:
@@ -331,10 +265,8 @@ def _why_not(row: Row, data: PreprocessedDataSet) -> str | None:
     recipe = parse_name(row.trainer)
     if recipe is None:
         return missing_trainer(row.trainer)
-    if not data.has_regions:
-        return None
     try:
-        build_loss(recipe, regions=True)
+        build_loss(recipe, regions=data.has_regions)
     except ValueError as error:
         return str(error)
     return None

@@ -1,292 +1,222 @@
-"""How a run is carried out, and its status. What is written down is only what the files of its steps do not tell."""
+"""How the runs of studies are carried out: here in order, by shell commands that are printed, or by Slurm."""
 
-import json
 import os
-import re
 import shlex
-import shutil
-import socket
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from nnunet_nacl.experiments._plan import Job
-from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, is_trained, steps_left
-from nnunet_nacl.files import whole_file
-from nnunet_nacl.json_files import read_json
+from nnunet_nacl.experiments._commands import duration, run_command
+from nnunet_nacl.experiments._plan import Experiment, Job, all_jobs
+from nnunet_nacl.experiments._steps import (
+    clear_the_way,
+    delete_probabilities,
+    is_trained,
+    link_validation_data,
+    mark_trained,
+    steps_left,
+)
+from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import check_model, checkpoint_name
-from nnunet_nacl.processes import Ended, ending, run_command
-from nnunet_nacl.trainers import THREADS
+from nnunet_nacl.nnunet import check_model, checkpoint_name, write_splits
 
-Status = Literal["done", "running", "queued", "failed", "interrupted", "left"]
-"""Of a run; ``left`` if it was never begun."""
-
-_EPOCH = re.compile(r": Epoch (\d+)\s*$", re.MULTILINE)
-_QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SUSPENDED", "RESV_DEL_HOLD"}
-_RUNNING = {"RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED"}
+_SLURM = {"time": 1440, "mem": "32G", "cpus_per_task": 8, "gpus_per_node": 1}
 
 
-@dataclass
-class State:
-    """What is written down of a run.
+def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
+    """Carry studies out on this machine, run after run. Goes on where an earlier call stopped.
 
-    Attributes:
-        seconds: that each step took, over all attempts.
-        error: of the last attempt, if that failed.
-        host: on which it was started last.
-        started: when, in seconds since the epoch; None if it is not running, unless it was killed.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-    host: str | None = None
-    started: float | None = None
-
-
-def read_state(job: Job) -> State:
-    """The state of a run; an empty one before its start, or if it cannot be read."""
-    try:
-        return read_json(_state_file(job), State, "state of a run", finite=True)
-    except (OSError, ValueError):
-        return State()
-
-
-def carry_out(
-    job: Job, *, gpu: str | None = None, threads: int | None = None, show: Callable[[str], None] = print
-) -> str | None:
-    """Do what is left of a run. A step that fails is tried once more.
-
-    If another process has this run, waits for it, and then does what it has left.
+    Runs that another process has come last: several GPUs share a study if each is given the same command.
 
     Args:
-        job: the run.
-        gpu: the one to use, for CUDA_VISIBLE_DEVICES; None for all.
-        threads: how many each command may use on the CPU; None for nnU-Net's choice, which is all cores.
-        show: called with lines that tell of progress.
+        experiments: of one data set. A training that several of them need is done once.
 
     Returns:
-        None, or why it failed, which is written into its state, too.
-
-    Raises:
-        Ended: this process is to end.
+        Why runs failed, for those that did.
     """
-    state = State()
+    _write_splits(experiments)
+    failures: dict[Job, str] = {}
+    jobs = all_jobs(experiments)
+    left, put_off = deque(enumerate(jobs, start=1)), set()
+    while left:
+        number, job = left.popleft()
+        if is_running(job) and job not in put_off:
+            put_off.add(job)
+            left.append((number, job))
+            continue
+        prefix = f"[{number}/{len(jobs)}] {job.run}: "
+        failure = carry_out(job, show=lambda line, prefix=prefix: print(prefix + line, flush=True))  # type: ignore[misc]
+        if failure is not None:
+            failures[job] = failure
+    return failures
+
+
+def carry_out(job: Job, *, show: Callable[[str], None] = print) -> str | None:
+    """Do what is left of a run, and return why it failed, if so. If another process has it, wait for that first."""
     try:
-        for folder in (_lock_file(job).parent, _state_file(job).parent, job.output / "logs"):
+        for folder in (_lock_file(job).parent, job.output / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         with _locked(job, waiting=lambda: show("waiting for another process that has this run")):
-            state = read_state(job)
-            state.error, state.host, state.started = None, socket.gethostname(), time.time()
-            _write_state(job, state)
             check_model(job.data, job.run.trainer, job.run.fold, job.split)
-            _check_checkpoint(job)
-            _do_steps(job, state, _environment(job, gpu, threads), show)
-            if job.keep == "summaries":
+            if is_trained(job):
+                check_input(
+                    job.fold_folder / checkpoint_name(job.options.checkpoint), ", although the training has ended."
+                )
+            _do_steps(job, show)
+            if job.options.keep == "summaries":
                 delete_probabilities(job)
-            state.started = None
-            _write_state(job, state)
-    except Ended:
-        raise
     except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
-        state.error, state.started = str(error) or repr(error), None
-        show(f"failed: {state.error}")
-        with suppress(OSError):  # a full disk, perhaps the reason itself
-            _write_state(job, state)
-    return state.error
+        show(f"failed: {error}")
+        return str(error) or repr(error)
+    return None
 
 
-def _check_checkpoint(job: Job) -> None:
-    """Raise a FileNotFoundError for a training that has ended without the checkpoint that is to predict."""
-    file = job.fold_folder / checkpoint_name(job.checkpoint)
-    if is_trained(job) and not file.is_file():
-        raise FileNotFoundError(
-            f"{file} does not exist, although the training has ended: it was deleted, or the model was trained with "
-            "--disable_checkpointing. Predict with --checkpoint final, or move the fold away to train anew."
-        )
-
-
-def _do_steps(job: Job, state: State, environment: dict[str, str], show: Callable[[str], None]) -> None:
-    attempts: dict[str, int] = {}
+def _do_steps(job: Job, show: Callable[[str], None]) -> None:
+    done: set[str] = set()
     while left := steps_left(job):
-        step = left[0]
-        attempt = attempts[step.name] = attempts.get(step.name, 0) + 1
-        log = job.output / "logs" / f"{job.key}_{step.name}.log"
-        if attempt > 2:
-            raise RuntimeError(f"{step.name} ended without an error, but has not done all cases. Its log is {log}.")
-        if attempt > 1:
-            if log.is_file():  # the second attempt must not overwrite the reason of the first failure
-                log.replace(log.with_suffix(".first.log"))
-            show(f"{step.name}: once more")
-        clear_the_way(job, step)
-        (step,) = [again for again in steps_left(job) if again.name == step.name]
-        show(f"{step.name}; log: {log}")
-        show(f"$ {shlex.join(step.command)}")
+        name = left[0].name
+        log = job.output / "logs" / f"{job.key}_{name}.log"
+        if name in done:
+            raise RuntimeError(f"{name} ended without an error, but has not done all cases. Its log is {log}.")
+        clear_the_way(job, left[0])
+        command = steps_left(job)[0].command
+        show(f"{name}; log: {log}")
+        show(f"$ {shlex.join(command)}")
         start = time.monotonic()
-        try:
-            run_command(step.command, environment=environment, log=log, show=show)
-        except RuntimeError as error:
-            if attempt > 1:
-                raise
-            show(f"{step.name}: failed: {str(error).splitlines()[-1]}")
-        finally:
-            seconds = time.monotonic() - start
-            state.seconds[step.name] = state.seconds.get(step.name, 0) + seconds
-            _write_state(job, state)
-        show(f"{step.name}: {duration(seconds)}")
+        run_command(command, environment=_environment(job), log=log, show=show)
+        show(f"{name}: {duration(time.monotonic() - start)}")
+        if name == "train":
+            mark_trained(job)
+        done.add(name)
 
 
-def _environment(job: Job, gpu: str | None, threads: int | None) -> dict[str, str]:
-    data, environment = job.data, dict(os.environ)
+def _environment(job: Job) -> dict[str, str]:
+    """nnU-Net's folders, and where it finds our trainers."""
+    data, variables = job.data, dict(os.environ)
     for part, folder in (("raw", data.raw), ("preprocessed", data.preprocessed), ("results", data.results)):
-        environment[f"nnUNet_{part}"] = str(folder)
-    known = [folder for folder in environment.get("nnUNet_extTrainer", "").split(os.pathsep) if folder]
-    if str(trainers_path()) not in known:
-        environment["nnUNet_extTrainer"] = os.pathsep.join([*known, str(trainers_path())])
-    environment["PYTHONUNBUFFERED"] = "1"
-    if job.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
-        environment.setdefault("nnUNet_n_proc_DA", "0")
-    if threads is not None:
-        for variable in (THREADS, "OMP_NUM_THREADS"):
-            environment.setdefault(variable, str(threads))
-    if gpu is not None:
-        environment["CUDA_VISIBLE_DEVICES"] = gpu
-    return environment
+        variables[f"nnUNet_{part}"] = str(folder)
+    known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
+    variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
+    variables["PYTHONUNBUFFERED"] = "1"
+    if job.options.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
+        variables.setdefault("nnUNet_n_proc_DA", "0")
+    return variables
 
 
-def status_of(job: Job) -> Status:
-    """What has become of a run.
-
-    Raises:
-        RuntimeError: it was submitted to Slurm, which does not answer.
-    """
-    if is_running(job):
-        return "running"
-    if not steps_left(job):
-        return "done"
-    on_slurm = _slurm_status(job)
-    if on_slurm is not None:
-        return on_slurm
-    if read_state(job).error is not None:
-        return "failed"
-    return "interrupted" if job.fold_folder.is_dir() else "left"
+def _lock_file(job: Job) -> Path:
+    return job.fold_folder.parent / f".{job.fold_folder.name}.lock"
 
 
 def is_running(job: Job) -> bool:
     """Whether a process holds the run's lock."""
     file = _lock_file(job)
-    if not file.is_file():
-        return False
     try:
-        with FileLock(file, timeout=0):
-            return False
+        if file.is_file():
+            FileLock(file).acquire(timeout=0).lock.release()
     except Timeout:
         return True
     except OSError:  # the file system has no locks, or the file is another user's
-        return False
+        pass
+    return False
 
 
 @contextmanager
 def _locked(job: Job, *, waiting: Callable[[], object]) -> Iterator[None]:
-    """Hold the run's lock, which the system releases however this process ends; call ``waiting`` once if it is held.
-
-    Raises:
-        Ended: this process is to end.
-    """
+    """Hold the run's lock, which the system releases however this process ends; call ``waiting`` if it is held."""
     lock = FileLock(_lock_file(job))
-    has_waited = False
-    while not ending.is_set():
+    with suppress(OSError, NotImplementedError):  # a file system without locks keeps nobody out
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            if not has_waited:
-                waiting()
-            has_waited = True
-            ending.wait(0.5)
-            continue
-        except OSError:  # a file system without locks keeps nobody out
-            pass
-        try:
-            yield
-        finally:
-            lock.release()
-        return
-    raise Ended
-
-
-def note_slurm_job(job: Job, number: str) -> None:
-    """Write down that the run was submitted."""
-    file = _slurm_file(job)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as partial:
-        partial.write_text(number)
-
-
-def slurm_job(job: Job) -> str | None:
-    """Slurm's number for the run, if it was submitted."""
+            waiting()
+            lock.acquire()
     try:
-        number = _slurm_file(job).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    if not re.fullmatch(r"\w+", number):
-        raise ValueError(f"{_slurm_file(job)}: expected the number of a job of Slurm; got {number!r:.80}")
-    return number
+        yield
+    finally:
+        lock.release()
 
 
-def _slurm_status(job: Job) -> Literal["queued", "running"] | None:
-    """None if Slurm does not have the run's job, or no longer."""
-    number, squeue = slurm_job(job), shutil.which("squeue")
-    if number is None or squeue is None:
-        return None
-    command = [squeue, "--noheader", "--jobs", number, "--format", "%T"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
-        raise RuntimeError(f"Slurm does not say what has become of job {number}: {answer.stderr.strip()}")
-    state = answer.stdout.strip()
-    if state in _QUEUED:
-        return "queued"
-    return "running" if state in _RUNNING else None
+def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
+    """Print what is left to do as a shell script: a line for each run, then ``report``, which makes the reports.
 
-
-def epochs_begun(job: Job) -> int | None:
-    """The epoch that the training is in, told from nnU-Net's own log; None if no training is going on."""
-    logs = sorted(job.fold_folder.glob("training_log_*.txt"), key=lambda file: file.stat().st_mtime)
-    epochs = _EPOCH.findall(logs[-1].read_text(errors="replace")) if logs else []
-    return int(epochs[-1]) if epochs and not is_trained(job) else None
-
-
-def duration(seconds: float) -> str:
-    """As a person would say it.
-
-    >>> duration(42.3), duration(605), duration(7322)
-    ('42 s', '10 min 5 s', '2 h 2 min')
+    The folds that its trainings need are written into the data set's ``splits_final.json``.
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    _write_splits(experiments)
+    jobs = all_jobs(experiments)
+    data = jobs[0].data
+    for part, folder in (("raw", data.raw), ("preprocessed", data.preprocessed), ("results", data.results)):
+        print(f"export nnUNet_{part}={shlex.quote(str(folder))}")
+    trainers = shlex.quote(str(trainers_path()))
+    print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
+    for job in jobs:
+        steps = steps_left(job)
+        print(f"# {job.run}: {'running' if is_running(job) else ', '.join(step.name for step in steps) or 'done'}")
+        if job.options.of_best and any(step.name.endswith("_validation") for step in steps):
+            link_validation_data(job)
+        if steps:
+            print(" && ".join(shlex.join(step.command) for step in steps))
+    print("# When all are done:")
+    print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
 
 
-def _write_state(job: Job, state: State) -> None:
-    with whole_file(_state_file(job)) as partial:
-        partial.write_text(json.dumps(asdict(state), indent=1), encoding="utf-8")
+def submit_experiments(experiments: Sequence[Experiment], parameters: Mapping[str, str | int]) -> None:
+    """Submit studies to Slurm: a job for each run that is neither done nor running.
+
+    A run whose time is over is put into the queue again and goes on from its last checkpoint.
+
+    Args:
+        experiments: of one data set.
+        parameters: of each job, as ``submitit.SlurmExecutor`` names them: ``partition``, ``time`` in minutes, ``mem``,
+            ``cpus_per_task``, ``gpus_per_node`` and others.
+
+    Raises:
+        RuntimeError: submitit is not installed, or Slurm did not take a job.
+        ValueError: submitit does not know a parameter.
+    """
+    try:
+        import submitit
+    except ImportError as error:
+        raise RuntimeError("--slurm needs submitit: pip install submitit") from error
+    _write_splits(experiments)
+    resources = {key: value for key, value in {**_SLURM, **parameters}.items() if value}
+    for job in all_jobs(experiments):
+        if is_running(job) or not steps_left(job):
+            continue
+        python = shlex.quote(sys.executable)
+        executor = submitit.SlurmExecutor(folder=job.output / "slurm", python=python, max_num_timeout=100)
+        executor.update_parameters(**resources, job_name=f"nacl_{job.key}"[:60])
+        try:
+            print(f"{executor.submit(_SlurmRun(job)).job_id}  {job.run}")
+        except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+            raise RuntimeError(f"Slurm did not take a job: {error}") from error
 
 
-def _state_file(job: Job) -> Path:
-    return job.output / "states" / f"{job.key}.json"
+@dataclass(frozen=True)
+class _SlurmRun:
+    """What the Slurm job of a run does."""
+
+    job: Job
+
+    def __call__(self) -> None:
+        failure = carry_out(self.job)
+        if failure is not None:
+            raise RuntimeError(failure)  # so that Slurm, too, calls it failed
+
+    def checkpoint(self) -> Any:
+        """Called by submitit when the time is up: the same once more."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self)
 
 
-def _slurm_file(job: Job) -> Path:
-    return _state_file(job).with_suffix(".slurm")
-
-
-def _lock_file(job: Job) -> Path:
-    return job.fold_folder.parent / f".{job.fold_folder.name}.lock"
+def _write_splits(experiments: Sequence[Experiment]) -> None:
+    for experiment in experiments:
+        data = experiment.jobs[0].data
+        write_splits(data.folder, experiment.splits, known=data.splits)

@@ -4,8 +4,7 @@
 """
 
 from nnunet_nacl.logits._compare import compare_logits
-from nnunet_nacl.logits._history import MaxLogitHistory, max_logit_history
-from nnunet_nacl.logits._means import LogitMeans, mean_logits
+from nnunet_nacl.logits._measures import LogitMeans, MaxLogitHistory, max_logit_history, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
 
 __all__ = [

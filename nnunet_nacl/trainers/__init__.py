@@ -9,6 +9,7 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nnunet_nacl.trainers._budget import with_budget as with_budget
 from nnunet_nacl.trainers._names import LOSSES as LOSSES
 from nnunet_nacl.trainers._names import PREFIX as PREFIX
 from nnunet_nacl.trainers._names import SCHEDULE_SUFFIXES as SCHEDULE_SUFFIXES
@@ -34,7 +35,7 @@ def __getattr__(name: str) -> Any:
         value: Any = trainer_class(name, recipe)
     elif name in _LOADED_LATE:
         value = getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
-    else:
+    elif (value := with_budget(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work
     return value

@@ -2,14 +2,19 @@
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from nnunet_nacl.demo import _run
+from nnunet_nacl.experiments import Job
+from nnunet_nacl.experiments._plan import Run
+from nnunet_nacl.nnunet import PreprocessedDataSet
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -23,21 +28,20 @@ def start(folder: Path) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left-over processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     with start(tmp_path) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "$ nnUNetv2_plan_and_preprocess" in line:
                 break
         time.sleep(3)
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
-    assert process.returncode == 128 + number, rest
-    assert ("interrupted" if number == signal.SIGINT else "terminated") in rest
+    assert process.returncode == 130, rest
+    assert "interrupted" in rest
     assert "2d_demo" not in "".join(file.read_text() for file in tmp_path.rglob("nnUNetPlans.json"))
-    assert not list((tmp_path / "nnUNet_raw").glob(".*"))
     mine = [
         file
         for file in Path("/proc").glob("[0-9]*/environ")
@@ -51,6 +55,19 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError:  # the process has ended since it was listed
         return b""
+
+
+def test_calibrated_by_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+    monkeypatch.setattr(_run, "_run", lambda command, _: commands.append(command))
+    data = PreprocessedDataSet(_run.DATASET, "2d_demo", "nnUNetPlans", *[tmp_path] * 3, [], [], ".nii.gz", 4, False)
+    job = Job(Run("a", "nnUNetTrainerDiceCE", 0, 0), {"train": [], "val": []}, data, tmp_path / "out")
+    output = _run._calibrate(replace(job))
+    model = ["-d", "996", "-c", "2d_demo", "-tr", "nnUNetTrainerDiceCE", "-f", "0"]
+    assert commands[0] == ["nnunet_nacl", "calibrate", *model]
+    assert commands[1][:13] == ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
+    assert commands[1][13:16] == ["-chk", "checkpoint_calibrated.pth", "--save_probabilities"]
+    assert commands[2][:4] == ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output)]
 
 
 @pytest.mark.slow
@@ -72,13 +89,10 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert nll["truth"] < min(nll["default"], nll["NACL"])
     assert ece["truth"] < 0.01
     assert "over-confident" in printed
-    page = (tmp_path / "report.html").read_text()
-    assert page.count("<svg") > 10
+    assert (tmp_path / "report.html").read_text().count("<svg") > 1
     assert (tmp_path / "report.html").as_uri() in printed
     assert (tmp_path / "floor.png").stat().st_size > 10_000
-    assert re.search(r"\[4/5\] \(.* so far, at most about .* to go\) Train", printed)
     assert printed.count(": ECE over near ") == 6  # two methods, three epochs
-    assert printed.rstrip().splitlines()[-5].strip().startswith("nnunet_nacl link")
 
     again = start(tmp_path)
     printed, _ = again.communicate()

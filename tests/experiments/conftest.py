@@ -1,12 +1,12 @@
 """A toy data set with two test cases, planned and preprocessed by nnU-Net."""
 
-import dataclasses
 import shutil
 from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.experiments import Budget, Job, Run
+from nnunet_nacl.experiments import Budget, Job, Options
+from nnunet_nacl.experiments._plan import Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from tests.conftest import KINDS, NNUNet, Preprocessed
 
@@ -42,4 +42,4 @@ def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
 @pytest.fixture
 def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
     run = Run("NACL", BRIEF.trainer("nnUNetTrainerNACL"), 0, 0)
-    return Job(run, data_set.splits[0], dataclasses.replace(data_set), tmp_path / "out", "cpu")
+    return Job(run, data_set.splits[0], data_set, tmp_path / "out", Options("cpu"))

@@ -1,15 +1,17 @@
 """The runs of a study: a pure function of study, folds and splits."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from nnunet_nacl.experiments import Budget, Row, Run, StudyTable, plan_experiment, plan_runs, read_study, study_file
-from nnunet_nacl.experiments._plan import all_jobs
+from nnunet_nacl.experiments import Budget, Options, Row, StudyTable, plan_experiment, read_study, study_file
+from nnunet_nacl.experiments._plan import Run, all_jobs, plan_runs
 from nnunet_nacl.experiments._steps import steps_left
 from nnunet_nacl.networks import add_network
-from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.nnunet import PreprocessedDataSet, missing_trainer
 from tests.conftest import NNUNet
 
 SPLITS = [
@@ -28,7 +30,6 @@ def test_each_method_on_each_fold_by_fold() -> None:
         for penalty, suffix in (("l1", ""), ("l2", "l2_"))
     ]
     assert splits == SPLITS
-    assert len({run.key for run in runs}) == 4
 
 
 def test_shares_of_the_training_cases() -> None:
@@ -65,7 +66,7 @@ def test_methods_that_the_data_set_does_not_allow(
     monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: replace(data_set, has_regions=True))
     experiment = plan_experiment(main.chosen(None), 901, "2d", skip_unsuitable=True)
     assert [job.run.method for job in experiment.jobs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "NACL"]
-    assert [row.name for row in experiment.study.rows] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "NACL"]
+    assert [row.name for row in experiment.study.runs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "NACL"]
     (note,) = experiment.notes
     assert note.startswith("MbLS cannot be trained on Dataset901_Labels: ")
     assert note.endswith(" It is left out.")
@@ -82,13 +83,13 @@ def test_the_best_checkpoint_needs_the_raw_images(
 ) -> None:
     monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
     study = read_study(study_file("penalty"))
-    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best").jobs
-    assert {job.checkpoint for job in jobs} == {"best"}
+    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best")).jobs
+    assert {job.options.checkpoint for job in jobs} == {"best"}
     case = data_set.splits[0]["val"][0]
     for file in (data_set.raw / data_set.name).glob(f"*Tr/{case}*"):
         file.unlink()
-    with pytest.raises(ValueError, match=f"lacks the validation case {case}, whose image --checkpoint best predicts"):
-        plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
+    with pytest.raises(ValueError, match=f"lacks the validation case {case}: "):
+        plan_experiment(study, 901, "2d_small", output=tmp_path, options=Options(checkpoint="best"))
     assert plan_experiment(study, 901, "2d_small", output=tmp_path).jobs
 
 
@@ -108,12 +109,33 @@ def test_folds_that_cannot_be_put_together() -> None:
         plan_runs(study, [0], [{"train": ["case_9"], "val": []}], Budget())
 
 
-def test_others_trainers_have_no_budget() -> None:
+def test_a_budget_is_a_suffix_of_any_trainers_name() -> None:
     assert Budget().trainer("nnUNetTrainerDA5") == "nnUNetTrainerDA5"
-    with pytest.raises(ValueError, match="nnUNetTrainerDA5 is not a trainer of nnunet_nacl"):
-        Budget(epochs=3).trainer("nnUNetTrainerDA5")
+    assert Budget(epochs=3, iterations=7).trainer("nnUNetTrainerDA5") == "nnUNetTrainerDA5_3epochs_7iterations"
+    with pytest.raises(ValueError, match="nnUNetTrainerDA5 is not a trainer of nnunet_nacl: its schedule"):
+        Budget(epochs=3, paper_schedule=True).trainer("nnUNetTrainerDA5")
     with pytest.raises(ValueError, match="sets num_epochs twice"):
         Budget(epochs=3).trainer("nnUNetTrainerNACL_4epochs")
+
+
+def test_trainers_of_others_take_a_budget(data_set: PreprocessedDataSet) -> None:
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+    from nnunet_nacl import trainers
+
+    assert missing_trainer("nnUNetTrainerDA5_3epochs_7iterations") is None
+    assert "finds no trainer nnUNetTrainerDA6_3epochs" in str(missing_trainer("nnUNetTrainerDA6_3epochs"))
+    assert issubclass(trainers.nnUNetTrainer_3epochs, nnUNetTrainer)
+    plans, description = (
+        json.loads((data_set.folder / f"{name}.json").read_text()) for name in ("nnUNetPlans", "dataset")
+    )
+    plans["continue_training"] = False
+    trainer = trainers.nnUNetTrainerDA5_3epochs_7iterations(plans, "2d_small", 0, description, torch.device("cpu"))
+    trainer.initialize()
+    assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (3, 7)
+    assert trainer.lr_scheduler.max_steps == 3
+    with pytest.raises(AttributeError):
+        _ = trainers.nnUNetTrainerDA6_3epochs
 
 
 def test_a_trainer_that_nnunet_does_not_find_is_refused(
@@ -125,16 +147,14 @@ def test_a_trainer_that_nnunet_does_not_find_is_refused(
     with pytest.raises(ValueError, match=r"^typo cannot be trained on .*: nnU-Net finds no trainer nnUNetTrainerNACLL"):
         plan_experiment(study, 901, "2d_small", output=tmp_path)
     assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path).jobs
-    with pytest.raises(ValueError, match="Study mine has no method to train"):
-        plan_experiment(replace(study, rows=()), 901, "2d_small", output=tmp_path)
 
 
 def test_backbones_are_trained_in_configurations_of_their_own(
     data_set: PreprocessedDataSet, nnunet: NNUNet, tmp_path: Path
 ) -> None:
     study = read_study(study_file("backbones"))
-    assert len(study.rows) == 20
-    assert {row.network for row in study.rows} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
+    assert len(study.runs) == 20
+    assert {row.network for row in study.runs} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
     assert nnunet.folder.is_dir()
     with pytest.raises(
         ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl networks add -d "
@@ -159,11 +179,3 @@ def test_backbones_are_trained_in_configurations_of_their_own(
     assert any(
         f"nnUNetv2_train {data_set.name} 2d_small_attention_unet 0 -tr nnUNetTrainerNACL" in one for one in commands
     )
-
-
-@pytest.mark.parametrize("network", ["3", "2d attention", 5])
-def test_a_network_that_no_configuration_can_be_named_after(network: object, tmp_path: Path) -> None:
-    file = tmp_path / "study.yaml"
-    file.write_text(f"title: T\nruns:\n  - {{name: A, trainer: nnUNetTrainerNACL, network: {network}}}\n")
-    with pytest.raises(ValueError, match="run 1: network must be a word such as attention_unet; got "):
-        read_study(file)

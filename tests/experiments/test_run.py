@@ -2,22 +2,20 @@
 
 import json
 import os
+import sys
 import threading
+import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
-from nnunet_nacl import processes
 from nnunet_nacl.evaluation import SUMMARY_NAME
-from nnunet_nacl.experiments import Job, _run, _steps
-from nnunet_nacl.experiments._run import State, carry_out, is_running, note_slurm_job, read_state, slurm_job, status_of
-from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, missing_probabilities, steps_left
-from nnunet_nacl.processes import Ended, end_commands
-from nnunet_nacl.trainers import THREADS, parse_name
-from nnunet_nacl.trainers._calibrated import trainer_class
+from nnunet_nacl.experiments import Experiment, Job, Row, StudyTable, _commands, _run, run_command
+from nnunet_nacl.experiments._run import carry_out, is_running, run_experiments
+from nnunet_nacl.experiments._steps import clear_the_way, delete_probabilities, mark_trained, steps_left
 
 SETTINGS = {
     "num_bins": 15, "protocol": "standard", "voxels": ["foreground", "union", "near", "image"], "margin_mm": 5.0,
@@ -51,7 +49,7 @@ def predicted(folder: Path, *cases: str) -> None:
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found = {"settings": {**SETTINGS, **settings}, "metric_per_case": [{"case": case} for case in cases]}
-    (folder / "calibration_summary.json").write_text(json.dumps(found))
+    (folder / SUMMARY_NAME).write_text(json.dumps(found))
 
 
 def steps(job: Job) -> list[str]:
@@ -64,8 +62,12 @@ def first(job: Job) -> list[str]:
 
 def finish_training(job: Job) -> None:
     archive(job.fold_folder / "checkpoint_final.pth")
-    predicted(job.validation, *job.validation_cases)
+    predicted(job.validation, *job.split["val"])
     touch(job.validation / "summary.json")
+
+
+def changed(job: Job, **options: object) -> Job:
+    return replace(job, options=replace(job.options, **options))
 
 
 def test_a_run_from_start_to_end(job: Job) -> None:
@@ -76,232 +78,155 @@ def test_a_run_from_start_to_end(job: Job) -> None:
         "nnUNetv2_train", "Dataset901_Labels", "2d_small", "0", "-tr", "nnUNetTrainerNACL_1epochs_2iterations",
         "-p", "nnUNetPlans", "--npz", "-device", "cpu",
     ]  # fmt: skip
-    assert status_of(job) == "left"
-
     archive(fold / "checkpoint_best.pth")
     assert first(job) == [*train, "--c"]
-    assert status_of(job) == "interrupted"
     archive(fold / "checkpoint_final.pth")
     assert first(job) == [*train, "--val"]
-    predicted(validation, *job.validation_cases)
-    assert steps(job)[0] == "train"  # nnU-Net writes its summary last
+    predicted(validation, *job.split["val"])
+    assert steps(job)[0] == "validate"  # nnU-Net writes its summary last
     touch(validation / "summary.json")
     assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
-    summary(validation, job.validation_cases)
+    summary(validation, job.split["val"])
     assert steps(job) == ["predict", "evaluate_test"]
     predicted(job.predictions, "toy_a")
-    assert steps(job) == ["predict", "evaluate_test"]
     assert "--continue_prediction" in first(job)
     assert "--disable_tta" not in first(job)
     predicted(job.predictions, "toy_b")
     assert steps(job) == ["evaluate_test"]
-    assert "--disable_tta" in first(replace(job, disable_tta=True))  # has predictions of its own
+    assert "--disable_tta" in first(changed(job, disable_tta=True))  # has predictions of its own
     summary(job.predictions, ["toy_a"])
     assert steps(job) == ["evaluate_test"]
     summary(job.predictions, job.data.test_cases)
     assert steps(job) == []
-    assert status_of(job) == "done"
+    assert steps(changed(job, surface=True)) == ["evaluate_validation", "evaluate_test"]
+    later = (job.predictions / "toy_a.npz").stat().st_mtime + 60
+    os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
+    assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
+    clear_the_way(job, steps_left(job)[2])
+    assert not list(job.predictions.glob("*.nii.gz"))
 
+
+def test_only_evaluated_probabilities_of_models_that_the_study_trained_are_deleted(job: Job) -> None:
+    """``--keep summaries`` emptied the validation folders of models that users had trained themselves."""
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, "toy_a", "toy_b")
+    summary(job.predictions, ["toy_b"])
     delete_probabilities(job)
-    assert list(job.output.rglob("*.npz")) == list(validation.glob("*.npz")) == []
+    assert len(list(job.validation.glob("*.npz"))) == len(job.split["val"])
+    assert {file.name for file in job.predictions.glob("toy*")} == {"toy_a.npz", "toy_a.nii.gz", "toy_b.nii.gz"}
+    (job.output / "logs").mkdir()
+    mark_trained(job)
+    delete_probabilities(job)
+    assert list(job.validation.glob("*.npz")) == []
+    summary(job.predictions, job.data.test_cases)
     assert steps(job) == []  # evaluated, they are not missed
-    summary(job.predictions, ["toy_a"])
-    assert steps(job) == ["predict", "evaluate_test"]
+    finish_training(job)
+    later = time.time() + 60
+    for file in (job.fold_folder / "checkpoint_final.pth", job.validation / SUMMARY_NAME):
+        os.utime(file, (later, later))  # trained anew, by the user
+    delete_probabilities(job)
+    assert len(list(job.validation.glob("*.npz"))) == len(job.split["val"])
 
 
 def test_the_best_checkpoint_has_predictions_of_its_own(job: Job) -> None:
     """nnU-Net's validation folder is the final checkpoint's and cannot tell, so the best one gets another."""
-    best = replace(job, checkpoint="best")
+    best = changed(job, checkpoint="best")
     assert steps(best) == ["train", "predict_validation", "evaluate_validation", "predict", "evaluate_test"]
     train, predict_validation, evaluate_validation, predict, evaluate_test = (one.command for one in steps_left(best))
     assert train == [part for part in first(job) if part != "--npz"]
     for command, images, output in (
         (predict_validation, best.validation_data / "imagesTr", best.validation),
-        (predict, best.data.raw / best.data.name / "imagesTs", best.predictions),
+        (predict, best.raw / "imagesTs", best.predictions),
     ):
         assert command[:5] == ["nnUNetv2_predict", "-i", str(images), "-o", str(output)]
         assert command[command.index("-chk") + 1] == "checkpoint_best.pth"
     assert evaluate_validation[2:4] == [str(best.validation_data / "labelsTr"), str(best.validation)]
-    assert evaluate_test[2:4] == [str(best.test_labels), str(best.predictions)]
+    assert evaluate_test[2:4] == [str(best.raw / "labelsTs"), str(best.predictions)]
     assert best.validation == job.output / "validation_best" / job.run.trainer / "fold_0"
     assert best.predictions == job.output / "predictions_best" / job.run.trainer / "fold_0"
-    assert "-chk" not in steps_left(job)[2].command
-
     archive(job.fold_folder / "checkpoint_best.pth", job.fold_folder / "checkpoint_final.pth")
+
+    renewed = f"imagesTr/{best.split['val'][0]}_0000.nii.gz"
+    touch(best.validation_data / "imagesTr" / "of_an_earlier_split_0000.nii.gz", best.validation_data / renewed)
+    predicted(best.validation, *best.split["val"])
+    halve(best.validation / f"{best.split['val'][0]}.npz")
     assert steps(best)[0] == "predict_validation"
-    predicted(best.validation, *best.validation_cases)  # no summary.json of nnU-Net there
-    summary(best.validation, best.validation_cases)
+    clear_the_way(best, steps_left(best)[0])
+    assert (best.validation_data / renewed).samefile(best.raw / renewed)
+    linked = {str(file.relative_to(best.validation_data)) for file in best.validation_data.glob("*/*")}
+    assert linked == {f"imagesTr/{case}_0000.nii.gz" for case in best.split["val"]} | {
+        f"labelsTr/{case}.nii.gz" for case in best.split["val"]
+    }
+    assert {file.name for file in best.validation.glob("*.nii.gz")} == {f"{best.split['val'][1]}.nii.gz"}
+
+    predicted(best.validation, *best.split["val"])  # no summary.json of nnU-Net there
+    summary(best.validation, best.split["val"])
     predicted(best.predictions, *best.data.test_cases)
     summary(best.predictions, best.data.test_cases)
     assert steps(best) == []
-    assert steps(replace(best, disable_tta=True)) == ["predict", "evaluate_test"]
-    assert "--disable_tta" in first(replace(best, disable_tta=True))
-    assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
-    assert first(job)[-1] == "--val"
-
-
-def test_the_best_checkpoint_validates_on_the_folds_own_cases(job: Job) -> None:
-    best = replace(job, checkpoint="best")
-    archive(best.fold_folder / "checkpoint_best.pth", best.fold_folder / "checkpoint_final.pth")
-    renewed = f"imagesTr/{best.validation_cases[0]}_0000.nii.gz"
-    touch(best.validation_data / "imagesTr" / "of_an_earlier_split_0000.nii.gz", best.validation_data / renewed)
-    (step, *_) = steps_left(best)
-    predicted(best.validation, *best.validation_cases)
-    halve(best.validation / f"{best.validation_cases[0]}.npz")
-    clear_the_way(best, step)
-    assert (best.validation_data / renewed).samefile(best.data.raw / best.data.name / renewed)
-    linked = {str(file.relative_to(best.validation_data)) for file in best.validation_data.glob("*/*")}
-    assert linked == {f"imagesTr/{case}_0000.nii.gz" for case in best.validation_cases} | {
-        f"labelsTr/{case}.nii.gz" for case in best.validation_cases
-    }
-    assert {file.name for file in best.validation.glob("*.nii.gz")} == {f"{best.validation_cases[1]}.nii.gz"}
-
-
-def test_a_training_without_its_best_checkpoint_is_a_failure(job: Job) -> None:
-    best = replace(job, checkpoint="best")
-    archive(best.fold_folder / "checkpoint_final.pth")
-    failure = carry_out(best)
-    assert failure is not None
-    assert failure.startswith(
-        f"{best.fold_folder / 'checkpoint_best.pth'} does not exist, although the training has ended"
-    )
-    assert read_state(best).error == failure
-    assert read_state(job).error is None  # states of the two are not mixed up
+    assert steps(changed(best, disable_tta=True)) == ["predict", "evaluate_test"]
+    assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
+    (job.fold_folder / "checkpoint_best.pth").unlink()
+    assert "checkpoint_best.pth does not exist, although the training has ended" in str(carry_out(best))
 
 
 def test_without_test_cases_validation_is_all(job: Job) -> None:
     finish_training(job)
-    summary(job.validation, job.validation_cases)
+    summary(job.validation, job.split["val"])
     assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"num_bins": 10},
-        {"protocol": "reference"},
-        {"margin_mm": 3.0},
-        {"voxels": ["image"]},
-        {"voxels": ["foreground", "union"], "margin_mm": None},  # of a version without near
-    ],
+    "other", [{"num_bins": 10}, {"protocol": "reference"}, {"margin_mm": 3.0}, {"voxels": ["image"]}]
 )
 def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> None:
     finish_training(job)
-    summary(job.validation, job.validation_cases, **other)
+    summary(job.validation, job.split["val"], **other)
     assert steps(job)[0] == "evaluate_validation"
-    summary(job.validation, job.validation_cases, voxels=[*SETTINGS["voxels"], "boundary"])
+    summary(job.validation, job.split["val"], voxels=[*SETTINGS["voxels"], "boundary"], surface=True)  # type: ignore[misc]
     assert steps(job)[0] == "predict"
-    with_surface = replace(job, surface=True)
-    assert steps(with_surface)[0] == "evaluate_validation"
-    summary(job.validation, job.validation_cases, surface=True)
-    assert steps(with_surface)[0] == steps(job)[0] == "predict"
+    (job.validation / SUMMARY_NAME).write_text("[]")
+    assert steps(job)[0] == "evaluate_validation"
 
 
 @pytest.mark.parametrize("name", ["checkpoint_best.pth", "checkpoint_latest.pth", "checkpoint_final.pth"])
 def test_a_checkpoint_that_was_not_finished_is_put_aside(job: Job, name: str) -> None:
     archive(job.fold_folder / name)
     halve(job.fold_folder / name)
-    (train,) = [step for step in steps_left(job) if step.name == "train"]
-    assert "--c" not in train.command
-    assert "--val" not in train.command
+    train = steps_left(job)[0]
+    assert train.command[-1] == "cpu"  # neither --c nor --val
     assert (job.fold_folder / name).exists()  # looking changes nothing
     clear_the_way(job, train)
     assert not (job.fold_folder / name).exists()
     assert list(job.fold_folder.glob("*.broken"))
-    archive(job.fold_folder / "checkpoint_best.pth")
-    clear_the_way(job, train)
-    assert "--c" in first(job)
 
 
-def test_probabilities_that_were_not_finished_are_predicted_again(job: Job) -> None:
-    finish_training(job)
-    summary(job.validation, job.validation_cases)
-    predicted(job.predictions, *job.data.test_cases)
-    halve(job.predictions / "toy_b.npz")
-    (predict, _) = steps_left(job)
-    clear_the_way(job, predict)
-    assert [file.name for file in job.predictions.glob("*.nii.gz")] == ["toy_a.nii.gz"]
-
-
-def test_what_another_model_has_predicted_does_not_count(job: Job) -> None:
-    finish_training(job)
-    summary(job.validation, job.validation_cases)
-    predicted(job.predictions, *job.data.test_cases)
-    summary(job.predictions, job.data.test_cases)
-    assert steps(job) == []
-    later = (job.predictions / "toy_a.npz").stat().st_mtime + 60
-    os.utime(job.fold_folder / "checkpoint_final.pth", (later, later))  # trained anew
-    assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
-    assert "--val" in first(job)
-    clear_the_way(job, steps_left(job)[2])
-    assert not list(job.predictions.glob("*.nii.gz"))
-
-
-def test_only_evaluated_cases_lose_their_probabilities(job: Job) -> None:
-    predicted(job.predictions, "toy_a", "toy_b")
-    touch(job.predictions / "toy_b.pkl")
-    summary(job.predictions, ["toy_b"])
-    delete_probabilities(job)
-    assert {file.name for file in job.predictions.glob("toy*")} == {"toy_a.npz", "toy_a.nii.gz", "toy_b.nii.gz"}
-
-
-def test_a_summary_is_read_once_for_all_its_cases(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    predicted(job.predictions, "toy_b")
-    summary(job.validation, job.validation_cases[:1])
-    summary(job.predictions, [])
-    read = []
-    read_json = _steps.read_json
-    monkeypatch.setattr(_steps, "read_json", lambda file, *what: read.append(file) or read_json(file, *what))
-    assert missing_probabilities(job) == (len(job.validation_cases) - 1, 1)
-    assert len(job.validation_cases) == len(job.data.test_cases) == 2
-    assert len(read) == 2
-
-
-def test_a_step_that_fails_is_tried_once_more(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs: list[Path] = []
-
-    def fail(command: list[str], *, log: Path, **_: object) -> None:
-        logs.append(log)
-        log.write_text(f"attempt {len(logs)}")
+def test_whatever_goes_wrong_is_that_runs_failure_alone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(command: list[str], **_: object) -> None:
         raise RuntimeError(f"{command[0]} failed")
 
     monkeypatch.setattr(_run, "run_command", fail)
     shown: list[str] = []
     assert carry_out(job, show=shown.append) == "nnUNetv2_train failed"
-    tried = [f"train; log: {logs[0]}", f"$ {' '.join(first(job))}"]
-    failed_once = ["train: failed: nnUNetv2_train failed", "train: 0 s", "train: once more"]
-    assert shown == [*tried, *failed_once, *tried, "failed: nnUNetv2_train failed"]
-    assert logs[0].read_text() == "attempt 2"
-    assert logs[0].with_suffix(".first.log").read_text() == "attempt 1"
-    assert status_of(job) == "failed"
-    assert read_state(job).error == "nnUNetv2_train failed"
+    assert shown[1] == f"$ {' '.join(first(job))}"
+    monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
+    assert "train ended without an error, but has not done all cases" in str(carry_out(job))
+    blocked = replace(job, output=job.output.parent / "file")
+    blocked.output.write_text("a file where a folder should be")
+    assert str(blocked.output) in str(carry_out(blocked))
 
 
-def test_a_command_that_cannot_be_started_leaves_no_log(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("nnUNetv2_train was not found")
-
-    monkeypatch.setattr(_run, "run_command", fail)
-    assert carry_out(job) == "nnUNetv2_train was not found"
-
-
-def test_whatever_goes_wrong_is_that_runs_failure_alone(job: Job) -> None:
-    job.output.parent.mkdir(parents=True, exist_ok=True)
-    job.output.write_text("a file where a folder should be")
-    failure = carry_out(job)
-    assert failure is not None
-    assert str(job.output) in failure
-    assert read_state(job).error is None  # it could not be written
-
-
-def test_a_run_has_one_process_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While another one waits, it can be ended."""
+def test_what_another_process_has_comes_last(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     started, let_go = threading.Event(), threading.Event()
+    order: list[str] = []
 
-    def work(*_: object, **__: object) -> None:
-        started.set()
-        let_go.wait(30)
-        raise RuntimeError("the first one's")
+    def work(*_: object, log: Path, **__: object) -> None:
+        order.append(log.name.partition("_fold")[0])
+        if len(order) == 1:
+            started.set()
+            assert let_go.wait(30)
+        raise RuntimeError("failed")
 
     monkeypatch.setattr(_run, "run_command", work)
     assert not is_running(job)
@@ -309,75 +234,69 @@ def test_a_run_has_one_process_at_a_time(job: Job, monkeypatch: pytest.MonkeyPat
     holder.start()
     assert started.wait(30)
     assert is_running(job)
-    assert status_of(job) == "running"
-    shown: list[str] = []
-
-    def wait_and_end(line: str) -> None:
-        shown.append(line)
-        end_commands()
-
-    try:
-        with pytest.raises(Ended):
-            carry_out(job, show=wait_and_end)
-    finally:
-        processes.ending.clear()
-        let_go.set()
-        holder.join()
-    assert shown == ["waiting for another process that has this run"]
+    jobs = (job, *(replace(job, run=replace(job.run, trainer=name)) for name in ("second", "third")))
+    threading.Timer(2, let_go.set).start()
+    experiment = Experiment(StudyTable("a", "A", (Row("A", "nnUNetTrainer"),)), jobs, job.data.splits, job.output)
+    assert set(run_experiments([experiment])) == set(jobs)
+    holder.join()
+    assert order == [job.run.trainer, "second", "third", job.run.trainer]
     assert not is_running(job)
 
 
-def test_threads_of_runs_side_by_side(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    environments = []
-
-    def run_command(*_: object, environment: dict[str, str], **__: object) -> None:
-        environments.append(environment)
-        raise RuntimeError
-
-    monkeypatch.setattr(_run, "run_command", run_command)
-    for variable in (THREADS, "OMP_NUM_THREADS"):
-        monkeypatch.delenv(variable, raising=False)
-    carry_out(job)
-    assert THREADS not in environments[-1]
-    carry_out(job, threads=3)
-    assert environments[-1][THREADS] == environments[-1]["OMP_NUM_THREADS"] == "3"
-
-    before = torch.get_num_threads()
-    monkeypatch.setenv(THREADS, "3")
-    recipe = parse_name("nnUNetTrainerNACL")
-    assert recipe is not None
-    try:
-        torch.set_num_threads(2)  # as nnU-Net does before it looks for the trainer
-        trainer_class("nnUNetTrainerNACL", recipe)
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
+def run(program: str, log: Path, show: Callable[[str], object] = print) -> None:
+    run_command([sys.executable, "-c", program], environment=os.environ, log=log, show=show)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "5", '{"seconds": 3}', '{"seconds": {"a": "x"}}', '{"seconds": {"a": NaN}}', '{"started": []}']
-)  # fmt: skip
-def test_a_state_that_is_junk_is_none(text: str, job: Job) -> None:
-    file = job.output / "states" / f"{job.run.key}.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
-    assert read_state(job) == State()
+def test_output_is_logged_and_progress_shown(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.stdout.reconfigure(encoding='utf-8'); print('x: Epoch 3'); print('σ and more'); "
+        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
+    )
+    shown: list[str] = []
+    run(program, tmp_path / "log", shown.append)
+    assert shown == ["Epoch 3", "Pseudo dice [0.5]", "ECE over near 0.0123 (y)"]
+    assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"failed with status 7\. .* is in .*log, which ends with:\nbye"):
+        run("print('bye'); raise SystemExit(7)", tmp_path / "log")
+    with pytest.raises(RuntimeError, match="nnUNetv2_nothing was not found"):
+        run_command(["nnUNetv2_nothing"], environment=os.environ, log=tmp_path / "log")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": [], "metric_per_case": 3}'])
-def test_a_summary_that_is_junk_is_evaluated_again(text: str, job: Job) -> None:
-    finish_training(job)
-    predicted(job.validation, *job.validation_cases)
-    summary(job.validation, job.validation_cases)
-    before = steps(job)
-    (job.validation / SUMMARY_NAME).write_text(text)
-    assert "evaluate_validation" in steps(job)
-    assert "evaluate_validation" not in before
+def interrupted(program: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Seconds until a program has ended, if Ctrl-C comes once it has started: an exception while it is waited for."""
+    wait = _commands.subprocess.Popen.wait
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(_commands.subprocess.Popen, "wait", wait)
+        while not (folder / "started").exists():
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_commands.subprocess.Popen, "wait", interrupt)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(f"import os, signal, sys, time\n{program}", folder / "log")
+    return time.monotonic() - start
 
 
-def test_a_slurm_job_that_is_junk(job: Job) -> None:
-    note_slurm_job(job, "17")
-    assert slurm_job(job) == "17"
-    note_slurm_job(job, "--all; rm")
-    with pytest.raises(ValueError, match=r"\.slurm: expected the number of a job of Slurm; got '--all; rm'"):
-        slurm_job(job)
+def test_an_interrupted_command_has_time_for_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed at once."""
+    program = (
+        "def save(*_):\n    time.sleep(1); open('checkpoint', 'w').close(); sys.exit()\n"
+        f"os.chdir({str(tmp_path)!r}); signal.signal(signal.SIGTERM, save); open('started', 'w'); time.sleep(60)"
+    )
+    assert 1 < interrupted(program, tmp_path, monkeypatch) < 30
+    assert (tmp_path / "checkpoint").exists()
+
+
+def test_a_command_that_does_not_end_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_commands, "TIME_TO_END_S", 0.5)
+    program = (
+        f"os.chdir({str(tmp_path)!r}); signal.signal(signal.SIGTERM, signal.SIG_IGN); child = os.fork()\n"
+        "if child: open('child', 'w').write(str(child)); open('started', 'w')\ntime.sleep(60)"
+    )
+    assert interrupted(program, tmp_path, monkeypatch) < 30
+    state = Path("/proc", (tmp_path / "child").read_text(), "stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"  # dead, though nobody has asked how it ended

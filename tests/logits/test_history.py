@@ -7,9 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.logits import max_logit_history
+from nnunet_nacl.logits import MaxLogitHistory
+from nnunet_nacl.logits import max_logit_history as history_in
+from nnunet_nacl.nnunet import furthest_checkpoint
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
-from tests.logits.conftest import TRAINER, Model, change_checkpoint
+from tests.logits.conftest import Model, change_checkpoint
+
+
+def max_logit_history(model: Path, fold: int | str) -> MaxLogitHistory:
+    return history_in(*furthest_checkpoint(model, fold))
 
 
 def test_what_the_trainer_kept(model: Model) -> None:
@@ -73,15 +79,3 @@ def test_a_model_trained_without(model: Model, tmp_path: Path) -> None:
     change_checkpoint(copy, lambda content: content.update(trainer_name="nnUNetTrainer_5epochs"))
     with pytest.raises(ValueError, match=r"only trainers of nnunet_nacl .* trained with nnUNetTrainer_5epochs\.$"):
         max_logit_history(copy, 0)
-
-
-def test_of_another_version(model: Model, tmp_path: Path) -> None:
-    copy = model.copy(tmp_path)
-    change_checkpoint(copy, lambda content: content["logging"].update({MAX_LOGIT_HISTOGRAM: [[1] * 7] * 2}))
-    with pytest.raises(ValueError, match=r"final\.pth: expected histograms of 70 bins; got 7\.$"):
-        max_logit_history(copy, 0)
-
-
-def test_no_such_fold(model: Model) -> None:
-    with pytest.raises(FileNotFoundError, match=rf"{TRAINER}__nnUNetPlans__2d_small has no fold_2; it has fold_0\.$"):
-        max_logit_history(model.folder, 2)

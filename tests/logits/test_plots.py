@@ -54,11 +54,11 @@ def test_bars_of_a_class_without_a_voxel() -> None:
 
 
 def test_methods_must_be_alike() -> None:
-    with pytest.raises(ValueError, match=r"^means: expected at least one method; got none\.$"):
-        draw_mean_logits({})
     with pytest.raises(ValueError, match=r"^CE and NACL differ in their cases: a, b against c\.$"):
         draw_mean_logits({"CE": means(1), "NACL": means(1, cases=("c",))})
-    with pytest.raises(ValueError, match=r"^CE and NACL differ in their logits: the order is another\.$"):
+    with pytest.raises(
+        ValueError, match=r"^CE and NACL differ in their logits: background, shell, core against core, "
+    ):
         draw_mean_logits({"CE": means(1), "NACL": means(1, logits=CLASSES[::-1])})
 
 
@@ -87,5 +87,3 @@ def test_more_panels_than_a_row_holds() -> None:
     figure = draw_max_logits({f"method {number}": history(number, [0, 1]) for number in range(6)})
     assert len([axes for axes in figure.axes if axes.images]) == 6
     assert len(figure.axes) == 7
-    with pytest.raises(ValueError, match=r"^histories: expected at least one method; got none\.$"):
-        draw_max_logits({})

@@ -12,7 +12,7 @@ from nnunet_nacl import trainers
 
 
 def __getattr__(name: str) -> Any:
-    if not name.startswith(trainers.PREFIX):
+    if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         return getattr(trainers, name)

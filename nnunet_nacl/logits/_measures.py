@@ -1,4 +1,4 @@
-"""Mean logits by class: of voxels that truly belong to a class, what the network says for each."""
+"""What a trained model's logits are: their means by true class, and the maximum logit while the model trained."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,62 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.nnunet import Checkpoint, labelled_cases, load_predictor, preprocessed_cases
+from nnunet_nacl.trainers import (
+    MAX_LOGIT_EDGES,
+    MAX_LOGIT_HISTOGRAM,
+    MAX_LOGIT_QUANTILES,
+    PROGRESS_SWITCH,
+    parse_name,
+)
 
-_OUTSIDE = "outside "
+
+@dataclass(frozen=True, eq=False)
+class MaxLogitHistory:
+    """Distribution of the maximum logit of a voxel in nnU-Net's validation patches, by epoch.
+
+    Attributes:
+        epochs: (E,) from 0; without those of which nothing was kept.
+        histograms: (E, B) numbers of voxels; the outer bins hold all that is beyond them.
+        edges: (B + 1,) of the bins.
+        quantiles: (E, Q), NaN if there was no finite logit.
+        levels: (Q,) of the quantiles, in %.
+        checkpoint: the file that it is from.
+    """
+
+    epochs: NDArray[np.int64]
+    histograms: NDArray[np.int64]
+    edges: NDArray[np.float64]
+    quantiles: NDArray[np.float64]
+    levels: tuple[int, ...]
+    checkpoint: Path
+
+
+def max_logit_history(file: Path, checkpoint: dict[str, Any]) -> MaxLogitHistory:
+    """The distribution of max_c l_c over the epochs of a training, from a checkpoint of one of our trainers.
+
+    Raises:
+        ValueError: the model was trained without keeping it.
+
+    References:
+        Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
+    """
+    logged = checkpoint["logging"]
+    kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
+    # Epochs before it was switched on hold an empty list, those without a finite logit zeros.
+    epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
+    if not epochs:
+        trainer = checkpoint["trainer_name"]
+        switched_off = f"they were switched off ({PROGRESS_SWITCH}=0)."
+        others = f"only trainers of nnunet_nacl keep them, and it was trained with {trainer}."
+        raise ValueError(f"{file} holds no maximum logits: {switched_off if parse_name(trainer) else others}")
+    return MaxLogitHistory(
+        np.array(epochs),
+        np.array([kept[epoch] for epoch in epochs], np.int64),
+        np.asarray(MAX_LOGIT_EDGES, np.float64),
+        np.array([[logged[name][epoch] for name in MAX_LOGIT_QUANTILES] for epoch in epochs], np.float64),
+        tuple(int(name[-2:]) for name in MAX_LOGIT_QUANTILES),
+        file,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +96,14 @@ def mean_logits(
     labels: str | Path | None = None,
     device: str = "cpu",
     checkpoint: Checkpoint = "final",
+    content: dict[str, Any] | None = None,
 ) -> LogitMeans:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the chosen checkpoint, averaged over tiles
-    and mirrorings, in half precision, on the grid of the preprocessed image. They are summed up case by case, and not
-    stored. Two kinds of voxels do not count: those with the ignore label, and those that nnU-Net marks with -1 when it
-    crops an image (background where all channels are 0: outside the image rather than in it, and more or fewer of them
-    depending on the crop). All other voxels of all cases count the same.
+    and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
+    with the ignore label, and those that nnU-Net marks with -1 when it crops an image (background where all channels
+    are 0). All other voxels of all cases count the same.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
@@ -59,6 +113,7 @@ def mean_logits(
         labels: folder of their ground truth, ``CASE<file_ending>``.
         device: ``cpu``, ``cuda`` or ``mps``.
         checkpoint: ``final`` or ``best``.
+        content: of that checkpoint, if it is read already.
 
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
@@ -71,13 +126,13 @@ def mean_logits(
     """
     if (images is None) != (labels is None):
         raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
-    predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint)
+    import torch
+
+    predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, content=content)
     if images is None or labels is None:
         names, load = preprocessed_cases(predictor, fold)
     else:
         names, load = labelled_cases(predictor, images, labels)
-    import torch
-
     manager = predictor.label_manager
     sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
@@ -91,12 +146,11 @@ def mean_logits(
 
 
 class _Sums:
-    """Sums of logits and of their absolute values by the voxels' label."""
+    """Sums of logits and of their absolute values (labels, channels) by the voxels' label."""
 
     def __init__(self, labels: int, channels: int, ignore_label: int | None) -> None:
-        self._ignore_label = ignore_label
-        self.signed = np.zeros((labels, channels))
-        self.absolute = np.zeros((labels, channels))
+        self._ignored = -1 if ignore_label is None else ignore_label
+        self.signed, self.absolute = np.zeros((2, labels, channels))
         self.voxels = np.zeros(labels, np.int64)
 
     def add(self, logits: NDArray[np.floating], ground_truth: NDArray[np.integer]) -> None:
@@ -107,7 +161,7 @@ class _Sums:
         """
         number = len(self.voxels)
         for index, labels in enumerate(ground_truth):
-            counted = (labels >= 0) & (labels != (-1 if self._ignore_label is None else self._ignore_label))
+            counted = (labels >= 0) & (labels != self._ignored)
             chosen = labels[counted].astype(np.int64)
             if chosen.size and chosen.max() >= number:
                 raise ValueError(f"expected the labels 0 to {number - 1}; got {chosen.max()}.")
@@ -136,6 +190,7 @@ def _meaning(manager: Any, labels: int) -> tuple[tuple[str, ...], tuple[str, ...
         classes = tuple(sorted(values, key=lambda name: int(values[name][0])))
         return classes, classes, np.eye(labels, dtype=bool)
     regions = {name: np.isin(np.arange(labels), value) for name, value in values.items() if value.any()}
-    sets = {row: member for name, inside in regions.items()
-            for row, member in ((name, inside), (f"{_OUTSIDE}{name}", ~inside))}  # fmt: skip
+    sets: dict[str, NDArray[np.bool_]] = {}
+    for name, inside in regions.items():
+        sets |= {name: inside, f"outside {name}": ~inside}
     return tuple(regions), tuple(sets), np.stack(list(sets.values()))

@@ -1,0 +1,101 @@
+"""A command of nnU-Net or of ours: logged, its progress shown, and ended in order when this process is."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+TIME_TO_END_S = 60.0
+"""How long a command may take to end after SIGTERM, to write a checkpoint, say, until it is killed."""
+
+# What nnU-Net and our trainers print about their progress. Images are too many to show each.
+_PROGRESS = re.compile(
+    r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*)"
+)
+_IMAGE = re.compile(r"([Pp]redicting \S+)")
+_SECONDS_BETWEEN_IMAGES = 4
+_NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")
+
+
+def run_command(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, show: Callable[[str], None] = print
+) -> None:
+    """Run a command, wait for its end, and end whatever processes it leaves behind.
+
+    Everything that it prints goes into ``log``; ``show`` is called with each line about its progress. An exception in
+    this process, such as that of Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
+
+    Raises:
+        RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.
+    """
+    executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
+    if executable is None:
+        raise RuntimeError(f"{command[0]} was not found; is nnU-Net (nnunetv2) installed in this environment?")
+    process = subprocess.Popen(  # noqa: S603 - our own arguments
+        [executable, *command[1:]],
+        env=dict(environment),
+        stdout=subprocess.PIPE,  # if we are killed, it has no reader and ends at its next line
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,  # so that its worker processes can be ended, too, and Ctrl-C reaches us alone
+    )
+    # In a thread: worker processes that outlive a killed command would hold the pipe open.
+    reader = threading.Thread(target=_read, args=(process.stdout, log, show), daemon=True)
+    reader.start()
+    try:
+        process.wait()
+    except BaseException:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TIME_TO_END_S)
+        raise
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # all of them have ended (on macOS the second)
+            if hasattr(os, "killpg"):  # not on Windows
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+        process.wait()
+        reader.join(timeout=10)
+    if process.returncode != 0:
+        last = "\n".join(log.read_text(encoding="utf-8").splitlines()[-15:])
+        raise RuntimeError(
+            f"{shlex.join(command)} failed with status {process.returncode}. Everything that it printed is in {log}, "
+            f"which ends with:\n{last}"
+        )
+
+
+def _read(printed: IO[str], log: Path, show: Callable[[str], None]) -> None:
+    shown_at = time.monotonic()
+    with printed, log.open("w", buffering=1, encoding="utf-8") as file:
+        for line in printed:
+            with suppress(OSError):  # a full disk is no reason to end a training
+                file.write(line)
+            progress = _PROGRESS.search(line.rstrip())
+            if progress is None and time.monotonic() - shown_at > _SECONDS_BETWEEN_IMAGES:
+                progress = _IMAGE.search(line)
+            if progress is not None:
+                shown_at = time.monotonic()
+                show(_NUMPY_SCALAR.sub(r"\1", progress[1]))
+
+
+def duration(seconds: float) -> str:
+    """As a person would say it.
+
+    >>> duration(42.3), duration(605), duration(7322)
+    ('42 s', '10 min 5 s', '2 h 2 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

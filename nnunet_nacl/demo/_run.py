@@ -91,7 +91,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
     folders = [str(job.predictions) for job in experiment.jobs]
     command = shlex.join(["nnunet_nacl", "report", *folders, "--names", *methods, "-o", str(report)])
     part(f"Report\n      $ {command}")
-    write_report({DATASET: methods}, report, command=command)
+    write_report({DATASET: methods}, report, command=command, overwrite=True)
     draw_floor(methods, truth, folder / FLOOR_NAME, name=TRUTH)
     print(f"\nDone in {duration(part.elapsed())}. Open in a browser:")
     print(f"    {report.as_uri()}\n    {(folder / FLOOR_NAME).as_uri()}  (the true posterior as the floor)")

@@ -79,7 +79,9 @@ def report_experiment(experiment: Experiment) -> list[Path]:
             continue
         page = experiment.folder / f"{cases}.html"
         paper = any(has_published(data_set, list(by_method)) for data_set, by_method in results.items())
-        write_report(results, page, command=experiment.command, study=study_plot(experiment.study), paper=paper)
+        write_report(
+            results, page, command=experiment.command, study=study_plot(experiment.study), paper=paper, overwrite=True
+        )
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

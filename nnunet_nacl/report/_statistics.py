@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import Interval, resample_weights
-from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import DICE, POOLED, Estimate, Metric, judging_metrics, segmentation_metrics
+from nnunet_nacl.report._comparison import POOLED, Array, Comparison
+from nnunet_nacl.report._metrics import DICE, Estimate, Metric, judging_metrics, segmentation_metrics
 
 LEVEL = 0.05
 Scheme = Literal["sum-rank", "mean-case-rank"]
@@ -19,21 +18,17 @@ _RANKED_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's difference to the baseline in one metric, over the cases and structures that have a value in both.
+    """A method's difference to another in one metric, over the cases and structures that have a value in both.
 
     Attributes:
-        value: the method's value over those.
-        baseline: the baseline's value over those.
-        mean: method minus baseline.
+        mean: method minus the other.
         interval: its 95 % paired bootstrap interval; NaN for fewer than two cases.
         p: of the two-sided Wilcoxon signed-rank test over the cases, or, for a metric that a single case has no value
             of, of the paired bootstrap test; NaN for fewer than two cases.
-        p_holm: the same after Holm's correction for the number of methods compared with the baseline.
+        p_holm: the same after Holm's correction for the number of methods compared with the other.
         can_show: whether so many cases could show a significant difference at all.
     """
 
-    value: float
-    baseline: float
     mean: float
     interval: Interval
     p: float
@@ -41,31 +36,62 @@ class Difference:
     can_show: bool
 
     @property
-    def is_significant(self) -> bool:
-        return bool(self.p_holm < LEVEL)
+    def is_told_apart(self) -> bool:
+        """Whether the test is significant and the interval does not hold 0."""
+        return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
-def differences(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
+def differences(comparison: Comparison, metric: Metric, baseline: str | None = None) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
-    base = metric.of(comparison[comparison.baseline])
-    others = {method.name: metric.of(method) for method in comparison.methods if method.name != comparison.baseline}
-    gaps = {name: estimate.minus(base) for name, estimate in others.items()}
+    baseline = comparison.baseline if baseline is None else baseline
+    if (metric, baseline) in comparison.cache:
+        found: dict[str, Difference] = comparison.cache[metric, baseline]
+        return found
+    base = metric.of(comparison[baseline])
+    gaps = {one.name: metric.of(one).minus(base) for one in comparison.methods if one.name != baseline}
     p_values = [_p_value(gap) for gap in gaps.values()]
     num_tests = int(np.sum(~np.isnan(p_values)))
     by_method = {}
-    for (name, estimate), p, corrected in zip(others.items(), p_values, holm(p_values), strict=True):
-        gap = gaps[name]
+    for (name, gap), p, corrected in zip(gaps.items(), p_values, holm(p_values), strict=True):
         num_signs = gap.num_known if gap.by_case is None else int(np.count_nonzero(np.nan_to_num(gap.by_case)))
-        by_method[name] = Difference(
-            value=estimate.restricted_to(base).value,
-            baseline=base.restricted_to(estimate).value,
-            mean=gap.value,
-            interval=gap.interval,
-            p=p,
-            p_holm=corrected,
-            can_show=bool(max(num_tests, 1) * _lowest_p(num_signs) < LEVEL),
-        )
+        can_show = max(num_tests, 1) * _lowest_p(num_signs) < LEVEL
+        by_method[name] = Difference(gap.value, gap.interval, p, corrected, can_show)
+    comparison.cache[metric, baseline] = by_method
     return by_method
+
+
+@dataclass(frozen=True)
+class Order:
+    """Who is best by a metric, and whether the cases show it.
+
+    Attributes:
+        names: of the methods that have a value, the best first; of equal ones the baseline.
+        leaders: the best method and those that the cases do not tell apart from it.
+        too_few: whether there are too few cases to tell any of the leaders apart.
+    """
+
+    names: list[str]
+    leaders: list[str]
+    too_few: bool
+
+    @property
+    def behind(self) -> list[str]:
+        """Those that are told apart from the best."""
+        return [name for name in self.names if name not in self.leaders]
+
+
+def order_by(comparison: Comparison, metric: Metric) -> Order:
+    """The methods that have a value of a metric, the best first, and which of them are told apart from it."""
+    sign = -1 if metric.higher_is_better else 1
+    values = {method.name: sign * metric.of(method).value for method in comparison.methods}
+    known = [name for name, value in values.items() if not np.isnan(value)]
+    names = sorted(known, key=lambda name: (values[name], name != comparison.baseline))
+    if not names:
+        return Order([], [], too_few=False)
+    gaps = differences(comparison, metric, names[0])
+    tied = [name for name in names[1:] if not gaps[name].is_told_apart]
+    different = [gaps[name] for name in tied if gaps[name].mean != 0]
+    return Order(names, [names[0], *tied], bool(different) and not any(gap.can_show for gap in different))
 
 
 def _p_value(gap: Estimate) -> float:
@@ -124,9 +150,7 @@ def wilcoxon_signed_rank(differences: Array) -> float:
     known = differences[~np.isnan(differences)].round(12)  # between equal values, only rounding errors are left
     if known.size < 2:
         return float("nan")
-    if not known.any():
-        return 1.0
-    return float(wilcoxon(known).pvalue)
+    return float(wilcoxon(known).pvalue) if known.any() else 1.0
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -177,39 +201,24 @@ class Ranking:
         """(M,) place of each method, from 1; equal ones share the best."""
         return _places(self.overall)
 
-    @property
-    def tied(self) -> NDArray[np.bool_]:
-        """(M,) whether a method shares its place with another."""
-        return np.asarray((self.places[:, None] == self.places).sum(1) > 1)
 
-    @property
-    def order(self) -> NDArray[np.intp]:
-        """(M,) rows of the methods, the best first."""
-        return np.argsort(self.overall, kind="stable")
-
-    def describe(self) -> str:
-        """What a heat map of the ranks shows, in words."""
-        return f"Overall {self.scheme} by {', '.join(self.metrics)}, best first: " + "; ".join(
-            f"{self.methods[row]}: {self.overall[row]:.4g}, first in {100 * self.stability[row, 0]:.0f} % of resamples"
-            for row in self.order
-        )
-
-
-def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
-    """Rank the methods by Dice, NLL per foreground voxel and ECE near (sum-rank), over one or several data sets.
+def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
+    """Rank the methods by Dice, NLL per foreground voxel and ECE (sum-rank), over one or several data sets.
 
     Args:
         comparisons: one for each data set, of the same methods.
+        voxels: voxel set of ECE; by default near, or without it image.
 
     Returns:
-        Without near, by ECE over the image; without image, by Dice and ECE near; None if a data set has neither, or
-        not what the others have.
+        Without image, by Dice and ECE; None if a data set has neither, or not what the others have.
 
     Raises:
-        ValueError: different methods.
+        ValueError: different methods, or no such voxel set.
     """
-    judging = judging_metrics(comparisons[0])
-    if not judging or any(judging_metrics(one) != judging for one in comparisons):
+    for comparison in comparisons if voxels else ():
+        comparison.check_voxels(voxels or "")
+    judging = judging_metrics(comparisons[0], voxels)
+    if not judging or any(judging_metrics(one, voxels) != judging for one in comparisons):
         return None
     return _rank(comparisons, "sum-rank", [DICE, *judging])
 
@@ -290,8 +299,8 @@ def _ranks(
             exact.append(ranks(values, metric.higher_is_better))
             resampled.append(ranks(resampled_values, metric.higher_is_better))
         else:
-            by_case = [one.by_case for one in estimates]
-            cases = case_ranks(np.stack([one for one in by_case if one is not None], axis=1), metric.higher_is_better)
+            by_case = np.stack([one.by_case for one in estimates if one.by_case is not None], axis=1)
+            cases = case_ranks(by_case, metric.higher_is_better)
             exact.append(mean_rank(cases, np.ones((1, len(cases))))[0])
             resampled.append(mean_rank(cases, weights))
     return np.stack(exact, axis=-1), np.stack(resampled, axis=-1)

@@ -21,8 +21,6 @@ Results = Mapping[str, FolderResult]
 POOLED = ("near", "image")
 """Voxel sets that are not chosen by labels. Their ECE is that of the voxels of all cases together: within a case doubts
 are shared, so that the mean over cases would not be 0 for a perfectly calibrated model."""
-_SAME_EVERYWHERE = ("Dice", "Missed", "Spurious")
-"""Segmentation metrics that do not need surfaces."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,7 @@ class Method:
         return [case.result.calibration[voxels] for case in self.result.cases]  # type: ignore[index]
 
     def bins(self, voxels: str, table: str) -> BinCounts | None:
-        """Tables (cases, rows, M) over a voxel set, rows as in :class:`CalibrationTables`; None if a case has none.
-
-        Args:
-            voxels: the voxel set.
-            table: ``top``, ``classwise``, ``expected_top`` or ``expected_classwise``.
-        """
+        """Tables (cases, rows, M) of that name in :class:`CalibrationTables`; None if a case has none."""
         if (voxels, table) not in self.cache:
             of_cases = [getattr(tables, table) for tables in self.tables(voxels)]
             self.cache[voxels, table] = None if any(one is None for one in of_cases) else BinCounts.stack(of_cases)
@@ -99,15 +92,7 @@ class Method:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Methods on one data set.
-
-    Attributes:
-        dataset: its name; may be empty.
-        methods: in the order given.
-        baseline: name of the method that the others are compared with.
-        structures: names of the foreground classes or regions, in the order of ``FolderResult.names``.
-        notes: what the reader must know about what was left out or differs between the methods.
-    """
+    """Methods on one data set, whose name may be empty; ``notes`` say what was left out or differs between them."""
 
     dataset: str
     methods: list[Method]
@@ -172,7 +157,7 @@ class Comparison:
 
     @property
     def has_surface(self) -> bool:
-        return self.methods[0].has_surface
+        return all(method.has_surface for method in self.methods)
 
     def before(self, method: Method) -> str | None:
         """The name of what a calibrated method was before, if that is compared, too."""
@@ -233,7 +218,6 @@ def compare(results: Results, *, baseline: str | None = None, dataset: str = "")
     without = [method.name for method in methods if not method.has_surface]
     if without and len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
-        methods = [replace(method, result=_without_surface(method.result)) for method in methods]
     return Comparison(dataset, methods, baseline, structures, notes)
 
 
@@ -319,15 +303,6 @@ def _reduced(result: FolderResult, cases: Sequence[str], voxels: Sequence[Voxels
     ]
     settings = replace(result.settings, voxels=tuple(voxels))
     return replace(result, cases=kept, origin=replace(result.origin, settings=settings))
-
-
-def _without_surface(result: FolderResult) -> FolderResult:
-    cases = []
-    for case in result.cases:
-        found = case.result.segmentation
-        kept = {name: {m: values[m] for m in _SAME_EVERYWHERE} for name, values in found.items()}
-        cases.append(replace(case, result=replace(case.result, segmentation=kept)))
-    return replace(result, cases=cases)
 
 
 def first_few(names: Sequence[str]) -> str:

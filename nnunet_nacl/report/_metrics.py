@@ -39,11 +39,7 @@ class Estimate(ABC):
 
     @abstractmethod
     def resampled(self, weights: Array) -> Array:
-        """(resamples,) values over resamples of the cases; NaN where not defined.
-
-        Args:
-            weights: (resamples, cases), how often each resample has drawn each case.
-        """
+        """(resamples,) values for weights (resamples, cases), how often each case was drawn; NaN where not defined."""
 
     @property
     def by_case(self) -> Array | None:
@@ -174,15 +170,9 @@ class _Gap(Estimate):
 
 @dataclass(frozen=True)
 class Metric:
-    """What methods are compared by.
+    """What methods are compared by: ``Dice``, ``HD95``, or ``ECE``, ``NLL_per_foreground`` and so on over a voxel set.
 
-    Attributes:
-        name: ``Dice``, ``HD95``, ``ECE``, ``NLL_per_foreground`` and so on.
-        voxels: voxel set of a calibration metric; empty for a segmentation metric.
-        higher_is_better: so for Dice only.
-        digits: after the decimal point.
-        unit: such as mm.
-        signed: whether it has a sign, and is best at 0.
+    A ``signed`` metric is best at 0.
     """
 
     name: str
@@ -324,25 +314,15 @@ class Tradeoff:
 
 
 def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str | None = None) -> Tradeoff:
-    """Dice and a calibration metric of each method.
+    """Dice and ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
 
-    Args:
-        comparison: methods.
-        metric: ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
-        voxels: voxel set; by default near, or the first if near was not evaluated.
-
-    Raises:
-        ValueError: no such voxel set.
+    The voxel set is by default near, or the first if near was not evaluated.
     """
     voxels = comparison.main if voxels is None else voxels
     comparison.check_voxels(voxels)
     chosen = Metric(metric, voxels)
-    dice, errors = (_estimates(comparison, one) for one in (DICE, chosen))
+    dice, errors = ([metric.of(method) for method in comparison.methods] for metric in (DICE, chosen))
     return Tradeoff(comparison.dataset, chosen.axis, comparison.names, *_ends(dice), *_ends(errors))
-
-
-def _estimates(comparison: Comparison, metric: Metric) -> list[Estimate]:
-    return [metric.of(method) for method in comparison.methods]
 
 
 def _ends(estimates: Sequence[Estimate]) -> tuple[list[float], list[Interval]]:

@@ -82,7 +82,7 @@ def write_report(
         study: variants along a setting; its plots begin each data set's section.
         paper: show the paper's published values beside ours.
         overwrite: replace a file that exists.
-        ignore_geometry: in pictures of cases, take files as they are, though their spacing, origin or direction differ.
+        ignore_geometry: show cases though the spacing, origin or direction of their files differ.
 
     Raises:
         FileNotFoundError: ``images`` is no such folder.

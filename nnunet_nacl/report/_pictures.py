@@ -53,17 +53,9 @@ Labels = NDArray[np.integer]
 class CaseSlice:
     """A slice of a case through its structures, cropped to their surroundings.
 
-    Attributes:
-        case: its name.
-        number: of the slice along the first axis, from 0.
-        num_slices: along that axis.
-        aspect: height of a voxel over its width.
-        ground_truth: (H, W) labels.
-        image: (H, W) first channel; None if it was not found.
-        segmentations: method -> (H, W) predicted labels.
-        confidences: method -> (H, W) max_k p_k; with regions the lowest max(p_r, 1 − p_r).
-        ignored: (H, W) voxels that have no label in the ground truth.
-        missing: what could not be read, with the reason.
+    ``number`` is the slice's along the first axis, from 0; ``aspect`` the height of a voxel over its width; ``image``
+    the first channel. Confidences are max_k p_k, with regions the lowest max(p_r, 1 − p_r). ``ignored`` voxels have no
+    label in the ground truth; ``missing`` says what could not be read, with the reason.
     """
 
     case: str
@@ -86,12 +78,7 @@ class CaseSlice:
 
 
 def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
-    """Best, median and worst case by the mean of the methods' ECE, and the one whose ECE differs most between methods.
-
-    Returns:
-        Role -> name, fewer for fewer cases: ``differ`` (another case than the others) and ``worst`` first, then
-        ``median`` and ``best``.
-    """
+    """Role -> case: best, median and worst by the mean of the methods' ECE, and where they differ most."""
     by_method = np.array([method.calibration[voxels]["ECE"] for method in comparison.methods])
     errors = by_method.mean(axis=0)
     order = [int(place) for place in np.argsort(errors, kind="stable") if not np.isnan(errors[place])]
@@ -123,16 +110,11 @@ def read_slices(
 ) -> list[CaseSlice]:
     """Read slices through the structures of the ground truth, all cropped alike.
 
-    Args:
-        comparison: methods; their predictions must still be where they were evaluated, and as they were.
-        case: its name.
-        most: how many slices at most. They are evenly spaced, but the one in which the structures are largest is among
-            them.
-        images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
-        ignore_geometry: take files as they are, though their spacing, origin or direction differ.
+    They are evenly spaced, ``most`` at most, and the one in which the structures are largest is among them. Predictions
+    must still be where they were evaluated, and as they were; files that cannot be read are listed in ``missing``.
 
     Raises:
-        OSError: the ground truth cannot be read. Other files that cannot be read are listed in ``missing``.
+        OSError: the ground truth cannot be read.
         ValueError: the same.
     """
     by_method = {m.name: next(one for one in m.result.cases if one.name == case).states for m in comparison.methods}

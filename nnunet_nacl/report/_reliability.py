@@ -34,21 +34,10 @@ _WIDE = 0.02
 class Reliability:
     r"""A curve with M bins. Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
 
-    Attributes:
-        name: of the method.
-        what: class or region whose probability is shown; empty for the most probable class.
-        edges: (M + 1,) of the bins.
-        share: (M,) of the voxels in each bin.
-        confidence: (M,) mean confidence in each bin; NaN in an empty one.
-        accuracy: (M,) share of hits in each bin; NaN in an empty one.
-        low: (M,) lower end of the accuracy's 95 % bootstrap interval over cases; NaN for a single case.
-        high: (M,) upper end.
-        error: ECE of the same voxels.
-        expected_confidence: (M,) mean confidence that a perfectly calibrated model with the same probabilities would
-            have in each bin, in voxel sets chosen by their label; NaN in a bin expected to be empty. None where it
-            would lie on the diagonal, or is not known.
-        expected_accuracy: (M,) accuracy of that model; NaN and None as above.
-        expected_error: ECE of that model; NaN where the others are None.
+    ``what`` is the class or region whose probability is shown, empty for the most probable class. Arrays are (M,),
+    ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high`` are the ends of the accuracy's 95 % bootstrap
+    interval over cases, NaN for a single one. What is expected of a perfectly calibrated model with the same
+    probabilities is None where it lies on the diagonal, or is not known.
     """
 
     name: str
@@ -77,17 +66,7 @@ class Reliability:
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
-    """Curves of max_k p_k against argmax being right, over all cases pooled or in one.
-
-    Args:
-        comparison: methods.
-        method: its name.
-        voxels: voxel set.
-        case: name of the case; by default all.
-
-    Returns:
-        One curve; with regions one for each, since each has voxels of its own.
-    """
+    """Curves of max_k p_k against argmax being right, over all cases pooled or in one: with regions one for each."""
     tables = _tables(comparison, method, voxels, "top", case)
     expected = _tables(comparison, method, voxels, "expected_top", case)
     assert tables is not None
@@ -96,11 +75,7 @@ def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: 
 
 
 def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
-    """The curve of p_k against y being k, over all cases pooled.
-
-    Raises:
-        ValueError: no such class.
-    """
+    """The curve of p_k against y being k, over all cases pooled."""
     if name not in comparison.classes:
         raise ValueError(f"expected a class, one of {', '.join(comparison.classes)}; got {name}.")
     tables = _tables(comparison, method, voxels, "classwise")
@@ -158,12 +133,8 @@ def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | 
 class Judgement:
     """Whether the confidences of a method are right.
 
-    Attributes:
-        name: of the method.
-        says: ``too sure``, ``not sure enough``, ``right``, or ``untold`` if these cases do not tell.
-        accuracy: how often it is right where it says 90 %; NaN if it hardly ever does. Of the first region.
-        error: ECE over the voxel set, pooled.
-        by_chance: what ECE a perfectly calibrated model would have on such cases, 95 % interval; NaN for one case.
+    ``untold``: these cases do not tell. ``accuracy`` is how often it is right where it says 90 % (of regions, in the
+    first), NaN if it hardly ever does; ``error`` the pooled ECE; ``by_chance`` see :func:`error_by_chance`.
     """
 
     name: str

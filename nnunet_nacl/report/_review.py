@@ -66,15 +66,10 @@ class JudgedMethod:
 
 @dataclass(frozen=True)
 class JudgedMethods:
-    """The methods whose predictions were reviewed and judged by the ground truth.
+    """The methods whose predictions were reviewed and judged by the ground truth, over the cases that all reviews have.
 
-    Attributes:
-        names: of all compared methods.
-        methods: those that have a review, over the same cases.
-        cases: which these are.
-        missing: names of the methods without a usable review.
-        problems: why a review that is there is not used.
-        commands: that make what is missing.
+    ``names`` are all compared methods; ``missing`` those without a usable review, which ``commands`` make; ``problems``
+    say why a review that is there is not used.
     """
 
     names: list[str]

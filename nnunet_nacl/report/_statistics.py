@@ -18,15 +18,11 @@ _RANKED_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's difference to another in one metric, over the cases and structures that have a value in both.
+    """A method minus another in one metric, over the cases and structures that have a value in both.
 
-    Attributes:
-        mean: method minus the other.
-        interval: its 95 % paired bootstrap interval; NaN for fewer than two cases.
-        p: of the two-sided Wilcoxon signed-rank test over the cases, or, for a metric that a single case has no value
-            of, of the paired bootstrap test; NaN for fewer than two cases.
-        p_holm: the same after Holm's correction for the number of methods compared with the other.
-        can_show: whether so many cases could show a significant difference at all.
+    With its 95 % paired bootstrap interval and p of the two-sided Wilcoxon signed-rank test over the cases, or, for a
+    metric that a single case has no value of, of the paired bootstrap test; NaN for fewer than two cases. ``p_holm`` is
+    corrected for the number of methods compared; ``can_show``: whether so many cases could show a difference at all.
     """
 
     mean: float
@@ -62,12 +58,9 @@ def differences(comparison: Comparison, metric: Metric, baseline: str | None = N
 
 @dataclass(frozen=True)
 class Order:
-    """Who is best by a metric, and whether the cases show it.
+    """Methods that have a value, the best first (of equal ones the baseline), and whether the cases show it.
 
-    Attributes:
-        names: of the methods that have a value, the best first; of equal ones the baseline.
-        leaders: the best method and those that the cases do not tell apart from it.
-        too_few: whether there are too few cases to tell any of the leaders apart.
+    ``leaders`` are the best and those not told apart from it; ``too_few``: too few cases to tell any of them apart.
     """
 
     names: list[str]
@@ -178,15 +171,10 @@ def holm(p_values: list[float]) -> list[float]:
 class Ranking:
     """Methods in the order of a scheme.
 
-    Attributes:
-        scheme: ``sum-rank``: methods are ranked by each metric's value over the cases, and the ranks are added up over
-            data sets and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged.
-        methods: their names, M of them.
-        metrics: names of the metrics, J of them.
-        by_metric: (M, J) sums of ranks over data sets, or mean ranks over cases; low is good.
-        overall: (M,) sums over metrics, or means over metrics.
-        stability: (M, M) share of the bootstrap resamples of the cases in which a method has each place; equal methods
-            share their places.
+    ``sum-rank``: methods are ranked by each metric's value over the cases, and the ranks are added up over data sets
+    and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged. Low is good: ``by_metric``
+    (methods, metrics) and ``overall`` (methods,). ``stability`` (methods, places) is the share of the bootstrap
+    resamples of the cases in which a method has each place; equal methods share their places.
     """
 
     scheme: Scheme
@@ -203,17 +191,10 @@ class Ranking:
 
 
 def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
-    """Rank the methods by Dice, NLL per foreground voxel and ECE (sum-rank), over one or several data sets.
-
-    Args:
-        comparisons: one for each data set, of the same methods.
-        voxels: voxel set of ECE; by default near, or without it image.
+    """Rank the methods by Dice, NLL per foreground voxel (without image not) and ECE, by default near (sum-rank).
 
     Returns:
-        Without image, by Dice and ECE; None if a data set has neither, or not what the others have.
-
-    Raises:
-        ValueError: different methods, or no such voxel set.
+        None if a data set has neither near nor image, or not what the others have.
     """
     for comparison in comparisons if voxels else ():
         comparison.check_voxels(voxels or "")
@@ -224,17 +205,7 @@ def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None)
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: str = "foreground") -> Ranking:
-    """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets.
-
-    Args:
-        comparisons: one for each data set, of the same methods.
-        scheme: see :class:`Ranking`.
-        voxels: voxel set of ECE and CECE.
-
-    Raises:
-        ValueError: different methods, a data set without that voxel set, or ranks in each case by ECE over near or
-            image, which a single case has no value of.
-    """
+    """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets."""
     for comparison in comparisons:
         comparison.check_voxels(voxels)
     if scheme == "mean-case-rank" and voxels in POOLED:
@@ -246,11 +217,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
 
 
 def ranked_voxels(comparisons: Sequence[Comparison]) -> str:
-    """The voxel set of the paper's ranking: the first of all data sets that labels choose, or else the first of all.
-
-    Raises:
-        ValueError: they share none.
-    """
+    """The voxel set of the paper's ranking: the first of all data sets that labels choose, or else the first of all."""
     first, *others = comparisons
     shared = [voxels for voxels in first.voxels if all(voxels in other.voxels for other in others)]
     if not shared:
@@ -275,11 +242,7 @@ def _rank(comparisons: Sequence[Comparison], scheme: Scheme, metrics: list[Metri
 
 
 def _shares_of_places(places: Array) -> Array:
-    """(M, M) how often each method has each place; k methods that share k places have a k-th of each.
-
-    Args:
-        places: (resamples, M), from 1; equal methods share the best.
-    """
+    """(M, M) how often each method has each of the places (resamples, M); k that share k places have a k-th of each."""
     sharing = (places[:, :, None] == places[:, None, :]).sum(-1)
     has = [(places <= place) & (place < places + sharing) for place in range(1, places.shape[1] + 1)]
     return np.stack([(one / sharing).mean(0) for one in has], axis=1)

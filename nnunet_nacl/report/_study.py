@@ -30,13 +30,10 @@ class Variant:
 class Study:
     """What is compared along one setting, and the plot that shows it.
 
-    Attributes:
-        title: such as ``Hyper-parameters``.
-        plot: ``radar`` (an axis for each group, a line for the first, second, … value of each), ``differences`` (the
-            second group relative to the first, at each value that both have), ``curves`` (metrics against the value, a
-            line for each group) or ``arrows`` (from the first value of each group to its second, Dice against error).
-        setting: what varies, such as ``σ`` or ``training cases (%)``.
-        variants: in the order in which groups and values are to be shown.
+    ``plot`` is ``radar`` (an axis for each group, a line for the first, second, … value of each), ``differences`` (the
+    second group relative to the first, at each value that both have), ``curves`` (metrics against the value, a line for
+    each group) or ``arrows`` (from the first value of each group to its second, Dice against error); ``setting`` is
+    what varies, such as ``σ``. Groups and values are shown in the order of the variants.
 
     Raises:
         ValueError: no such plot, a value that a group has twice, more than two groups for ``differences``, or more

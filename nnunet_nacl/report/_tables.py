@@ -53,17 +53,9 @@ _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers, one for each row; NaN where one is not defined.
+    """Numbers, one for each row, NaN where one is not defined, with 95 % intervals and p-values of tests.
 
-    Attributes:
-        title: what it is.
-        values: the numbers.
-        intervals: their 95 % intervals, if it has any.
-        p: corrected p-values of tests, if there were any.
-        digits: shown after the decimal point.
-        signed: whether numbers are shown with their sign, like a difference.
-        arrow: which way is better, ``↑`` or ``↓``, if one is.
-        best: the row that is best, and told apart from all others.
+    ``arrow`` says which way is better, if one is; ``best`` is the row that is best, and told apart from all others.
     """
 
     title: str
@@ -285,11 +277,7 @@ def _papers(comparison: Comparison, voxels: str | None) -> list[Metric]:
 
 
 def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
-    """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six.
-
-    Raises:
-        ValueError: the paper's tables have none of the methods.
-    """
+    """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
     if all(method is None for method in theirs):
         raise ValueError(
@@ -322,11 +310,7 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
 
 
 def differences_table(comparison: Comparison, voxels: str | None = None) -> Table:
-    """Every method minus the baseline: mean, interval and Holm-corrected p.
-
-    Raises:
-        ValueError: there is only one method.
-    """
+    """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
     columns, can_show = [], []
@@ -428,11 +412,7 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
 
 
 def score_ranks_table(comparisons: Sequence[Comparison], voxels: str | None = None) -> Table:
-    """The ranking by Dice, NLL per foreground voxel and ECE near.
-
-    Raises:
-        ValueError: the data sets share neither near nor image.
-    """
+    """The ranking by Dice, NLL per foreground voxel and ECE near."""
     ranking = rank_by_scores(comparisons, voxels)
     if ranking is None:
         raise ValueError(

@@ -14,43 +14,25 @@ from tqdm import tqdm
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.files import check_output, whole_file
+from nnunet_nacl.report import _panels as panels
+from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, judging_metrics, number_text, paper_metrics, place
-from nnunet_nacl.report._panels import (
-    MAX_REGIONS,
-    class_panels,
-    judged_panels,
-    overlaid_panels,
-    radar_panel,
-    reliability_panels,
-    stability_panel,
-    study_panels,
-    tradeoff_panels,
-)
 from nnunet_nacl.report._pictures import case_views, check_images, confidence_colors, legend
 from nnunet_nacl.report._published import published_method
 from nnunet_nacl.report._reliability import judge
 from nnunet_nacl.report._results import evaluate_again_command, evaluate_command, printable, short_names
 from nnunet_nacl.report._review import judged_methods
-from nnunet_nacl.report._statistics import SCHEMES, differences, order_by, rank_by_scores, rank_methods, ranked_voxels
-from nnunet_nacl.report._study import Study, drawn_study
-from nnunet_nacl.report._tables import (
-    Table,
-    cases_table,
-    differences_table,
-    expected_table,
-    judged_table,
-    methods_table,
-    p_text,
-    paper_table,
-    published_table,
-    ranks_table,
-    score_ranks_table,
-    scores_table,
-    structures_table,
-    to_csv,
-    to_latex,
+from nnunet_nacl.report._statistics import (
+    SCHEMES,
+    Ranking,
+    differences,
+    order_by,
+    rank_by_scores,
+    rank_methods,
+    ranked_voxels,
 )
+from nnunet_nacl.report._study import Study, drawn_study
 from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_of, to_svg
 
 _SWITCHED = ("near", "foreground", "union", "boundary", "image")
@@ -105,7 +87,9 @@ def write_report(
         loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(place=place, csv=to_csv, latex=to_latex, number=number_text, p=p_text)
+    environment.filters.update(
+        place=place, csv=tables.to_csv, latex=tables.to_latex, number=number_text, p=tables.p_text
+    )
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=page.rankings(comparisons) if len(comparisons) > 1 and _same_methods(comparisons) else [],
@@ -122,7 +106,7 @@ def write_report(
         partial.write_text(printable(html), encoding="utf-8", errors="replace")
 
 
-def _published(comparisons: Sequence[Comparison], full: Mapping[str, str]) -> list[Table]:
+def _published(comparisons: Sequence[Comparison], full: Mapping[str, str]) -> list[tables.Table]:
     """The paper's values beside ours, of data sets with methods that it has; it knows them by their full names."""
     named = [
         replace(
@@ -130,8 +114,8 @@ def _published(comparisons: Sequence[Comparison], full: Mapping[str, str]) -> li
         )
         for one in comparisons
     ]
-    tables = [published_table(one) for one in named if any(map(published_method, one.names))]
-    return tables or [published_table(one) for one in named]
+    known = [tables.published_table(one) for one in named if any(map(published_method, one.names))]
+    return known or [tables.published_table(one) for one in named]
 
 
 def _same_methods(comparisons: Sequence[Comparison]) -> bool:
@@ -145,9 +129,9 @@ class _Page:
     def __init__(self, images: str | Path | None, study: Study | None, *, ignore_geometry: bool) -> None:
         self._number, self._images, self._study, self._ignore_geometry = 0, images, study, ignore_geometry
 
-    def pictures(self, panels: Iterable[Panel]) -> list[Markup]:
+    def pictures(self, drawings: Iterable[Panel]) -> list[Markup]:
         drawn = []
-        for panel in panels:
+        for panel in drawings:
             self._number += 1
             svg = to_svg(draw_panels([panel]), description=panel.description, prefix=f"f{self._number}-")
             drawn.append(Markup(svg))  # noqa: S704 - Matplotlib and to_svg escape texts
@@ -158,28 +142,30 @@ class _Page:
         main, names, judging = comparison.main, comparison.names, judging_metrics(comparison)
         several, many = len(names) > 1, len(names) > 2
         judged = judged_methods(comparison)
-        folded = [differences_table(comparison)] if several else []
-        folded += [paper_table(comparison), expected_table(comparison)] if paper_metrics(comparison) else []
+        folded = [tables.differences_table(comparison)] if several else []
+        folded += (
+            [tables.paper_table(comparison), tables.expected_table(comparison)] if paper_metrics(comparison) else []
+        )
         shared, own = _settings(comparison.methods)
         return {
             "comparison": comparison,
             "main": main,
             "num_cases": len(comparison.cases),
             **answer(comparison),
-            "curves": self.pictures(overlaid_panels(comparison, main)),
+            "curves": self.pictures(panels.overlaid_panels(comparison, main)),
             "study": None if self._study is None else self._of_study(comparison, self._study),
-            "methods": methods_table(comparison),
+            "methods": tables.methods_table(comparison),
             "folded": folded if judging else folded[:1],
-            "structures": structures_table(comparison),
+            "structures": tables.structures_table(comparison),
             "sets": [self._voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
-            "tradeoff": self.pictures(tradeoff_panels(comparison, legend=False)) if several else [],
-            "radar": self.pictures([radar_panel(comparison, main)]) if many else [],
+            "tradeoff": self.pictures(panels.tradeoff_panels(comparison, legend=False)) if several else [],
+            "radar": self.pictures([panels.radar_panel(comparison, main)]) if many else [],
             "rankings": self.rankings([comparison]) if many else [],
             "judged": judged,
-            "judged_table": judged_table(judged) if judged.methods else None,
-            "judged_pictures": self.pictures(judged_panels(judged)) if judged.methods else [],
+            "judged_table": tables.judged_table(judged) if judged.methods else None,
+            "judged_pictures": self.pictures(panels.judged_panels(judged)) if judged.methods else [],
             "case_views": case_views(comparison, main, images=self._images, ignore_geometry=self._ignore_geometry),
-            "cases": cases_table(comparison),
+            "cases": tables.cases_table(comparison),
             "label_legend": legend(comparison.methods[0].result.labels),
             "method_legend": [(glyph_of(names, name), color_of(names, name), name) for name in names],
             "settings": shared,
@@ -189,7 +175,7 @@ class _Page:
 
     def _of_study(self, comparison: Comparison, study: Study) -> dict[str, Any]:
         drawn = drawn_study(study, comparison)
-        pictures = self.pictures(study_panels(comparison, study))
+        pictures = self.pictures(panels.study_panels(comparison, study))
         return {"title": study.title, "drawn": drawn, "missing": study.missing(comparison), "pictures": pictures}
 
     def _voxel_set(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
@@ -198,27 +184,29 @@ class _Page:
         overlaid = drawn and voxels != comparison.main
         return {
             "voxels": voxels,
-            "overlaid": self.pictures(overlaid_panels(comparison, voxels)) if overlaid else [],
-            "single": self.pictures(reliability_panels(comparison, voxels)) if drawn else [],
-            "classes": self.pictures(class_panels(comparison, voxels, legend=False)) if drawn else [],
-            "scores": scores_table(comparison, voxels),
+            "overlaid": self.pictures(panels.overlaid_panels(comparison, voxels)) if overlaid else [],
+            "single": self.pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
+            "classes": self.pictures(panels.class_panels(comparison, voxels, legend=False)) if drawn else [],
+            "scores": tables.scores_table(comparison, voxels),
             "by_label": voxels not in POOLED,
             "num_classes": len(comparison.classes),
-            "regions_left_out": max(len(comparison.classes) - MAX_REGIONS, 0) if comparison.has_regions else 0,
+            "regions_left_out": max(len(comparison.classes) - panels.MAX_REGIONS, 0) if comparison.has_regions else 0,
         }
 
     def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         """The ranking by what methods are judged by, and the paper's two rankings, over one or several data sets."""
         views, by_scores, voxels = [], rank_by_scores(comparisons), ranked_voxels(comparisons)
         if by_scores is not None:
-            pictures, tables = self.pictures([stability_panel(by_scores)]), [score_ranks_table(comparisons)]
-            views.append({"metrics": by_scores.metrics, "by_paper": False, "tables": tables, "pictures": pictures})
+            views.append(self._ranking([by_scores], [tables.score_ranks_table(comparisons)], by_paper=False))
         if voxels not in POOLED:
             rankings = [rank_methods(comparisons, scheme, voxels=voxels) for scheme in SCHEMES]
-            tables = [ranks_table(comparisons, scheme, voxels) for scheme in SCHEMES]
-            pictures = self.pictures(map(stability_panel, rankings))
-            views.append({"metrics": rankings[0].metrics, "by_paper": True, "tables": tables, "pictures": pictures})
+            shown = [tables.ranks_table(comparisons, scheme, voxels) for scheme in SCHEMES]
+            views.append(self._ranking(rankings, shown, by_paper=True))
         return views
+
+    def _ranking(self, rankings: list[Ranking], shown: list[tables.Table], *, by_paper: bool) -> dict[str, Any]:
+        pictures = self.pictures(map(panels.stability_panel, rankings))
+        return {"metrics": rankings[0].metrics, "by_paper": by_paper, "tables": shown, "pictures": pictures}
 
 
 def answer(comparison: Comparison) -> dict[str, Any]:

@@ -171,8 +171,8 @@ def holm(p_values: list[float]) -> list[float]:
 class Ranking:
     """Methods in the order of a scheme.
 
-    ``sum-rank``: methods are ranked by each metric's value over the cases, and the ranks are added up over data sets
-    and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged. Low is good: ``by_metric``
+    ``sum-rank``: methods are ranked by each metric's value over the cases; ranks are added up over data sets and
+    metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged. Low is good: ``by_metric``
     (methods, metrics) and ``overall`` (methods,). ``stability`` (methods, places) is the share of the bootstrap
     resamples of the cases in which a method has each place; equal methods share their places.
     """

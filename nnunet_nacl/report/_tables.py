@@ -195,6 +195,9 @@ def _column(
 def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """The table of methods, ordered by what calibration is judged by: segmentation, scores and ECE."""
     judging, metrics = judging_metrics(comparison, voxels), leading_metrics(comparison, voxels)
+    order = order_by(comparison, (judging or metrics)[0]).names
+    order += [name for name in comparison.names if name not in order]
+    comparison = replace(comparison, methods=[comparison[name] for name in order])
     if not judging:
         columns = _beside_expected(comparison, metrics)
     else:
@@ -213,22 +216,7 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
         "such cases if the method were perfectly calibrated. Confidence − accuracy: above 0 the method is too sure. "
         "Bold: best, and told apart from all others by these cases."
     )
-    order = order_by(comparison, (judging or metrics)[0]).names
-    order += [name for name in comparison.names if name not in order]
-    return _ordered(Table(_titled("Methods", comparison), note, "method", comparison.names, columns), order)
-
-
-def _ordered(table: Table, order: list[str]) -> Table:
-    places = [table.rows.index(name) for name in order]
-    columns = [
-        replace(
-            one,
-            values=[one.values[place] for place in places],
-            intervals=None if one.intervals is None else [one.intervals[place] for place in places],
-        )
-        for one in table.columns
-    ]
-    return replace(table, rows=order, columns=columns)
+    return _table("Methods", comparison, note, columns)
 
 
 def _beside_expected(comparison: Comparison, metrics: Sequence[Metric]) -> list[Column]:
@@ -245,25 +233,23 @@ def _beside_expected(comparison: Comparison, metrics: Sequence[Metric]) -> list[
 def paper_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = [*segmentation_metrics(comparison), *_papers(comparison, voxels)]
-    return Table(
-        _titled("Segmentation and calibration", comparison),
+    return _table(
+        "Segmentation and calibration",
+        comparison,
         f"{_cases(comparison)}: {'pooled' if voxels in POOLED else 'mean over cases'}, with 95 % bootstrap intervals. "
         "Bold: best, and told apart from all others by these cases.",
-        "method",
-        comparison.names,
         [metric_column(comparison, metric) for metric in metrics],
     )
 
 
 def expected_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """The paper's metrics, each beside what it would be if the model were perfectly calibrated."""
-    return Table(
-        _titled("The paper's metrics", comparison),
+    return _table(
+        "The paper's metrics",
+        comparison,
         f"{_cases(comparison)}: mean over cases, with 95 % bootstrap intervals. These voxel sets are chosen by labels, "
         "so a perfectly calibrated model need not score 0. If perfectly calibrated: what the same probabilities would "
         "score on labels drawn from them. A method with a lower value is not sure enough, however small its ECE.",
-        "method",
-        comparison.names,
         _beside_expected(comparison, _papers(comparison, voxels)),
     )
 
@@ -306,7 +292,7 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     )
     if dataset == "BraTS":
         note += " The paper's DSC and HD are of ET, TC and WT, put together from four exclusive classes."
-    return Table(_titled("Beside the paper", comparison), note, "method", comparison.names, columns)
+    return _table("Beside the paper", comparison, note, columns)
 
 
 def differences_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -398,15 +384,14 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         Column(title, [one[title] for one in splits], digits=4, arrow="↓" if "calibration" in title else "↑")
         for title in splits[0]
     ]
-    return Table(
-        _titled(f"Further metrics {place(voxels)}", comparison),
+    return _table(
+        f"Further metrics {place(voxels)}",
+        comparison,
         "Pooled ECE and CECE: from the voxels of all cases together, as in the reliability diagrams. Confidence − "
         "accuracy: means over the same voxels; not 0 for a perfectly calibrated model where labels choose the voxels. "
         f"{', '.join(names)}: means over cases. NLL and Brier, pooled, are calibration − discrimination + what no "
         "method can change: calibration is what wrong confidences cost, discrimination what telling the classes apart "
         "gains. They tell why NLL and Brier, or either and ECE, may put methods in different orders.",
-        "method",
-        comparison.names,
         columns,
     )
 
@@ -566,6 +551,10 @@ def write_table(
         with whole_file(Path(output)) as partial:
             partial.write_text(text, encoding="utf-8")
     return text
+
+
+def _table(title: str, comparison: Comparison, note: str, columns: list[Column]) -> Table:
+    return Table(_titled(title, comparison), note, "method", comparison.names, columns)
 
 
 def _cases(comparison: Comparison) -> str:

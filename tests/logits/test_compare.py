@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.logits import _compare, compare_logits, max_logit_history, mean_logits
-from nnunet_nacl.report import write_report
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM
 from tests.logits.conftest import Model, change_checkpoint
-from tests.report.generated import make_result
 
 
 def test_figures_and_numbers_read_back(model: Model, tmp_path: Path) -> None:
@@ -30,10 +28,6 @@ def test_figures_and_numbers_read_back(model: Model, tmp_path: Path) -> None:
         assert image[..., :3].std() > 0.05
         texts = "\n".join(ElementTree.parse(tmp_path / "out" / f"{stem}.svg").getroot().itertext())
         assert all(text in texts for text in shown)
-    write_report({"": {"soft": make_result(0.4)}}, tmp_path / "report.html", logits=tmp_path / "out")
-    page = (tmp_path / "report.html").read_text()
-    assert 'alt="Mean absolute logits by true class: NACL &amp; σ, other, fold 0"' in page
-    assert 'over the epochs of the training: NACL &amp; σ, fold 0"' in page
     numbers = json.loads((tmp_path / "out" / "logits.json").read_text())
     assert numbers["fold"] == 0
     methods = numbers["methods"]

@@ -1,10 +1,9 @@
 """The command ``logits``."""
 
 import argparse
-import shlex
 import sys
 
-from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device, say_next
+from nnunet_nacl.commands._shared import Commands, add_checkpoint, add_overwrite, find_device
 
 
 def add(commands: Commands) -> None:
@@ -44,5 +43,4 @@ def _logits(options: argparse.Namespace) -> int:
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {options.o}")
-    say_next(f"nnunet_nacl report SUMMARY ... --logits {shlex.quote(options.o)}")
     return 0

@@ -16,9 +16,10 @@ from nnunet_nacl.commands._shared import (
 )
 
 _TABLES = (
-    "methods", "differences", "paper", "published", "structures", "scores", "ranks", "sum-rank", "mean-case-rank",
-    "cases",
+    "methods", "differences", "paper", "expected", "published", "structures", "scores", "ranks", "sum-rank",
+    "mean-case-rank", "cases",
 )  # fmt: skip
+_PAGE = "report.html"
 
 
 def add(commands: Commands) -> None:
@@ -29,10 +30,9 @@ def add(commands: Commands) -> None:
         description="Make one self-contained HTML page from what evaluate has written for methods, folds or data sets.",
     )
     _add_summaries(report)
-    report.add_argument("-o", default="report.html", metavar="FILE.html", help="default: %(default)s")
+    report.add_argument("-o", default=_PAGE, metavar="FILE.html", help="default: %(default)s")
     report.add_argument("--images", metavar="FOLDER", help="the images (default: imagesTs beside labelsTs, and so on)")
     add_ignore_geometry(report)
-    report.add_argument("--logits", metavar="FOLDER", help="what nnunet_nacl logits has written, to show it too")
     report.add_argument("--paper", action="store_true", help="show the paper's published values beside yours")
     add_overwrite(report)
     report.set_defaults(run=_report)
@@ -53,16 +53,11 @@ def add(commands: Commands) -> None:
         help="default: %(default)s",
     )
     table.add_argument(
-        "--paper",
-        dest="table",
-        action="store_const",
-        const="published",
-        help="the paper's published values beside yours: the same as --table published",
-    )
-    table.add_argument(
         "--format", default="markdown", choices=("markdown", "latex", "csv"), help="default: %(default)s"
     )
     table.add_argument("--voxels", choices=VOXELS, help="voxel set, where the table has one (default: near)")
+    table.add_argument("--no_intervals", action="store_true", help="without intervals and p-values")
+    table.add_argument("--digits", type=int, metavar="N", help="after the decimal point (default: the metric's own)")
     table.add_argument("-o", metavar="FILE", help="write it there (default: print it)")
     add_overwrite(table)
     table.set_defaults(run=_table)
@@ -124,10 +119,9 @@ def _report(options: argparse.Namespace) -> int:
         options.o,
         baseline=options.baseline,
         images=options.images,
-        logits=options.logits,
         command=command,
         paper=options.paper,
-        overwrite=options.overwrite,
+        overwrite=options.overwrite or options.o == _PAGE,
         ignore_geometry=options.ignore_geometry,
     )
     print(f"Wrote {options.o}")
@@ -149,6 +143,8 @@ def _table(options: argparse.Namespace) -> int:
         form=options.format,
         baseline=options.baseline,
         voxels=options.voxels,
+        intervals=not options.no_intervals,
+        digits=options.digits,
         overwrite=options.overwrite,
         show=_note,
     )

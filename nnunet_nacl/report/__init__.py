@@ -1,36 +1,31 @@
 """From the summaries of methods to a page, tables and plots that compare them.
 
->>> from nnunet_nacl.report import compare, read_results, verdict, write_report  # in a notebook
+>>> from nnunet_nacl.report import compare, read_results, write_report  # in a notebook
 """
 
 from nnunet_nacl.report._comparison import Comparison, compare, compare_all
-from nnunet_nacl.report._confidences import JudgedMethods, judged_methods
 from nnunet_nacl.report._metrics import tradeoff
 from nnunet_nacl.report._page import write_report
 from nnunet_nacl.report._panels import draw_study, write_plot
-from nnunet_nacl.report._published import Published, has_published, published
-from nnunet_nacl.report._reliability import top_label_curves
+from nnunet_nacl.report._published import has_published, published
+from nnunet_nacl.report._reliability import judge, top_label_curves
 from nnunet_nacl.report._results import read_results
 from nnunet_nacl.report._study import Study, Variant
 from nnunet_nacl.report._tables import write_table
-from nnunet_nacl.report._verdict import verdict
 
 __all__ = [
     "Comparison",
-    "JudgedMethods",
-    "Published",
     "Study",
     "Variant",
     "compare",
     "compare_all",
     "draw_study",
     "has_published",
-    "judged_methods",
+    "judge",
     "published",
     "read_results",
     "top_label_curves",
     "tradeoff",
-    "verdict",
     "write_plot",
     "write_report",
     "write_table",

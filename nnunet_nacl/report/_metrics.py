@@ -1,17 +1,24 @@
 """The metrics that methods are compared by, and their estimates: over all cases, and over resamples of them."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import BinCounts, Interval, mean_of_known, percentile_interval, ratio, resample_weights
-from nnunet_nacl.report._comparison import Array, Comparison, Method
+from nnunet_nacl.metrics import (
+    BinCounts,
+    Interval,
+    bootstrap_interval,
+    mean_of_known,
+    percentile_interval,
+    ratio,
+    resample_weights,
+)
+from nnunet_nacl.report._comparison import POOLED, Array, Comparison, Method
 
-POOLED = ("near", "image")
-"""Voxel sets that are not chosen by labels. Their ECE is that of the voxels of all cases together: within a case doubts
-are shared, so that the mean over cases would not be 0 for a perfectly calibrated model."""
 _POOLED_ERRORS = ("ECE", "CECE", "over_confidence")
 _SCORES: dict[str, Literal["nll", "brier"]] = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
 _LABELS = {
@@ -26,28 +33,18 @@ _LABELS = {
 class Estimate(ABC):
     """A metric of one method, case by case, from which its value over any resample of the cases follows."""
 
+    num_cases: int
+    num_known: int
+    """Cases that the value depends on."""
+
     @abstractmethod
     def resampled(self, weights: Array) -> Array:
-        """(resamples,) values over resamples of the cases; NaN where not defined.
-
-        Args:
-            weights: (resamples, cases), how often each resample has drawn each case.
-        """
+        """(resamples,) values for weights (resamples, cases), how often each case was drawn; NaN where not defined."""
 
     @property
-    @abstractmethod
-    def num_cases(self) -> int:
-        """All cases."""
-
-    @property
-    @abstractmethod
-    def num_known(self) -> int:
-        """Cases that the value depends on."""
-
-    @property
-    @abstractmethod
     def by_case(self) -> Array | None:
         """(cases,) values to rank and to test, NaN where not defined; None if a single case has none."""
+        return None
 
     def restricted_to(self, other: "Estimate") -> "Estimate":
         """The same, reduced to the cases and structures that the other method has a value for as well."""
@@ -58,11 +55,11 @@ class Estimate(ABC):
         """The difference to another method, over the cases and structures that both have a value for."""
         return _Gap(self, other)
 
-    @property
+    @cached_property
     def value(self) -> float:
         return float(self.resampled(np.ones((1, self.num_cases)))[0])
 
-    @property
+    @cached_property
     def interval(self) -> Interval:
         """95 % percentile bootstrap interval over cases; NaN for fewer than two cases."""
         if self.num_known < 2:
@@ -70,27 +67,28 @@ class Estimate(ABC):
         return percentile_interval(self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known)
 
 
-@dataclass(frozen=True)
 class CaseMeans(Estimate):
     """Mean over structures of their means over cases, NaN ones left out.
 
-    Attributes:
+    Args:
         values: (cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined.
     """
 
-    values: Array
+    def __init__(self, values: Array) -> None:
+        self.values = values
+        self.num_cases = len(values)
+        self.num_known = int((~np.isnan(values).all(1)).sum())
 
     def resampled(self, weights: Array) -> Array:
         known = ~np.isnan(self.values)
         return mean_of_known(ratio(weights @ np.where(known, self.values, 0), weights @ known.astype(np.float64)))
 
-    @property
-    def num_cases(self) -> int:
-        return len(self.values)
-
-    @property
-    def num_known(self) -> int:
-        return int((~np.isnan(self.values).all(1)).sum())
+    @cached_property
+    def interval(self) -> Interval:
+        """As the summary has it, where it has this mean."""
+        if self.values.shape[1] == 1:
+            return bootstrap_interval(list(self.values[:, 0]))
+        return super().interval
 
     @property
     def by_case(self) -> Array:
@@ -105,93 +103,64 @@ class CaseMeans(Estimate):
         return CaseMeans(self.values - other.values)
 
 
-@dataclass(frozen=True)
 class SumsPerForeground(Estimate):
     r"""A score summed over the images of all cases, divided by their foreground voxels in the ground truth.
 
     .. math:: \frac{\sum_i sums_i}{\sum_i foreground_i}
 
-    Attributes:
+    Args:
         sums: (cases,) sums of the score over the image (and regions).
         foreground: (cases,) foreground voxels of the ground truth.
     """
 
-    sums: Array
-    foreground: Array
+    def __init__(self, sums: Array, foreground: Array) -> None:
+        self.sums, self.foreground = sums, foreground
+        self.num_cases = self.num_known = len(sums)
 
     def resampled(self, weights: Array) -> Array:
         return ratio(weights @ self.sums, weights @ self.foreground)
-
-    @property
-    def num_cases(self) -> int:
-        return len(self.sums)
-
-    @property
-    def num_known(self) -> int:
-        return len(self.sums)
 
     @property
     def by_case(self) -> Array:
         return self.sums
 
 
-@dataclass(frozen=True)
 class PooledGaps(Estimate):
     r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
 
-    Attributes:
+    Args:
         gaps: (cases, tables, M) sum of confidences minus hits in each bin.
         voxels: (cases, tables) N.
         signed: add the gaps of all bins up with their signs: mean confidence minus accuracy.
     """
 
-    gaps: Array
-    voxels: Array
-    signed: bool = False
+    def __init__(self, gaps: Array, voxels: Array, *, signed: bool = False) -> None:
+        self.gaps, self.voxels, self.signed = gaps, voxels, signed
+        self.num_cases, self.num_known = len(gaps), int(voxels.any(1).sum())
 
     @classmethod
-    def of(cls, tables: BinCounts, num_rows: int | None, *, signed: bool) -> "PooledGaps":
+    def of(cls, tables: BinCounts, num_rows: int | None = None, *, signed: bool = False) -> "PooledGaps":
         """Of the first rows of tables (cases, rows, M)."""
         gaps = tables.confidence - tables.hits
-        return cls(gaps[:, :num_rows], tables.total[:, :num_rows].astype(np.float64), signed)
+        return cls(gaps[:, :num_rows], tables.total[:, :num_rows].astype(np.float64), signed=signed)
 
     def resampled(self, weights: Array) -> Array:
         cases, tables, bins = self.gaps.shape
         gaps = (weights @ self.gaps.reshape(cases, -1)).reshape(-1, tables, bins)
         return mean_of_known(ratio((gaps if self.signed else np.abs(gaps)).sum(-1), weights @ self.voxels))
 
-    @property
-    def num_cases(self) -> int:
-        return len(self.gaps)
 
-    @property
-    def num_known(self) -> int:
-        return int(self.voxels.any(1).sum())
-
-    @property
-    def by_case(self) -> None:
-        return None
-
-
-@dataclass(frozen=True)
 class _Gap(Estimate):
     """One method's value minus another's, over the same resamples."""
 
-    one: Estimate
-    other: Estimate
+    def __init__(self, one: Estimate, other: Estimate) -> None:
+        self.one, self.other = one, other
+        self.num_cases, self.num_known = one.num_cases, min(one.num_known, other.num_known)
 
     def resampled(self, weights: Array) -> Array:
         return self.one.resampled(weights) - self.other.resampled(weights)
-
-    @property
-    def num_cases(self) -> int:
-        return self.one.num_cases
-
-    @property
-    def num_known(self) -> int:
-        return min(self.one.num_known, self.other.num_known)
 
     @property
     def by_case(self) -> Array | None:
@@ -201,15 +170,9 @@ class _Gap(Estimate):
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of the table of methods.
+    """What methods are compared by: ``Dice``, ``HD95``, or ``ECE``, ``NLL_per_foreground`` and so on over a voxel set.
 
-    Attributes:
-        name: ``Dice``, ``HD95``, ``ECE``, ``NLL_per_foreground`` and so on.
-        voxels: voxel set of a calibration metric; empty for a segmentation metric.
-        higher_is_better: so for Dice only.
-        digits: after the decimal point.
-        unit: such as mm.
-        signed: whether it has a sign, and is best at 0.
+    A ``signed`` metric is best at 0.
     """
 
     name: str
@@ -220,15 +183,23 @@ class Metric:
     signed: bool = False
 
     @property
-    def label(self) -> str:
-        """Its name in texts."""
-        return _LABELS.get(self.name, self.name)
+    def title(self) -> str:
+        label = _LABELS.get(self.name, self.name)
+        if self.name in _SCORES:
+            return label
+        return f"{label} {self.voxels}{' if perfectly calibrated' if self.is_expected else ''}".strip()
 
     @property
-    def title(self) -> str:
+    def arrow(self) -> str:
+        """Which way is better, if one is."""
+        return "" if self.signed or self.is_expected else "↑" if self.higher_is_better else "↓"
+
+    @property
+    def axis(self) -> str:
+        """The title, and over which voxels: plots and tables show the same value."""
         if self.name in _SCORES:
-            return self.label
-        return f"{self.label} {self.voxels}{' if perfectly calibrated' if self.is_expected else ''}".strip()
+            return self.title
+        return f"{self.title}, {'pooled' if self.voxels in POOLED else 'mean over cases'}"
 
     @property
     def is_expected(self) -> bool:
@@ -242,9 +213,14 @@ class Metric:
 
     def of(self, method: Method) -> Estimate:
         """The estimate of a method."""
+        if self not in method.cache:
+            method.cache[self] = self._of(method)
+        found: Estimate = method.cache[self]
+        return found
+
+    def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:
-            sums, foreground = method.sums(self.voxels, _SCORES[self.name])
-            return SumsPerForeground(sums, foreground)
+            return SumsPerForeground(*method.sums(self.voxels, _SCORES[self.name]))
         if self.voxels in POOLED and self.name in _POOLED_ERRORS:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             assert tables is not None
@@ -256,15 +232,8 @@ class Metric:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
         if not self.voxels:
             return method.segmentation(self.name)
-        return method.calibration[self.voxels][self.name][:, None]
-
-    def format(self, value: float) -> str:
-        if self.signed:
-            return signed_text(value, self.digits)
-        return "–" if np.isnan(value) else f"{value:.{self.digits}f}"
-
-    def format_difference(self, value: float) -> str:
-        return signed_text(value, self.digits)
+        values: Array = method.calibration[self.voxels][[self.name]].to_numpy(np.float64)
+        return values
 
 
 def place(voxels: str) -> str:
@@ -272,21 +241,16 @@ def place(voxels: str) -> str:
     return "near the structures" if voxels == "near" else f"over the {voxels}"
 
 
-def signed_text(value: float, digits: int) -> str:
-    """A difference with its sign, unless that is 0.
+def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
+    """A number with a true minus sign; a signed one has no sign if it is 0; – if it is not defined.
 
-    >>> signed_text(-0.0004, 3), signed_text(-0.0006, 3)
-    ('0.000', '−0.001')
+    >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
+    ('0.000', '−0.001', '–')
     """
-    if np.isnan(value):
+    if value is None or np.isnan(value):
         return "–"
-    text = f"{value:+.{digits}f}"
-    return text.replace("-", "−") if float(text) else text[1:]
-
-
-def number_text(value: float) -> str:
-    """Three digits, in sentences."""
-    return "not defined" if np.isnan(value) else f"{value:.3f}"
+    text = f"{value:{'+' if signed else ''}.{digits}f}"
+    return (text if float(text) else text.lstrip("+-")).replace("-", "−")
 
 
 DICE = Metric("Dice", higher_is_better=True)
@@ -302,32 +266,33 @@ def segmentation_metrics(comparison: Comparison) -> list[Metric]:
     return [DICE, Metric("HD95", digits=2, unit="mm")] if comparison.has_surface else [DICE]
 
 
-def judging_metrics(comparison: Comparison) -> list[Metric]:
-    """What the calibration of methods is judged by: NLL per foreground voxel, and ECE over near, else over the image.
+def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+    """What calibration is judged by: NLL per foreground voxel, and ECE over a voxel set, by default near, else image.
 
-    A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated.
+    A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated, and no set is asked for.
     """
     scores = [Metric("NLL_per_foreground", "image")] if comparison.has_scores else []
-    pooled = [voxels for voxels in POOLED if voxels in comparison.voxels]
-    return scores + [Metric("ECE", voxels) for voxels in pooled[:1]]
+    pooled = [one for one in POOLED if one in comparison.voxels] if voxels is None else [voxels]
+    return scores + [Metric("ECE", one) for one in pooled[:1]]
 
 
-def paper_metrics(comparison: Comparison) -> list[Metric]:
-    """The paper's metrics: ECE and CECE, means over cases, over each voxel set that labels choose."""
-    return [Metric(name, voxels) for name in ("ECE", "CECE") for voxels in comparison.voxels if voxels not in POOLED]
+def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+    """The paper's metrics: ECE and CECE over a voxel set, by default over each that labels choose."""
+    sets = [one for one in comparison.voxels if one not in POOLED] if voxels is None else [voxels]
+    return [Metric(name, one) for name in ("ECE", "CECE") for one in sets]
 
 
-def leading_metrics(comparison: Comparison) -> list[Metric]:
+def leading_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """The columns of the table of methods; without near and image the paper's."""
-    judging = judging_metrics(comparison) or paper_metrics(comparison)
+    judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
     scores = [metric for metric in judging if metric.name in _SCORES]
     brier = [Metric("Brier_per_foreground", metric.voxels) for metric in scores]
     return [*segmentation_metrics(comparison), *scores, *brier, *judging[len(scores) :]]
 
 
-def compared_metrics(comparison: Comparison) -> list[Metric]:
+def compared_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """All metrics that methods are compared by: the leading ones, then the paper's."""
-    return list(dict.fromkeys([*leading_metrics(comparison), *paper_metrics(comparison)]))
+    return list(dict.fromkeys([*leading_metrics(comparison, voxels), *paper_metrics(comparison, voxels)]))
 
 
 def study_metrics(comparison: Comparison) -> list[Metric]:
@@ -337,17 +302,7 @@ def study_metrics(comparison: Comparison) -> list[Metric]:
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """Segmentation against calibration: Dice and a calibration metric of each method.
-
-    Attributes:
-        dataset: name of the data set.
-        error_name: title of the calibration metric.
-        names: of the methods.
-        dice: means over cases.
-        dice_intervals: 95 % bootstrap intervals.
-        error: values of the calibration metric.
-        error_intervals: 95 % bootstrap intervals.
-    """
+    """Segmentation against calibration: Dice and a calibration metric of each method, with 95 % intervals."""
 
     dataset: str
     error_name: str
@@ -357,38 +312,18 @@ class Tradeoff:
     error: list[float]
     error_intervals: list[Interval]
 
-    def describe(self, kind: str) -> str:
-        """What a plot of this kind shows, in words."""
-        methods = "; ".join(f"{name}: {self.describe_method(name)}" for name in self.names)
-        return f"{kind} of Dice against {self.error_name}. {methods}."
-
-    def describe_method(self, name: str) -> str:
-        row = self.names.index(name)
-        return f"Dice {number_text(self.dice[row])}, {self.error_name} {number_text(self.error[row])}"
-
 
 def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str | None = None) -> Tradeoff:
-    """Dice and a calibration metric of each method.
+    """Dice and ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
 
-    Args:
-        comparison: methods.
-        metric: ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
-        voxels: voxel set; by default near, or the first if near was not evaluated.
-
-    Raises:
-        ValueError: no such voxel set.
+    The voxel set is by default near, or the first if near was not evaluated.
     """
     voxels = comparison.main if voxels is None else voxels
     comparison.check_voxels(voxels)
-    error = Metric(metric, voxels)
-    dice = [DICE.of(method) for method in comparison.methods]
-    errors = [error.of(method) for method in comparison.methods]
-    return Tradeoff(
-        comparison.dataset,
-        error.title,
-        comparison.names,
-        [one.value for one in dice],
-        [one.interval for one in dice],
-        [one.value for one in errors],
-        [one.interval for one in errors],
-    )
+    chosen = Metric(metric, voxels)
+    dice, errors = ([metric.of(method) for method in comparison.methods] for metric in (DICE, chosen))
+    return Tradeoff(comparison.dataset, chosen.axis, comparison.names, *_ends(dice), *_ends(errors))
+
+
+def _ends(estimates: Sequence[Estimate]) -> tuple[list[float], list[Interval]]:
+    return [one.value for one in estimates], [one.interval for one in estimates]

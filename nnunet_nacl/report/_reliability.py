@@ -1,39 +1,43 @@
-"""Reliability curves: how often the model is right, by how sure it says it is."""
+"""How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import BinCounts, Interval, expected_calibration_error, ratio, resample_weights
+from nnunet_nacl.metrics import (
+    NLL_CLIP,
+    BinCounts,
+    Interval,
+    expected_calibration_error,
+    percentile_interval,
+    ratio,
+    resample_weights,
+)
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import place
+from nnunet_nacl.report._metrics import Metric, PooledGaps, over_confidence
 
 FAINT = 0.001
 """Share of the voxels below which a bin is drawn faintly."""
+ASKED = 0.9
+"""The confidence whose accuracy the page tells."""
+_CLOSE = 0.01
+"""An ECE of one percentage point is as good as none."""
+_CLOSE_WHERE_ASKED = 0.05
+"""But not if a model says 90 % and is right less than 85 % or more than 95 % of the time: most voxels are easy."""
+_WIDE = 0.02
+"""If cases give a perfectly calibrated model an ECE of more than this by chance, they do not tell whether it is."""
 
 
 @dataclass(frozen=True)
 class Reliability:
-    r"""A reliability curve with M bins.
+    r"""A curve with M bins. Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
 
-    Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
-
-    Attributes:
-        name: of the method.
-        what: class or region whose probability is shown; empty for the most probable class.
-        edges: (M + 1,) of the bins.
-        share: (M,) of the voxels in each bin.
-        confidence: (M,) mean confidence in each bin; NaN in an empty one.
-        accuracy: (M,) share of hits in each bin; NaN in an empty one.
-        low: (M,) lower end of the accuracy's 95 % bootstrap interval over cases; NaN for a single case.
-        high: (M,) upper end.
-        error: ECE of the same voxels.
-        expected_confidence: (M,) mean confidence that a perfectly calibrated model with the same probabilities would
-            have in each bin, in voxel sets chosen by their label; NaN in a bin expected to be empty. None where it
-            would lie on the diagonal, or is not known.
-        expected_accuracy: (M,) accuracy of that model; NaN and None as above.
-        expected_error: ECE of that model; NaN where the others are None.
+    ``what`` is the class or region whose probability is shown, empty for the most probable class. Arrays are (M,),
+    ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high`` are the ends of the accuracy's 95 % bootstrap
+    interval over cases, NaN for a single one. What is expected of a perfectly calibrated model with the same
+    probabilities is None where it lies on the diagonal, or is not known.
     """
 
     name: str
@@ -54,91 +58,46 @@ class Reliability:
         """(M,) whether a bin holds so few voxels that it hardly matters; empty ones do, too."""
         return np.asarray(self.share < FAINT)
 
-    def accuracy_at(self, confidence: float) -> float | None:
-        """The accuracy at a confidence, read off the line between the points; None if hardly any voxel has about it."""
-        accuracy = self._read_off(self.accuracy, confidence)
-        return None if np.isnan(accuracy) else accuracy
-
-    def accuracy_interval_at(self, confidence: float) -> Interval:
-        """The 95 % interval of that accuracy, read off the band; NaN if it is not known."""
-        return self._read_off(self.low, confidence), self._read_off(self.high, confidence)
-
-    def _read_off(self, values: Array, confidence: float) -> float:
+    def read_off(self, values: Array, confidence: float = ASKED) -> float:
+        """Accuracy, low or high at a confidence, on the line between the points; NaN if hardly any voxel has it."""
         inside = (self.edges[:-1] <= confidence) & (confidence <= self.edges[1:])  # two bins at an edge
         known = ~self.is_faint
-        if not (inside & known).any():
-            return float("nan")
-        return float(np.interp(confidence, self.confidence[known], values[known]))
-
-    def describe(self, voxels: str) -> str:
-        """What a reliability diagram shows, in words."""
-        what = f" for {self.what}" if self.what else ""
-        if not self.share.any():
-            return f"Reliability diagram of {self.name}{what} {place(voxels)}: no voxels."
-        fullest = int(self.share.argmax())
-        expected = "" if np.isnan(self.expected_error) else f" ({self.expected_error:.3f} if perfectly calibrated)"
-        return (
-            f"Reliability diagram of {self.name}{what} {place(voxels)}: pooled ECE {self.error:.3f}{expected}. The "
-            f"fullest bin holds {100 * self.share[fullest]:.0f} % of the voxels, at confidence "
-            f"{self.confidence[fullest]:.2f} and accuracy {self.accuracy[fullest]:.2f}."
-        )
+        return float(np.interp(confidence, self.confidence[known], values[known])) if inside[known].any() else np.nan
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
-    """Curves of max_k p_k against argmax being right, over all cases pooled or in one.
-
-    Args:
-        comparison: methods.
-        method: its name.
-        voxels: voxel set.
-        case: name of the case; by default all.
-
-    Returns:
-        One curve; with regions one for each, since each has voxels of its own.
-    """
-    tables = _stacked(comparison, method, voxels, case, "top")
-    expected = _stacked(comparison, method, voxels, case, "expected_top")
+    """Curves of max_k p_k against argmax being right, over all cases pooled or in one: with regions one for each."""
+    tables = _tables(comparison, method, voxels, "top", case)
+    expected = _tables(comparison, method, voxels, "expected_top", case)
     assert tables is not None
     regions = comparison.structures if comparison.has_regions else [""]
     return [_curve(method, name, tables, expected, row) for row, name in enumerate(regions)]
 
 
 def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
-    """The curve of p_k against y being k, over all cases pooled.
-
-    Args:
-        comparison: methods.
-        method: its name.
-        voxels: voxel set.
-        name: of the class or region.
-
-    Raises:
-        ValueError: no such class.
-    """
+    """The curve of p_k against y being k, over all cases pooled."""
     if name not in comparison.classes:
         raise ValueError(f"expected a class, one of {', '.join(comparison.classes)}; got {name}.")
-    tables = _stacked(comparison, method, voxels, None, "classwise")
-    expected = _stacked(comparison, method, voxels, None, "expected_classwise")
+    tables = _tables(comparison, method, voxels, "classwise")
+    expected = _tables(comparison, method, voxels, "expected_classwise")
     assert tables is not None
     return _curve(method, name, tables, expected, comparison.classes.index(name))
 
 
 def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, float]:
     """Class or region -> its ECE over all cases pooled; NaN without voxels."""
-    tables = _stacked(comparison, method, voxels, None, "classwise")
+    tables = _tables(comparison, method, voxels, "classwise")
     assert tables is not None
     return dict(zip(comparison.classes, expected_calibration_error(tables.sum()).tolist(), strict=True))
 
 
-def _stacked(comparison: Comparison, method: str, voxels: str, case: str | None, table: str) -> BinCounts | None:
+def _tables(comparison: Comparison, method: str, voxels: str, table: str, case: str | None = None) -> BinCounts | None:
     """Tables (cases, rows, M); None if they are not known."""
     comparison.check_voxels(voxels)
     if case is not None and case not in comparison.cases:
         raise ValueError(f"case: expected one that all methods share; got {case}.")
     tables = comparison[method].bins(voxels, table)
-    if tables is None or case is None:
-        return tables
-    return tables[[comparison.cases.index(case)]]
+    return tables if tables is None or case is None else tables[[comparison.cases.index(case)]]
 
 
 def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | None, row: int) -> Reliability:
@@ -168,3 +127,94 @@ def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | 
         expected_accuracy=None if line is None else ratio(line.hits, line.count),
         expected_error=float("nan") if line is None else float(expected_calibration_error(line)),
     )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether the confidences of a method are right.
+
+    ``untold``: these cases do not tell. ``accuracy`` is how often it is right where it says 90 % (of regions, in the
+    first), NaN if it hardly ever does; ``error`` the pooled ECE; ``by_chance`` see :func:`error_by_chance`.
+    """
+
+    name: str
+    says: Literal["too sure", "not sure enough", "right", "untold"]
+    accuracy: float
+    error: float
+    by_chance: Interval
+
+
+def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
+    """Compare the ECE over near or image with what it would be by chance under perfect calibration.
+
+    The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy where
+    the model says 90 % lies beyond 85 to 95 %. Otherwise they are right, unless the chance is so wide that the cases do
+    not tell.
+    """
+    one, metric = comparison[method], Metric("ECE", voxels)
+    curve = top_label_curves(comparison, method, voxels)[0]
+    error, by_chance = metric.of(one).value, error_by_chance(comparison, method, voxels)
+    accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
+    gap = over_confidence(voxels).of(one).value
+    if error > max(by_chance[1], _CLOSE):
+        return Judgement(method, "too sure" if gap > 0 else "not sure enough", accuracy, error, by_chance)
+    if most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
+        return Judgement(method, "too sure" if most < ASKED else "not sure enough", accuracy, error, by_chance)
+    return Judgement(method, "right" if by_chance[1] <= _WIDE else "untold", accuracy, error, by_chance)
+
+
+def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:
+    r"""95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
+
+    Perfectly calibrated means that the gaps of each bin, confidences minus hits, have the mean 0 over cases; they
+    differ between cases, in which voxels share their doubts. So each bin's mean gap is taken from the cases,
+    :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled. NaN for a single case.
+    """
+    tables = comparison[method].bins(voxels, "top")
+    assert tables is not None
+    gaps = tables.confidence - tables.hits
+    centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
+    num_cases = len(gaps)
+    # The residuals of n cases vary by (n − 1) / n less than the gaps do.
+    chance = PooledGaps(centered * np.sqrt(num_cases / max(num_cases - 1, 1)), tables.total.astype(np.float64))
+    return percentile_interval(chance.resampled(resample_weights(num_cases)), num_cases=chance.num_known)
+
+
+def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str, float]:
+    r"""NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
+
+    With the mean probability :math:`c_{k,m}` of class k in bin m, the share :math:`a_{k,m}` of its voxels that are k,
+    and the share :math:`a_k` of all voxels,
+
+    .. math:: score = \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, c_{k,m})}_{calibration} -
+              \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, a_k)}_{discrimination} + uncertainty
+
+    where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL, whose last terms add up to 0
+    over classes. Of regions each is inside and outside, and the scores are means over regions. The uncertainty is the
+    same for methods that are scored on the same voxels.
+
+    Args:
+        tables: (K, M) class-wise tables.
+        num_rows: how many of the rows count.
+        regions: whether the rows are regions.
+
+    References:
+        Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
+    """
+    count = tables.count[:num_rows].astype(np.float64)
+    share = count / np.maximum(count.sum(-1, keepdims=True), 1)
+    hit = np.nan_to_num(ratio(tables.hits[:num_rows], count))
+    sure = np.nan_to_num(ratio(tables.confidence[:num_rows], count))
+    base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
+
+    def divergence(one: Array, other: Array) -> Array:
+        known, bounded = np.maximum(one, 1e-300), np.maximum(other, NLL_CLIP)
+        return np.where(one > 0, one * np.log(known / bounded), 0) - one + other
+
+    found = {}
+    for score, of in (("NLL", divergence), ("Brier", lambda one, other: (one - other) ** 2)):
+        for part, other in (("calibration", sure), ("discrimination", base)):
+            distance = of(hit, other) + (of(1 - hit, 1 - other) if regions else 0)
+            total = (share * distance).sum(-1)
+            found[f"{score} {part}"] = float(total.mean() if regions else total.sum())
+    return found

@@ -1,26 +1,16 @@
-"""What ``nnunet_nacl evaluate`` has written: read, named, and traced back to the command that wrote it."""
+"""What ``nnunet_nacl evaluate`` has written: read, named, checked against its files, and the commands that wrote it."""
 
+import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnunet_nacl.evaluation import (
-    SUMMARY_NAME,
-    FolderResult,
-    Origin,
-    Place,
-    Settings,
-    bins_file,
-    merge_results,
-)
-from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import ModelName, dataset_in
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Place, Settings, bins_file, merge_results
+from nnunet_nacl.files import check_input, read_json
+from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in, file_state
 
-
-def dataset_of(result: FolderResult) -> str:
-    """``DatasetXXX_NAME``, if it is part of the ground truth's path; else empty."""
-    return dataset_in(result.origin.places[0].gt_folder) or ""
+_SEPARATORS = "_ -"
 
 
 def read_results(
@@ -30,7 +20,8 @@ def read_results(
 
     Args:
         summaries: ``calibration_summary.json`` files, or folders that hold one.
-        names: of the methods, one for each summary; by default the trainer's name or that of the summary's folder.
+        names: of the methods, one for each summary; by default the trainer's name or that of the folder, and of a
+            calibrated folder that of the folder before and the method: ``DiceCE + vector``.
         datasets: of the data sets, one for each summary; by default ``DatasetXXX_NAME`` in the path of the ground
             truth, if it is there.
 
@@ -39,8 +30,8 @@ def read_results(
 
     Raises:
         FileNotFoundError: a summary, or the bin tables beside it, does not exist.
-        ValueError: a file is something else, names do not fit, different methods would have one name, or a method has a
-            case twice.
+        ValueError: a file is something else, names do not fit, different methods would have one name, a method has a
+            case twice, or files have changed since they were evaluated.
     """
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     if not files:
@@ -52,8 +43,8 @@ def read_results(
     models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
         result = _read(file)
-        name = default_name(file) if names is None else names[number]
-        dataset = dataset_of(result) if datasets is None else datasets[number]
+        name = printable(default_name(file, posthoc_of(result.origin)) if names is None else names[number])
+        dataset = printable(dataset_of(result) if datasets is None else datasets[number])
         grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
@@ -73,7 +64,22 @@ def _read(file: Path) -> FolderResult:
     bins = bins_file(file)
     if not bins.is_file():
         raise FileNotFoundError(f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it.")
-    return FolderResult.read(file)
+    result = FolderResult.read(file)
+    changed = changed_files(result)
+    if changed:
+        raise ValueError(
+            f"{changed[0]} has changed since it was evaluated ({len(changed)} files have). Evaluate again: "
+            f"{evaluate_command(result)}"
+        )
+    return result
+
+
+def changed_files(result: FolderResult) -> list[Path]:
+    """Files that are where they were evaluated, but differ from then in size or time; not those that are gone."""
+    states = [state for case in result.cases for state in case.states.values() if state is not None]
+    return [
+        Path(state[0]) for state in states if (now := file_state(Path(state[0]))) is not None and now != list(state)
+    ]
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
@@ -89,8 +95,50 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         ) from error
 
 
-def default_name(file: Path) -> str:
+def printable(text: str) -> str:
+    """A text that can be written as UTF-8: file names may hold bytes that cannot, and they become �."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def dataset_of(result: FolderResult) -> str:
+    """``DatasetXXX_NAME``, if it is part of the ground truth's path; else empty."""
+    return dataset_in(result.origin.places[0].gt_folder) or ""
+
+
+@dataclass(frozen=True)
+class Posthoc:
+    """How a folder of predictions was calibrated: the method, such as ``vector``, and the folder before."""
+
+    method: str
+    before: Path
+
+
+@dataclass(frozen=True)
+class _Folder:
+    pred_folder: str
+
+
+@dataclass(frozen=True)
+class _PosthocFile:
+    """What we use of ``posthoc_applied.json``."""
+
+    method: str
+    applied: _Folder
+
+
+def posthoc_of(origin: Origin) -> Posthoc | None:
+    """How the predictions were calibrated after training, as ``posthoc_applied.json`` beside them says, if it does."""
+    file = Path(origin.places[0].pred_folder) / CALIBRATED_NAME
+    if not file.is_file():
+        return None
+    content = read_json(file, _PosthocFile)
+    return Posthoc(content.method, Path(content.applied.pred_folder))
+
+
+def default_name(file: Path, posthoc: Posthoc | None = None) -> str:
     """The trainer (less ``nnUNetTrainer``) in a model's folder or a study's, else the summary's own folder or file."""
+    if posthoc is not None:
+        return f"{default_name(posthoc.before / SUMMARY_NAME)} + {posthoc.method}"
     path, folder = file.resolve(), _method_folder(file)
     if folder is not None:
         trainer = folder.name.split("__")[0]
@@ -106,42 +154,70 @@ def _method_folder(file: Path) -> Path | None:
     return folder.parent if folder.name.startswith("fold_") and folder.parent.name.startswith("nnUNetTrainer") else None
 
 
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Full name -> name without the words that all names begin or end with.
+
+    None is cut if a name would be left with a single character, which reads as a word, or without a letter.
+
+    >>> short_names(["DiceCE_paper_12epochs", "CE_paper_12epochs"])
+    {'DiceCE_paper_12epochs': 'DiceCE', 'CE_paper_12epochs': 'CE'}
+    """
+    full = list(dict.fromkeys(names))
+    words = [re.findall(f"[{_SEPARATORS}]|[^{_SEPARATORS}]+", name) for name in full]
+    start = _shared_words(words)
+    end = _shared_words([one[start:][::-1] for one in words])
+    short = ["".join(one[start : len(one) - end]) for one in words]
+    if not all(len(one) > 1 and any(map(str.isalpha, one)) for one in short):
+        return {name: name for name in full}
+    return dict(zip(full, short, strict=True))
+
+
+def _shared_words(words: Sequence[Sequence[str]]) -> int:
+    """How many first words all share, the last of them a separator; each is left with one word at least."""
+    shared = 0
+    if len(words) > 1:
+        for number, together in enumerate(zip(*(one[:-1] for one in words), strict=False), start=1):
+            if len(set(together)) > 1:
+                break
+            shared = number if together[0] in _SEPARATORS else shared
+    return shared
+
+
 def evaluate_command(result: FolderResult) -> str:
     """The ``nnunet_nacl evaluate`` command that gives this result; of merged folders one line for each."""
     origin = result.origin
-    options = _options(origin)
-    model = _model_options([place.pred_folder for place in origin.places])
+    options, model = _options(origin), _model_options([place.pred_folder for place in origin.places])
     if model:
         return shlex.join(["nnunet_nacl", "evaluate", *model, *options])
-    lines = []
-    for place in origin.places:
-        words = [place.gt_folder, place.pred_folder, *_descriptions(place)]
-        lines.append(shlex.join(["nnunet_nacl", "evaluate", *words, *options]))
-    return "\n".join(lines)
+    return "\n".join(
+        shlex.join(["nnunet_nacl", "evaluate", place.gt_folder, place.pred_folder, *_descriptions(place), *options])
+        for place in origin.places
+    )
 
 
-def evaluate_again_command(result: FolderResult, origin: Origin) -> str:
-    """The ``nnunet_nacl evaluate`` command that repeats an evaluation over the default voxel sets, in one line."""
-    settings = replace(origin.settings, voxels=Settings().voxels)
-    command = evaluate_command(replace(result, origin=replace(origin, settings=settings)))
-    return "; ".join(f"{line} --overwrite" for line in command.splitlines())
+def evaluate_again_command(result: FolderResult) -> str:
+    """The ``nnunet_nacl evaluate`` command that repeats an evaluation over the default voxel sets."""
+    settings = replace(result.origin.settings, voxels=Settings().voxels)
+    return evaluate_command(replace(result, origin=replace(result.origin, settings=settings)))
 
 
-def review_command(place: Place) -> str:
-    """The ``nnunet_nacl review`` command that judges these predictions by the ground truth."""
-    words = [place.pred_folder, "--gt", place.gt_folder, *_descriptions(place)]
-    return shlex.join(["nnunet_nacl", "review", *words])
+def review_command(result: FolderResult) -> str:
+    """The ``nnunet_nacl review`` command that judges these predictions by the ground truth; a line for each folder."""
+    return "\n".join(
+        shlex.join(["nnunet_nacl", "review", place.pred_folder, "--gt", place.gt_folder, *_descriptions(place)])
+        for place in result.origin.places
+    )
 
 
 def _descriptions(place: Place) -> list[str]:
     """Options that name ``dataset.json`` and ``plans.json`` where they are not with the predictions."""
-    words: list[str] = []
-    for option, file, usual in (
-        ("-djfile", place.dataset_json, "dataset.json"),
-        ("-pfile", place.plans, "plans.json"),
-    ):
-        words += [option, file] if file is not None and Path(file) != Path(place.pred_folder) / usual else []
-    return words
+    found = (("-djfile", place.dataset_json, "dataset.json"), ("-pfile", place.plans, "plans.json"))
+    return [
+        word
+        for option, file, usual in found
+        if file is not None and Path(file) != Path(place.pred_folder) / usual
+        for word in (option, file)
+    ]
 
 
 def _model_options(folders: list[str]) -> list[str]:
@@ -157,14 +233,8 @@ def _model_options(folders: list[str]) -> list[str]:
 
 def _options(origin: Origin) -> list[str]:
     asked, usual = origin.settings, Settings()
-    words: list[str] = []
-    if asked.voxels != usual.voxels:
-        words += ["--voxels", *asked.voxels]
-    for option, name in (
-        ("--bins", "num_bins"),
-        ("--margin_mm", "margin_mm"),
-        ("--protocol", "protocol"),
-    ):
+    words = ["--voxels", *asked.voxels] if asked.voxels != usual.voxels else []
+    for option, name in (("--bins", "num_bins"), ("--margin_mm", "margin_mm"), ("--protocol", "protocol")):
         if getattr(asked, name) != getattr(usual, name):
             words += [option, str(getattr(asked, name))]
     if asked.surface:
@@ -172,6 +242,5 @@ def _options(origin: Origin) -> list[str]:
         if asked.tolerance_mm != usual.tolerance_mm:
             words += ["--tolerance_mm", str(asked.tolerance_mm)]
     if origin.part is not None:
-        part, count = origin.part
-        words += ["--num_parts", str(count), "--part_id", str(part)]
+        words += ["--num_parts", str(origin.part[1]), "--part_id", str(origin.part[0])]
     return words

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import Interval, resample_weights
-from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import DICE, POOLED, Estimate, Metric, judging_metrics, segmentation_metrics
+from nnunet_nacl.report._comparison import POOLED, Array, Comparison
+from nnunet_nacl.report._metrics import DICE, Estimate, Metric, judging_metrics, segmentation_metrics
 
 LEVEL = 0.05
 Scheme = Literal["sum-rank", "mean-case-rank"]
@@ -19,21 +18,13 @@ _RANKED_RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's difference to the baseline in one metric, over the cases and structures that have a value in both.
+    """A method minus another in one metric, over the cases and structures that have a value in both.
 
-    Attributes:
-        value: the method's value over those.
-        baseline: the baseline's value over those.
-        mean: method minus baseline.
-        interval: its 95 % paired bootstrap interval; NaN for fewer than two cases.
-        p: of the two-sided Wilcoxon signed-rank test over the cases, or, for a metric that a single case has no value
-            of, of the paired bootstrap test; NaN for fewer than two cases.
-        p_holm: the same after Holm's correction for the number of methods compared with the baseline.
-        can_show: whether so many cases could show a significant difference at all.
+    With its 95 % paired bootstrap interval and p of the two-sided Wilcoxon signed-rank test over the cases, or, for a
+    metric that a single case has no value of, of the paired bootstrap test; NaN for fewer than two cases. ``p_holm`` is
+    corrected for the number of methods compared; ``can_show``: whether so many cases could show a difference at all.
     """
 
-    value: float
-    baseline: float
     mean: float
     interval: Interval
     p: float
@@ -41,31 +32,59 @@ class Difference:
     can_show: bool
 
     @property
-    def is_significant(self) -> bool:
-        return bool(self.p_holm < LEVEL)
+    def is_told_apart(self) -> bool:
+        """Whether the test is significant and the interval does not hold 0."""
+        return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
-def differences(comparison: Comparison, metric: Metric) -> dict[str, Difference]:
+def differences(comparison: Comparison, metric: Metric, baseline: str | None = None) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
-    base = metric.of(comparison[comparison.baseline])
-    others = {method.name: metric.of(method) for method in comparison.methods if method.name != comparison.baseline}
-    gaps = {name: estimate.minus(base) for name, estimate in others.items()}
+    baseline = comparison.baseline if baseline is None else baseline
+    if (metric, baseline) in comparison.cache:
+        found: dict[str, Difference] = comparison.cache[metric, baseline]
+        return found
+    base = metric.of(comparison[baseline])
+    gaps = {one.name: metric.of(one).minus(base) for one in comparison.methods if one.name != baseline}
     p_values = [_p_value(gap) for gap in gaps.values()]
     num_tests = int(np.sum(~np.isnan(p_values)))
     by_method = {}
-    for (name, estimate), p, corrected in zip(others.items(), p_values, holm(p_values), strict=True):
-        gap = gaps[name]
+    for (name, gap), p, corrected in zip(gaps.items(), p_values, holm(p_values), strict=True):
         num_signs = gap.num_known if gap.by_case is None else int(np.count_nonzero(np.nan_to_num(gap.by_case)))
-        by_method[name] = Difference(
-            value=estimate.restricted_to(base).value,
-            baseline=base.restricted_to(estimate).value,
-            mean=gap.value,
-            interval=gap.interval,
-            p=p,
-            p_holm=corrected,
-            can_show=bool(max(num_tests, 1) * _lowest_p(num_signs) < LEVEL),
-        )
+        can_show = max(num_tests, 1) * _lowest_p(num_signs) < LEVEL
+        by_method[name] = Difference(gap.value, gap.interval, p, corrected, can_show)
+    comparison.cache[metric, baseline] = by_method
     return by_method
+
+
+@dataclass(frozen=True)
+class Order:
+    """Methods that have a value, the best first (of equal ones the baseline), and whether the cases show it.
+
+    ``leaders`` are the best and those not told apart from it; ``too_few``: too few cases to tell any of them apart.
+    """
+
+    names: list[str]
+    leaders: list[str]
+    too_few: bool
+
+    @property
+    def behind(self) -> list[str]:
+        """Those that are told apart from the best."""
+        return [name for name in self.names if name not in self.leaders]
+
+
+def order_by(comparison: Comparison, metric: Metric) -> Order:
+    """The methods that have a value of a metric, the best first, and which of them are told apart from it."""
+    sign = -1 if metric.higher_is_better else 1
+    values = {method.name: sign * metric.of(method).value for method in comparison.methods}
+    known = [name for name, value in values.items() if not np.isnan(value)]
+    names = sorted(known, key=lambda name: (values[name], name != comparison.baseline))
+    if not names:
+        return Order([], [], too_few=False)
+    gaps = differences(comparison, metric, names[0])
+    tied = [name for name in names[1:] if not gaps[name].is_told_apart]
+    different = [gaps[name] for name in tied if gaps[name].mean != 0]
+    return Order(names, [names[0], *tied], bool(different) and not any(gap.can_show for gap in different))
 
 
 def _p_value(gap: Estimate) -> float:
@@ -124,9 +143,7 @@ def wilcoxon_signed_rank(differences: Array) -> float:
     known = differences[~np.isnan(differences)].round(12)  # between equal values, only rounding errors are left
     if known.size < 2:
         return float("nan")
-    if not known.any():
-        return 1.0
-    return float(wilcoxon(known).pvalue)
+    return float(wilcoxon(known).pvalue) if known.any() else 1.0
 
 
 def holm(p_values: list[float]) -> list[float]:
@@ -154,15 +171,10 @@ def holm(p_values: list[float]) -> list[float]:
 class Ranking:
     """Methods in the order of a scheme.
 
-    Attributes:
-        scheme: ``sum-rank``: methods are ranked by each metric's value over the cases, and the ranks are added up over
-            data sets and metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged.
-        methods: their names, M of them.
-        metrics: names of the metrics, J of them.
-        by_metric: (M, J) sums of ranks over data sets, or mean ranks over cases; low is good.
-        overall: (M,) sums over metrics, or means over metrics.
-        stability: (M, M) share of the bootstrap resamples of the cases in which a method has each place; equal methods
-            share their places.
+    ``sum-rank``: methods are ranked by each metric's value over the cases; ranks are added up over data sets and
+    metrics. ``mean-case-rank``: they are ranked in each case, and the ranks are averaged. Low is good: ``by_metric``
+    (methods, metrics) and ``overall`` (methods,). ``stability`` (methods, places) is the share of the bootstrap
+    resamples of the cases in which a method has each place; equal methods share their places.
     """
 
     scheme: Scheme
@@ -177,55 +189,23 @@ class Ranking:
         """(M,) place of each method, from 1; equal ones share the best."""
         return _places(self.overall)
 
-    @property
-    def tied(self) -> NDArray[np.bool_]:
-        """(M,) whether a method shares its place with another."""
-        return np.asarray((self.places[:, None] == self.places).sum(1) > 1)
 
-    @property
-    def order(self) -> NDArray[np.intp]:
-        """(M,) rows of the methods, the best first."""
-        return np.argsort(self.overall, kind="stable")
-
-    def describe(self) -> str:
-        """What a heat map of the ranks shows, in words."""
-        return f"Overall {self.scheme} by {', '.join(self.metrics)}, best first: " + "; ".join(
-            f"{self.methods[row]}: {self.overall[row]:.4g}, first in {100 * self.stability[row, 0]:.0f} % of resamples"
-            for row in self.order
-        )
-
-
-def rank_by_scores(comparisons: Sequence[Comparison]) -> Ranking | None:
-    """Rank the methods by Dice, NLL per foreground voxel and ECE near (sum-rank), over one or several data sets.
-
-    Args:
-        comparisons: one for each data set, of the same methods.
+def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
+    """Rank the methods by Dice, NLL per foreground voxel (without image not) and ECE, by default near (sum-rank).
 
     Returns:
-        Without near, by ECE over the image; without image, by Dice and ECE near; None if a data set has neither, or
-        not what the others have.
-
-    Raises:
-        ValueError: different methods.
+        None if a data set has neither near nor image, or not what the others have.
     """
-    judging = judging_metrics(comparisons[0])
-    if not judging or any(judging_metrics(one) != judging for one in comparisons):
+    for comparison in comparisons if voxels else ():
+        comparison.check_voxels(voxels or "")
+    judging = judging_metrics(comparisons[0], voxels)
+    if not judging or any(judging_metrics(one, voxels) != judging for one in comparisons):
         return None
     return _rank(comparisons, "sum-rank", [DICE, *judging])
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: str = "foreground") -> Ranking:
-    """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets.
-
-    Args:
-        comparisons: one for each data set, of the same methods.
-        scheme: see :class:`Ranking`.
-        voxels: voxel set of ECE and CECE.
-
-    Raises:
-        ValueError: different methods, a data set without that voxel set, or ranks in each case by ECE over near or
-            image, which a single case has no value of.
-    """
+    """Rank the methods by Dice, HD95 (if measured), ECE and CECE, as the paper does, over one or several data sets."""
     for comparison in comparisons:
         comparison.check_voxels(voxels)
     if scheme == "mean-case-rank" and voxels in POOLED:
@@ -237,11 +217,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: Scheme, *, voxels: s
 
 
 def ranked_voxels(comparisons: Sequence[Comparison]) -> str:
-    """The voxel set of the paper's ranking: the first of all data sets that labels choose, or else the first of all.
-
-    Raises:
-        ValueError: they share none.
-    """
+    """The voxel set of the paper's ranking: the first of all data sets that labels choose, or else the first of all."""
     first, *others = comparisons
     shared = [voxels for voxels in first.voxels if all(voxels in other.voxels for other in others)]
     if not shared:
@@ -266,11 +242,7 @@ def _rank(comparisons: Sequence[Comparison], scheme: Scheme, metrics: list[Metri
 
 
 def _shares_of_places(places: Array) -> Array:
-    """(M, M) how often each method has each place; k methods that share k places have a k-th of each.
-
-    Args:
-        places: (resamples, M), from 1; equal methods share the best.
-    """
+    """(M, M) how often each method has each of the places (resamples, M); k that share k places have a k-th of each."""
     sharing = (places[:, :, None] == places[:, None, :]).sum(-1)
     has = [(places <= place) & (place < places + sharing) for place in range(1, places.shape[1] + 1)]
     return np.stack([(one / sharing).mean(0) for one in has], axis=1)
@@ -290,8 +262,8 @@ def _ranks(
             exact.append(ranks(values, metric.higher_is_better))
             resampled.append(ranks(resampled_values, metric.higher_is_better))
         else:
-            by_case = [one.by_case for one in estimates]
-            cases = case_ranks(np.stack([one for one in by_case if one is not None], axis=1), metric.higher_is_better)
+            by_case = np.stack([one.by_case for one in estimates if one.by_case is not None], axis=1)
+            cases = case_ranks(by_case, metric.higher_is_better)
             exact.append(mean_rank(cases, np.ones((1, len(cases))))[0])
             resampled.append(mean_rank(cases, weights))
     return np.stack(exact, axis=-1), np.stack(resampled, axis=-1)

@@ -72,23 +72,6 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
     return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
 
 
-def as_before(result: FolderResult) -> FolderResult:
-    """As it was evaluated before there were near, scores over the image, and expected tables."""
-    kept = tuple(voxels for voxels in result.voxels if voxels in {"foreground", "union"})
-    unknown = {"expected_top": None, "expected_classwise": None, "image_voxels": None}
-    cases = [
-        replace(
-            case,
-            result=replace(
-                case.result,
-                calibration={voxels: replace(case.result.calibration[voxels], **unknown) for voxels in kept},
-            ),
-        )
-        for case in result.cases
-    ]
-    return with_origin(replace(result, cases=cases), settings=replace(result.settings, voxels=kept), counting=1)
-
-
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:
     return replace(result, origin=replace(result.origin, **changes))
 

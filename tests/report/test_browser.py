@@ -118,11 +118,11 @@ def test_sorting(browser: Any, page_file: Path) -> None:
         " t.querySelectorAll('th[data-column] button').length === t.tBodies[0].rows[0].cells.length)"
     )
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    head = page.locator("table[aria-label^=Methods] th[data-column='6']")
+    head = page.locator("table[aria-label^=Methods] th[data-column='7']")
     head.locator("button").click()
     signed = page.evaluate(
         "[...document.querySelectorAll('table[aria-label^=Methods] tbody tr')]"
-        ".map(r => r.cells[6].innerText.split(' ')[0])"
+        ".map(r => r.cells[7].innerText.split(' ')[0])"
     )
     values = [float(one.split()[0].replace("−", "-")) for one in signed]
     assert values == sorted(values)
@@ -167,7 +167,11 @@ def test_pictures(browser: Any, deep_page_file: Path) -> None:
         "[...document.querySelectorAll('.slice:not([hidden]) image')].map(i => i.getBoundingClientRect().width)"
     )
     assert drawn
-    assert min(drawn) > 100
+    assert min(drawn) >= 240
+    outline = "getComputedStyle(document.querySelector('.slice:not([hidden]) .outline')).display"
+    assert page.evaluate(outline) != "none"
+    page.locator(".case .outlines").first.uncheck()
+    assert page.evaluate(outline) == "none"
     page.locator("table[aria-label^=Cases] a").first.click()
     target = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
     assert 0 <= target < 844

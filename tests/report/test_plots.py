@@ -1,6 +1,6 @@
-"""What is drawn is what was counted."""
+"""What is drawn is what was counted; what is said of it follows from it."""
 
-import re
+import math
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -10,61 +10,44 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
-from nnunet_nacl.report import Comparison, _panels, compare, top_label_curves, tradeoff
+from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.report import Comparison, _panels, compare, judge, top_label_curves, tradeoff
 from nnunet_nacl.report._metrics import CaseMeans, Metric
 from nnunet_nacl.report._panels import worst_classes
-from nnunet_nacl.report._reliability import class_curve, class_errors
+from nnunet_nacl.report._reliability import class_curve, class_errors, error_by_chance, split_scores
 from nnunet_nacl.report._statistics import rank_methods
-from nnunet_nacl.report._tables import scores_table
 from nnunet_nacl.report.plots import (
     radar,
     rank_heatmap,
     rank_stability,
     reliability_curves,
-    reliability_diagram,
     tradeoff_scatter,
     wrapped,
 )
-from nnunet_nacl.report.plots._methods import _luminance
-from nnunet_nacl.report.plots._style import _COLORS, to_svg
-from tests.report.generated import NAMED, as_before, make_blurred, make_result
+from nnunet_nacl.report.plots._methods import luminance
+from nnunet_nacl.report.plots._style import COLORS, to_svg
+from tests.report.generated import NAMED, make_blurred, make_result
 
 
 def new_axes(projection: str | None = None) -> object:
     return Figure().add_subplot(projection=projection)
 
 
-def drawn_error(axes) -> float:
-    """ECE from what is on the axes alone: heights of the bars, positions of the points, heights of the shares."""
-    shares = {round(bar.get_x(), 6): bar.get_height() for bar in axes.child_axes[0].patches}
-    bars = [(bar.get_x(), bar.get_height()) for bar in axes.patches]
-    curve = next(line for line in axes.lines if line.get_label() == "_everywhere")
-    error = 0.0
-    for (left, accuracy), confidence, height in zip(bars, curve.get_xdata(), curve.get_ydata(), strict=True):
-        assert height == accuracy
-        assert left - 1e-6 <= confidence <= left + 1 / 15 + 1e-6
-        error += shares[round(left, 6)] * abs(accuracy - confidence)
-    return error
-
-
 @pytest.mark.parametrize("voxels", ["near", "union"])
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
-def test_ece_of_the_drawn_bars_is_the_tables(comparison: Comparison, method: str, voxels: str) -> None:
-    curve = top_label_curves(comparison, method, voxels)[0]
-    error = drawn_error(reliability_diagram(curve, new_axes()))
-    pooled = comparison[method].result.pooled_tables(voxels)
-    assert error == pytest.approx(pooled.metrics()["ECE"], abs=1e-12)
-    row = dict(scores_table(comparison, voxels).rows)[method]
-    assert row[0].text == f"{error:.3f}"
-    gap = (pooled.top.confidence.sum() - pooled.top.hits.sum()) / pooled.top.count.sum()
-    assert float(row[2].text.replace("−", "-")) == round(gap, 3)
+def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, method: str, voxels: str) -> None:
+    """From positions of the points and heights of the shares alone."""
+    axes = reliability_curves([top_label_curves(comparison, method, voxels)[0]], new_axes(), shares=True)
+    share = axes.figure.axes[1].patches[0].get_data().values
+    points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
+    error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
+    assert error == pytest.approx(comparison[method].result.pooled(voxels)["ECE"], abs=1e-12)
 
 
-def test_ece_of_a_cases_bars_is_the_cases(comparison: Comparison) -> None:
+def test_ece_of_a_cases_curve_is_the_cases(comparison: Comparison) -> None:
     for number, case in enumerate(NAMED[:3]):
         curve = top_label_curves(comparison, "soft", "union", case=case)[0]
-        error = drawn_error(reliability_diagram(curve, new_axes()))
-        assert error == pytest.approx(comparison["soft"].calibration["union"]["ECE"][number], abs=1e-12)
+        assert curve.error == pytest.approx(comparison["soft"].calibration["union"]["ECE"].iloc[number], abs=1e-12)
         assert np.isnan(curve.low).all()  # a single case has no band over cases
 
 
@@ -124,11 +107,9 @@ def test_the_expected_curve_by_hand() -> None:
         weights = count[voxels]
         error = sum(weights[m] * abs(hit - sure) for m, (sure, hit) in expected.items()) / sum(weights.values())
         assert curve.expected_error == pytest.approx(error, abs=1e-6)
-        axes = reliability_diagram(curve, new_axes())
+        axes = reliability_curves([curve], new_axes())
         perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
         np.testing.assert_allclose(perfect.get_xydata(), points)
-        assert axes.get_title().endswith(f"(if perfectly calibrated {error:.3f})")
-        assert f" ({error:.3f} if perfectly calibrated). The fullest bin" in curve.describe(voxels)
     # The class disc over the foreground: hits are expected Σ p, confidences Σ p².
     curve = class_curve(comparison, "one", "foreground", "disc")
     np.testing.assert_allclose(curve.expected_accuracy[[1, 5, 8]], 1, atol=1e-6)
@@ -138,15 +119,11 @@ def test_the_expected_curve_by_hand() -> None:
 
 
 def test_the_diagonal_where_nothing_else_is_expected(results: dict[str, FolderResult]) -> None:
-    comparison = compare({"soft": results["soft"]})
-    before = compare({"soft": as_before(results["soft"])})
-    for one, voxels in ((comparison, "near"), (before, "union")):
-        curve = top_label_curves(one, "soft", voxels)[0]
-        assert curve.expected_accuracy is None
-        for axes in (reliability_diagram(curve, new_axes()), reliability_curves([curve], new_axes())):
-            perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
-            np.testing.assert_array_equal(perfect.get_xydata(), [[0, 0], [1, 1]])
-    assert "perfectly" not in reliability_diagram(curve, new_axes()).get_title()
+    curve = top_label_curves(compare({"soft": results["soft"]}), "soft", "near")[0]
+    assert curve.expected_accuracy is None
+    axes = reliability_curves([curve], new_axes())
+    perfect = next(line for line in axes.lines if line.get_linestyle() == "--")
+    np.testing.assert_array_equal(perfect.get_xydata(), [[0, 0], [1, 1]])
 
 
 def test_the_truth_lies_on_its_expected_curve() -> None:
@@ -156,14 +133,6 @@ def test_the_truth_lies_on_its_expected_curve() -> None:
     filled = curve.share > 0.03
     assert np.abs(curve.accuracy - curve.expected_accuracy)[filled].max() < 0.06
     assert np.abs(curve.accuracy - curve.confidence)[filled].max() > 0.2
-
-
-def test_each_method_has_its_own_expected_curve(comparison: Comparison) -> None:
-    curves = [class_curve(comparison, name, "union", "core") for name in comparison.names]
-    axes = reliability_curves(curves, new_axes())
-    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
-    assert len({line.get_color() for line in dashed}) == len(dashed) == 3
-    assert len(axes.get_legend().get_texts()) == 3
 
 
 def test_curves_of_several_methods(comparison: Comparison) -> None:
@@ -190,30 +159,12 @@ def test_bins_of_hardly_any_voxels_are_faint(comparison: Comparison) -> None:
     assert np.isnan(solid.get_ydata()[1])
 
 
-def test_values_on_hover(comparison: Comparison) -> None:
-    """Each point of a curve has its values as a title, in the page and in a saved SVG; each bar, too."""
-    curve = top_label_curves(comparison, "soft", "near")[0]
-    axes = reliability_diagram(curve, new_axes())
-    titles = re.findall("<title>([^<]*)</title>", to_svg(axes.figure, description="d", prefix="p-"))
-    bars = [one for one in titles if one.startswith("confidence ")]
-    points = sorted(one for one in titles if one.startswith("soft: "))
-    assert len(bars) == curve.share.size
-    assert f"confidence {curve.edges[-2]:.2f} to 1.00: {100 * curve.share[-1]:.1f} % of the voxels" in bars
-    filled = curve.share > 0
-    assert len(points) == filled.sum()
-    for sure, right in zip(curve.confidence[filled], curve.accuracy[filled], strict=True):
-        assert any(one.startswith(f"soft: {100 * sure:.1f} % sure, right in {100 * right:.1f} %; ") for one in points)
-    scatter = tradeoff_scatter(tradeoff(comparison), new_axes())
-    svg = to_svg(scatter.figure, description="d", prefix="p-")
-    assert all(f"<title>{name}: Dice 0." in svg for name in comparison.names)
-
-
 def test_contrast_of_lines() -> None:
     """WCAG 1.4.11: at least 3 : 1 with the page, light or dark."""
-    for color in _COLORS:
-        light = _luminance(to_rgb(color))
+    for color in COLORS:
+        light = luminance(to_rgb(color))
         assert 1.05 / (light + 0.05) >= 3, color
-        assert (light + 0.05) / (_luminance(to_rgb("#16181a")) + 0.05) >= 3, color
+        assert (light + 0.05) / (luminance(to_rgb("#16181a")) + 0.05) >= 3, color
 
 
 def test_no_background_over_the_foreground(comparison: Comparison) -> None:
@@ -244,6 +195,8 @@ def test_tradeoff(comparison: Comparison) -> None:
     assert list(axes.lines[0].get_ydata()) == [*data.dice, data.dice[0]]
     assert list(axes.lines[1].get_ydata()) == [*data.error, data.error[0]]
     scores = tradeoff(comparison, "NLL_per_foreground", voxels="image")
+    assert data.error_name == "CECE union, mean over cases"
+    assert tradeoff(comparison).error_name == "ECE near, pooled"
     assert scores.error_name == "NLL per foreground voxel"
     assert scores.error[1] == comparison["right"].result.pooled("image")["NLL_per_foreground"]
     with pytest.raises(ValueError, match="voxels: expected one of foreground, union, near, image; got boundary"):
@@ -268,7 +221,7 @@ def test_new_axes_without_any(comparison: Comparison) -> None:
     plt.switch_backend("agg")
     curve = top_label_curves(comparison, "soft", "union")[0]
     for axes in (
-        reliability_diagram(curve),
+        reliability_curves([curve]),
         radar(tradeoff(comparison)),
         rank_heatmap(rank_methods([comparison], "sum-rank")),
     ):
@@ -303,7 +256,65 @@ def test_texts_in_a_page_stay_as_they_are() -> None:
     assert root.get("aria-label") == "d"
 
 
-def test_no_mean_scores_over_near(comparison: Comparison) -> None:
-    """Each prediction has its own near, so that means over them compare nothing."""
-    assert {"NLL", "Brier"}.isdisjoint(scores_table(comparison, "near").columns)
-    assert {"NLL", "Brier"} <= set(scores_table(comparison, "image").columns)
+def test_too_sure_not_sure_enough_right_or_untold() -> None:
+    comparison = compare({"soft": make_blurred(2.0), "true": make_blurred(1.0), "sharp": make_blurred(0.5)})
+    assert judge(comparison, "true", "near").says == "right"
+    assert judge(comparison, "soft", "near").says == "not sure enough"
+    told = judge(comparison, "sharp", "near")
+    assert told.says == "too sure"
+    assert told.error > told.by_chance[1]
+    assert judge(compare({"true": make_blurred(num_cases=1)}), "true", "near").says == "untold"
+    # An ECE near of .027 (.025 to .029) is told.
+    mild = compare({"mild": make_blurred(0.8, num_cases=40)})
+    metric = Metric("ECE", "near").of(mild["mild"])
+    assert 0.01 < metric.value < 0.04
+    assert metric.interval[1] - metric.interval[0] < 0.02
+    assert judge(mild, "mild", "near").says == "too sure"
+
+
+def test_the_accuracy_where_it_says_90_by_hand() -> None:
+    """A line between the points of the bins on both sides of 90 %."""
+    comparison = compare({"sharp": make_blurred(0.5)})
+    tables = comparison["sharp"].result.pooled_tables("near").top
+    count, hits, confidence = tables.count[0], tables.hits[0], tables.confidence[0]
+    kept = count >= 0.001 * count.sum()
+    sure, right = confidence[kept] / count[kept], hits[kept] / count[kept]
+    above = int(np.searchsorted(sure, 0.9))
+    weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
+    expected = (1 - weight) * right[above - 1] + weight * right[above]
+    assert judge(comparison, "sharp", "near").accuracy == pytest.approx(expected)
+    assert math.isnan(judge(compare({"soft": make_blurred(12.0)}), "soft", "near").accuracy)  # it hardly ever says it
+
+
+def test_the_error_by_chance_holds_that_of_the_truth() -> None:
+    """Labels of other draws from the same posterior: their ECE lies within the interval, about as often as promised."""
+    truth = make_blurred(num_cases=160)
+    inside = []
+    for start in range(0, 160, 8):
+        comparison = compare({"true": replace(truth, cases=truth.cases[start : start + 8])})
+        low, high = error_by_chance(comparison, "true", "near")
+        inside.append(low <= Metric("ECE", "near").of(comparison["true"]).value <= high)
+    assert np.mean(inside) >= 0.75
+
+
+def test_scores_split_in_two() -> None:
+    """By hand for two bins; and calibration − discrimination + uncertainty is the score of the bins' means."""
+    count, hits = np.array([[10, 10], [10, 10]]), np.array([[8, 1], [2, 9]])
+    sure = np.array([[7.0, 3.0], [3.0, 7.0]])
+    tables = BinCounts(count, hits, sure, np.zeros(2, int))
+    found = split_scores(tables, 2, regions=False)
+    # Shares 0.8 and 0.1 of class 0 against 0.7 and 0.3; 0.45 on the whole. Both classes are alike.
+    assert found["Brier calibration"] == pytest.approx(2 * (0.1**2 + 0.2**2) / 2)
+    assert found["Brier discrimination"] == pytest.approx(2 * (0.35**2 + 0.35**2) / 2)
+    share, mean, base = hits / count, sure / count, hits.sum(1, keepdims=True) / 20
+    nll = -(share * np.log(mean)).sum() / 2
+    uncertainty = -(base * np.log(base)).sum()
+    assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
+    inside = split_scores(tables[[0]], 1, regions=True)  # inside and outside of one region: the same two classes
+    assert inside == pytest.approx(found)
+    comparison = compare({"sharp": make_blurred(0.5), "true": make_blurred()})
+    sharp, true = (
+        split_scores(comparison[name].bins("image", "classwise").sum(), 2, regions=False) for name in ("sharp", "true")
+    )
+    assert sharp["NLL calibration"] > 10 * true["NLL calibration"] >= 0
+    assert sharp["NLL discrimination"] == pytest.approx(true["NLL discrimination"], rel=0.1)

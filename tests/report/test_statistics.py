@@ -2,6 +2,7 @@
 
 import csv
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +11,22 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.metrics import bootstrap_interval
 from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._metrics import CaseMeans, Metric
 from nnunet_nacl.report._statistics import (
+    Difference,
     case_ranks,
     differences,
     holm,
     mean_rank,
+    order_by,
     rank_by_scores,
     rank_methods,
     ranked_voxels,
     ranks,
     wilcoxon_signed_rank,
 )
-from nnunet_nacl.report._tables import score_ranks_table
-from tests.report.generated import as_before, make_blurred, make_result
+from tests.report.generated import make_blurred, make_result
 
 ECE = Metric("ECE", "foreground")
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
@@ -58,13 +59,6 @@ def test_wilcoxon_by_hand() -> None:
     assert np.isnan(wilcoxon_signed_rank(np.full(3, np.nan)))
 
 
-@pytest.mark.parametrize("size", [6, 40, 200])
-def test_wilcoxon_equals_scipy_on_pairs(size: int) -> None:
-    generator = np.random.default_rng(size)
-    one, other = generator.normal(0, 1, size), generator.normal(0.3, 1, size)
-    assert wilcoxon_signed_rank(one - other) == stats.wilcoxon(one, other).pvalue
-
-
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences(comparison, ECE)
     assert list(found) == ["right", "soft"]
@@ -72,7 +66,7 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
     assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
-    assert found["right"].is_significant
+    assert found["right"].is_told_apart
     direct = stats.bootstrap(
         (right - base,), np.mean, method="percentile", n_resamples=20000, rng=1
     ).confidence_interval
@@ -87,11 +81,6 @@ def test_p_is_that_of_the_pairs(comparison: Comparison) -> None:
     assert found["soft"].p == stats.wilcoxon(soft, base).pvalue
     p_values = [found[name].p for name in ("right", "soft")]
     assert [found[name].p_holm for name in ("right", "soft")] == list(multipletests(p_values, method="holm")[1])
-
-
-def test_intervals_equal_those_of_the_summary(comparison: Comparison) -> None:
-    values = comparison["soft"].calibration["foreground"]["ECE"]
-    np.testing.assert_allclose(CaseMeans(values[:, None]).interval, bootstrap_interval(list(values)), atol=1e-12)
 
 
 def test_intervals_equal_a_direct_bootstrap() -> None:
@@ -221,18 +210,19 @@ def test_the_rankings_differ() -> None:
     assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
 
 
-def test_no_ranking_by_scores_without_them(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    before = compare({name: as_before(result) for name, result in results.items()})
-    assert rank_by_scores([before]) is None
-    assert rank_by_scores([comparison, before]) is None
-    assert ranked_voxels([comparison, before]) == "foreground"
+def test_no_ranking_by_scores_without_them(comparison: Comparison) -> None:
+    chosen = compare({"one": make_result(settings=Settings(voxels=("union",)))})
+    assert rank_by_scores([chosen]) is None
+    assert ranked_voxels([comparison, chosen]) == "union"
     image = compare({"one": make_result(settings=Settings(voxels=("image",)))})
     ranking = rank_by_scores([image])
     assert ranking is not None
     assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
-    assert ranked_voxels([image]) == "image"
     with pytest.raises(ValueError, match="rankings need a voxel set that all data sets have"):
-        ranked_voxels([image, before])
+        ranked_voxels([image, chosen])
+    by_union = rank_by_scores([comparison], "union")
+    assert by_union is not None
+    assert by_union.metrics[-1] == "ECE union"
 
 
 def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None:
@@ -258,10 +248,8 @@ def test_equal_methods_share_their_places() -> None:
     ranking = rank_by_scores([compare({"one": one, "copy": one, "far": make_result(0.1)})])
     assert ranking is not None
     assert ranking.places.tolist() == [1, 1, 3]
-    assert ranking.tied.tolist() == [True, True, False]
     np.testing.assert_allclose(ranking.stability[:2], [[0.5, 0.5, 0]] * 2, atol=0.02)
     np.testing.assert_array_equal(ranking.stability[0], ranking.stability[1])
-    assert [row[-2].text for _, row in score_ranks_table([compare({"one": one, "copy": one})]).rows] == ["1 tied"] * 2
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
@@ -297,3 +285,32 @@ def test_data_sets_are_resampled_each_by_itself(comparison: Comparison) -> None:
         rank_methods([comparison, comparison], "sum-rank").overall.tolist()
         == (2 * rank_methods([comparison], "sum-rank").overall).tolist()
     )
+
+
+def test_who_is_told_apart() -> None:
+    nll = Metric("NLL_per_foreground", "image")
+    order = order_by(compare({"far": make_result(0.2), "one": make_result(1.0), "other": make_result(0.98)}), nll)
+    assert set(order.leaders) == {"one", "other"}
+    assert order.behind == ["far"]
+    assert not order.too_few
+    few = [f"case_0{number}" for number in range(4)]  # p is at least 2 / 2^4
+    order = order_by(compare({"one": make_result(1.0, cases=few), "other": make_result(0.4, cases=few)}), nll)
+    assert (order.leaders, order.too_few) == (["one", "other"], True)
+    assert order_by(compare({"one": make_result(empty=few, cases=few)}), nll).names == []
+    # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
+    gap = Difference(0.1, (-0.2, 0.4), 0.01, 0.01, can_show=True)
+    assert not gap.is_told_apart
+    assert replace(gap, interval=(0.05, 0.4)).is_told_apart
+    assert not replace(gap, interval=(0.05, 0.4), p_holm=0.2).is_told_apart
+
+
+def test_one_mean_has_one_interval() -> None:
+    """The summary's and the report's, though cases without foreground have no ECE."""
+    result = make_result(0.4, empty=["case_00", "case_01", "case_02"])
+    summary = result.to_json()["interval"]["foreground"]["ECE"]
+    assert ECE.of(compare({"one": result})["one"]).interval == pytest.approx(tuple(summary), abs=1e-12)
+
+
+def test_each_difference_is_bootstrapped_once(comparison: Comparison) -> None:
+    assert differences(comparison, ECE) is differences(comparison, ECE)
+    assert ECE.of(comparison["soft"]) is ECE.of(comparison["soft"])

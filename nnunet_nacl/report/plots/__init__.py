@@ -1,14 +1,13 @@
 """Plots for notebooks: each is a function of its data and, if you like, the axes to draw on."""
 
-from nnunet_nacl.report.plots._confidences import dice_scatter, risk_coverage_curves, volume_differences
 from nnunet_nacl.report.plots._methods import (
     radar,
     rank_heatmap,
     rank_stability,
     reliability_curves,
-    reliability_diagram,
     tradeoff_scatter,
 )
+from nnunet_nacl.report.plots._review import dice_scatter, risk_coverage_curves, volume_differences
 from nnunet_nacl.report.plots._style import color_of, plot_style, save_plot, wrapped
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "rank_heatmap",
     "rank_stability",
     "reliability_curves",
-    "reliability_diagram",
     "risk_coverage_curves",
     "save_plot",
     "tradeoff_scatter",

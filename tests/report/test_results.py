@@ -1,0 +1,200 @@
+"""Reading what evaluate has written: names, folds, calibrated folders, files that have changed, the commands."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl import cli
+from nnunet_nacl.evaluation import Place, Settings, evaluate
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
+from nnunet_nacl.report import compare, compare_all, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report._results import default_name, evaluate_command, posthoc_of, short_names
+from tests.report.generated import make_result, with_origin
+
+
+def test_default_names() -> None:
+    model = Path("/results/Dataset004_Hippocampus/nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d")
+    assert default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
+    assert default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
+    assert default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
+    assert default_name(Path("/results/nacl_summary.json")) == "nacl"
+    study = Path("/studies/Dataset004_Hippocampus__nnUNetPlans__2d/predictions")
+    assert default_name(study / "nnUNetTrainerNACL" / "fold_0" / "calibration_summary.json") == "NACL"
+    assert default_name(study / "ensemble" / "calibration_summary.json") == "ensemble"
+    default = Path("/results/Dataset004/nnUNetTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json")
+    assert default_name(default) == "nnUNetTrainer"
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["DiceCE_paper_12epochs", "CE_paper_12epochs"], ["DiceCE", "CE"]),
+        (["run-1_CE_a", "run-1_NACL_a"], ["CE", "NACL"]),
+        (["my FL γ=1", "my FL γ=2"], ["γ=1", "γ=2"]),
+        (["NACL_1", "NACL_2"], ["NACL_1", "NACL_2"]),  # a number alone says nothing
+        (["NACL", "NACL_x"], ["NACL", "NACL_x"]),
+        (["aa_bb_aa", "aa_bb_aa_aa"], ["aa", "aa_aa"]),
+        (["model_a", "model_b"], ["model_a", "model_b"]),  # a single letter reads as a word
+        (["DiceCE", "CE"], ["DiceCE", "CE"]),  # whole words only
+        (["alone_paper"], ["alone_paper"]),
+        (["DiceCE_x", "DiceCE_x + vector"], ["DiceCE_x", "DiceCE_x + vector"]),
+        ([], []),
+    ],
+)
+def test_common_words_are_cut(names: list[str], short: list[str]) -> None:
+    assert list(short_names(names).values()) == short
+
+
+@pytest.fixture
+def copied(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A data set of one's own, with the evaluated predictions of soft."""
+    folder = tmp_path / "Dataset004_Copy"
+    shutil.copytree(runs["soft"].parents[1], folder)
+    evaluate(Predictions.of_folder(folder / "labelsTs", folder / "predictions" / "soft"))
+    return folder
+
+
+def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
+    soft, calibrated = copied / "predictions" / "soft", copied / "predictions" / "calibrated"
+    shutil.copytree(soft, calibrated)
+    applied = {"method": "vector", "scales": [1.0], "applied": {"fit_file": "x.json", "pred_folder": str(soft)}}
+    (calibrated / CALIBRATED_NAME).write_text(json.dumps(applied))
+    evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
+    (comparison,) = compare_all(read_results([soft, calibrated]))
+    assert comparison.names == ["soft", "soft + vector"]
+    assert comparison.before(comparison["soft + vector"]) == "soft"
+    assert comparison.before(comparison["soft"]) is None
+    alone = compare({"mine": comparison["soft + vector"].result})
+    assert alone.before(alone["mine"]) is None
+
+
+def test_changed_predictions_are_an_error_that_names_evaluate(copied: Path, runs: dict[str, Path]) -> None:
+    soft = copied / "predictions" / "soft"
+    shutil.copy(runs["sharp"] / "case_01.npz", soft)
+    message = rf"case_01\.npz has changed since .* \(1 files have\). Evaluate again: nnunet_nacl evaluate {copied}"
+    with pytest.raises(ValueError, match=message):
+        read_results([soft])
+    (soft / "case_01.npz").unlink()  # what is gone shows nothing else than the numbers
+    assert list(read_results([soft])["Dataset004_Copy"]) == ["soft"]
+    evaluate(Predictions.of_folder(copied / "labelsTs", soft))
+    assert len(read_results([soft])["Dataset004_Copy"]["soft"].cases) == 7
+
+
+def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    shutil.copytree(runs["soft"], folder)
+    results = read_results([folder])
+    assert list(results["Dataset004_Demo"]) == ["caf\ufffd"]
+    for name in ("a.svg", "b.png"):
+        write_plot(results, "reliability", tmp_path / name)
+    write_report(results, tmp_path / "page.html", command=f"nnunet_nacl report {folder}")
+    assert "caf" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    write_table(results, output=tmp_path / "table.md")
+
+
+def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Two folders of one name, each with half of the cases; and the data sets' names."""
+    root = runs["soft"].parents[1]
+    halves = []
+    for number in (0, 1):
+        folder, references = tmp_path / f"fold_{number}" / "soft", tmp_path / "Dataset004_Demo" / f"labels{number}"
+        folder.mkdir(parents=True)
+        references.mkdir(parents=True)
+        shutil.copy(runs["soft"] / "dataset.json", folder)
+        for file in sorted((root / "labelsTs").iterdir())[number::2]:
+            shutil.copy(file, references)
+            for ending in (".nii.gz", ".npz"):
+                shutil.copy(runs["soft"] / f"{file.name.removesuffix('.nii.gz')}{ending}", folder)
+        evaluate(Predictions.of_folder(references, folder))
+        halves.append(folder)
+    with pytest.raises(ValueError, match=r"would all be called 'soft'; name them with --names"):
+        read_results([*halves, runs["sharp"]])
+    results = read_results([*halves, runs["sharp"]], names=["soft", "soft", "sharp"])
+    assert {dataset: list(methods) for dataset, methods in results.items()} == {"Dataset004_Demo": ["soft", "sharp"]}
+    assert len(results["Dataset004_Demo"]["soft"].cases) == 8
+    assert list(read_results([runs["soft"], runs["sharp"]], datasets=["A", "B"])) == ["A", "B"]
+
+
+def test_the_commands_that_evaluated() -> None:
+    result = make_result(0.4, settings=Settings(surface=True, num_bins=10, voxels=("image",)))
+
+    def command(*places: Place, part: tuple[int, int] | None = None) -> str:
+        return evaluate_command(with_origin(result, places=places, part=part))
+
+    options = "--voxels image --bins 10 --surface"
+    assert command(Place("labelsTs", "p", "p/dataset.json", None)) == f"nnunet_nacl evaluate labelsTs p {options}"
+    elsewhere = command(Place("labelsTs", "a b", "raw/dataset.json", "x/plans.json"), part=(1, 4))
+    assert elsewhere == (
+        "nnunet_nacl evaluate labelsTs 'a b' -djfile raw/dataset.json -pfile x/plans.json "
+        f"{options} --num_parts 4 --part_id 1"
+    )
+    model = "/r/Dataset004_H/nnUNetTrainerNACL__nnUNetPlans__2d"
+    expected = f"nnunet_nacl evaluate -d Dataset004_H -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1 {options}"
+    folds = [Place("gt", f"{model}/fold_{fold}/validation", "dataset.json", None) for fold in (0, 1)]
+    assert command(*folds) == expected
+    merged = command(*(Place("labelsTs", folder, f"{folder}/dataset.json", None) for folder in ("p", "q")))
+    assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"
+    assert posthoc_of(result.origin) is None
+
+
+def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> None:
+    """As a user runs it: by the command's name, from elsewhere, with the default output, and once more."""
+    program = str(Path(sys.executable).with_name("nnunet_nacl"))
+    command = [program, "report", *map(str, runs.values()), "--baseline", "soft", "--names", "sharp", "a b", "soft"]
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Wrote report.html\n")
+    page = (tmp_path / "report.html").read_text()
+    assert "--names sharp &#39;a b&#39; soft" in page
+    assert "Not shown" not in page  # images, references and predictions are found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "{missing}"], "{missing} does not exist; nnunet_nacl evaluate writes it."),
+        (["report", "{soft}", "{sharp}", "--names", "a"], "names: expected one for each of the 2 summaries; got 1."),
+        (["report", "{soft}", "--datasets", "a", "b"], "datasets: expected one for each of the 1 summaries; got 2."),
+        (["report", "{soft}", "--baseline", "DiceCE"], "Dataset004_Demo: baseline: expected one of soft; got DiceCE."),
+        (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
+        (["report", "{soft}", "-o", "{soft}"], "{soft} exists. Choose another name, or replace it with --overwrite."),
+        (["report", "{soft}", "--images", "nope"], "images: nope is not a folder."),
+        (["table", "{soft}", "--voxels", "boundary"], "expected one of foreground, union, near, image; got boundary."),
+        (["plot", "radar", "{soft}", "--voxels", "boundary"], "of foreground, union, near, image; got boundary."),
+        (
+            ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
+            "mean-case-rank needs the ECE of each case; over the near it is pooled over cases.",
+        ),
+        (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
+        (["plot", "case", "{soft}", "--case", "x"], "case: expected one that all methods share; got x."),
+        (["plot", "reliability", "{soft}", "--classes", "x"], "classes: only the plot classes looks at it; got ['x']"),
+        (["plot", "radar", "{soft}", "-o", "x.gif"], "x.gif: expected a name that ends with .svg, .pdf or .png."),
+        (
+            ["table", "{soft}", "{sharp}", "--datasets", "A", "B", "--format", "csv"],
+            "format: csv holds one table; got 2 data sets.",
+        ),
+    ],
+)
+def test_errors(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    places = {**{name: str(folder) for name, folder in runs.items()}, "missing": str(tmp_path / "missing.json")}
+    assert cli.main([argument.format(**places) for argument in arguments]) == 1
+    assert message.format(**places) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lost_bins(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "soft"
+    shutil.copytree(runs["soft"], folder)
+    next(folder.glob("calibration_bins*")).unlink()
+    with pytest.raises(FileNotFoundError, match=r"is not a summary of .*, or .* is no longer beside it"):
+        read_results([folder])

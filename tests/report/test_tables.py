@@ -1,0 +1,205 @@
+"""Tables: their numbers, and Markdown, LaTeX and CSV of them."""
+
+import csv
+import io
+import resource
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl import cli
+from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.report import Comparison, compare, write_table
+from nnunet_nacl.report._tables import (
+    FORMATS,
+    TABLES,
+    Column,
+    Table,
+    differences_table,
+    expected_table,
+    methods_table,
+    paper_table,
+    scores_table,
+    structures_table,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+from tests.report.generated import NAMED, make_result
+
+NAN = (float("nan"), float("nan"))
+TABLE = Table(
+    "Methods & more",
+    "50 % of a_b",
+    "method",
+    ["a_|b", "c$<i>&~", "[d]"],
+    [
+        Column("ECE", [0.1, 0.25, float("nan")], [(0.09, 0.1104), NAN, NAN], arrow="↓", best="a_|b"),
+        Column("gap", [-0.2, 0.01, 0], p=[0.0001, 0.2, float("nan")], signed=True),
+    ],
+)
+
+
+def test_markdown() -> None:
+    assert to_markdown(TABLE) == (
+        "**Methods &amp; more**\n\n"
+        "| method | ECE ↓ | gap |\n| --- | --- | --- |\n"
+        "| a\\_\\|b | **0.100 (0.090 to 0.110)** | −0.200\\*, p \\< 0.001 |\n"
+        "| c\\$\\<i\\>&amp;\\~ | 0.250 | +0.010, p = 0.200 |\n"
+        "| \\[d\\] | – | 0.000 |\n\n"
+        "50 % of a\\_b\n"
+    )
+    assert "| **0.10** | −0.20\\* |" in to_markdown(TABLE, intervals=False, digits=2)
+
+
+def test_latex() -> None:
+    text = to_latex(TABLE)
+    for line in (
+        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n\\begin{tabular}{lcc}\n\\toprule\n",
+        "& ECE $\\downarrow$ & gap \\\\\n",
+        "a\\_|b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200*, p < 0.001 \\\\\n",
+        "c\\$<i>\\&\\textasciitilde  & 0.250 & +0.010, p = 0.200 \\\\\n",
+        "[d] & -- & 0.000 \\\\\n\\bottomrule\n\\end{tabular}\n\\end{table}\n",
+    ):
+        assert line in text
+
+
+def test_csv() -> None:
+    assert to_csv(TABLE) == (
+        "method,ECE,ECE low,ECE high,gap,gap p\na_|b,0.1,0.09,0.1104,-0.2,0.0001\nc$<i>&~,0.25,,,0.01,0.2\n[d],,,,0,\n"
+    )
+    assert to_csv(TABLE, intervals=False).startswith("method,ECE,gap\na_|b,0.1,-0.2\n")
+
+
+def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison) -> None:
+    table = methods_table(comparison)
+    assert table.rows[0] == "right"  # ordered by NLL per foreground voxel
+    nll = table.values()["NLL per foreground voxel"]
+    assert list(nll) == sorted(nll)
+    best = {column.title: column.best for column in table.columns}
+    assert best["NLL per foreground voxel"] == best["ECE near"] == "right"
+    assert best["confidence − accuracy near"] is None
+    same = make_result(0.4)
+    table = methods_table(compare({"one": same, "same": same, "other": make_result(0.1)}))
+    assert [column.best for column in table.columns] == [None] * len(table.columns)
+    alone = methods_table(compare({"one": same}))
+    assert [column.best for column in alone.columns] == [None] * len(alone.columns)
+
+
+def test_values_are_the_evaluations(comparison: Comparison) -> None:
+    values = methods_table(comparison).values()
+    for name in comparison.names:
+        result = comparison[name].result
+        assert values.loc[name, "Dice"] == pytest.approx(result.foreground_mean(), abs=1e-12)
+        assert values.loc[name, "ECE near"] == pytest.approx(result.pooled("near")["ECE"], abs=1e-12)
+        low, high = result.pooled_interval("near")["ECE"]
+        assert list(values.loc[name, ["ECE near low", "ECE near high"]]) == pytest.approx([low, high], abs=1e-12)
+
+
+def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
+    text = write_table({"Demo": results}, "paper", intervals=False, digits=2)
+    assert (
+        "| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ | CECE foreground ↓ | CECE union ↓ |" in text
+    )
+    soft = results["soft"]
+    assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
+    assert " to " not in text.splitlines()[4]
+    table = paper_table(compare(results))
+    assert "mean over cases" in table.note
+    assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
+
+
+def test_what_would_be_expected_stands_beside_the_papers_figures(comparison: Comparison) -> None:
+    values = expected_table(comparison).values()
+    for name in comparison.names:
+        result = comparison[name].result
+        for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
+            title = f"{metric} {voxels}"
+            assert values.loc[name, title] == pytest.approx(result.mean(voxels, metric))
+            expected = result.mean(voxels, f"{metric}_expected")
+            assert values.loc[name, f"{title} if perfectly calibrated"] == pytest.approx(expected)
+    alone = methods_table(compare({"one": make_result(settings=Settings(voxels=("union",)))}))
+    assert [one.title for one in alone.columns][1:3] == ["ECE union", "ECE union if perfectly calibrated"]
+
+
+@pytest.mark.parametrize("voxels", ["union", "near"])
+@pytest.mark.parametrize("name", ["methods", "differences", "paper", "published", "ranks", "sum-rank", "cases"])
+def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str, voxels: str) -> None:
+    methods = dict(zip(["DiceCE", "CE", "NACL"], results.values(), strict=True))  # that the paper has values of
+    text = write_table({"Demo": methods}, name, form="csv", voxels=voxels)
+    head = next(csv.reader(io.StringIO(text)))
+    sets = {title.split()[1] for title in head if title.startswith(("ECE ", "CECE "))}
+    if name == "cases":
+        errors = compare(methods)["CE"].calibration[voxels]["ECE"]
+        assert [float(row["ECE CE"]) for row in csv.DictReader(io.StringIO(text))] == pytest.approx(list(errors))
+    else:
+        assert sets == {voxels}
+
+
+def test_no_mean_scores_over_near(comparison: Comparison) -> None:
+    """Each prediction has its own near, so that means over them compare nothing."""
+    assert {"NLL", "Brier"}.isdisjoint(scores_table(comparison, "near").values().columns)
+    assert {"NLL", "Brier"} <= set(scores_table(comparison, "image").values().columns)
+
+
+def test_one_case_has_no_intervals_and_no_p() -> None:
+    comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
+    for table in (methods_table(comparison), differences_table(comparison)):
+        assert not any(" low" in title or title.endswith(" p") for title in table.values().columns)
+        assert not table.shown().map(lambda text: " to " in text or "p =" in text).to_numpy().any()
+
+
+def test_structures(comparison: Comparison, results: dict[str, FolderResult]) -> None:
+    values = structures_table(comparison, "union").values()
+    assert list(values.index) == ["cortex", "medulla", "core"]
+    by_case = results["soft"].segmentation(2, "Dice")
+    assert values.loc["medulla", "Dice soft"] == pytest.approx(sum(by_case) / len(by_case))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_table_has_every_form(results: dict[str, FolderResult], form: str) -> None:
+    methods = dict(zip(["=DiceCE", "CE", "NACL"], results.values(), strict=True))
+    for name in TABLES:
+        text = write_table({"Demo": methods}, name, form=form)
+        assert "core" in text or "CE" in text
+    if form == "csv":  # a name that a spreadsheet would take for a formula
+        assert write_table({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
+    with pytest.raises(ValueError, match="table: expected one of methods, "):
+        write_table({"Demo": methods}, "all", form=form)
+
+
+@pytest.mark.parametrize("name", ["report.html", "table.csv", "plot.svg"])
+def test_outputs_that_exist_and_a_full_disk(
+    runs: dict[str, Path], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = {"report.html": ["report"], "table.csv": ["table", "--format", "csv"], "plot.svg": ["plot", "radar"]}
+    file = tmp_path / name
+    arguments = [*command[name], *map(str, runs.values()), "-o", str(file)]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        status = cli.main(arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert status == 1
+    assert f"File too large: '{file}'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    file.write_text("precious")
+    assert cli.main(arguments) == 1
+    assert f"{file} exists. Choose another name, or replace it with --overwrite." in capsys.readouterr().err
+    assert file.read_text() == "precious"
+    assert cli.main([*arguments, "--overwrite"]) == 0
+    assert file.stat().st_size > 100
+
+
+def test_notes_are_shown_and_stand_in_the_text(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = []
+    for name, cases in (("one", NAMED[:3]), ("other", NAMED[:2])):
+        files.append(tmp_path / f"{name}.json")
+        make_result(1.0, cases=cases, settings=Settings(voxels=("near",))).write(files[-1])
+    text = "2 of 3 cases are compared."
+    for form in FORMATS:
+        assert cli.main(["table", *map(str, files), "--format", form, "--no_intervals", "--digits", "2"]) == 0
+        printed = capsys.readouterr()
+        assert f"Note: {text}" in printed.err
+        assert (text in printed.out) == (form != "csv")

@@ -107,14 +107,15 @@ def _count_classes(task: Task) -> dict[Voxels, CalibrationTables]:
     So it is taken from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
     """
     settings, labels = task.settings, task.labels.reshape(-1)
-    predicted = task.saved.reshape(-1) > 0
+    predicted = task.saved.reshape(-1)
     while True:
         argmax, cells, background, sums = _count_channels(task, predicted)
-        structure = argmax.label > 0
-        if not _BY_LABEL & set(settings.voxels) or not ((structure != predicted) & (cells > 0)).any():
+        wrong = (argmax.label > 0) != (cells & PREDICTED > 0)
+        wrong &= cells > 0
+        if not _BY_LABEL & set(settings.voxels) or not wrong.any():
             break
-        predicted, task = structure, replace(task, files=None)
-        del argmax, cells, background, sums, structure
+        predicted, task = argmax.label, replace(task, files=None)
+        del argmax, cells, background, sums
     for part in _parts(labels.size):
         right = argmax.label[part] == labels[part]
         sums.add_top(0, argmax.largest[part], right, cells[part], background[part], task.edges)
@@ -124,13 +125,15 @@ def _count_classes(task: Task) -> dict[Voxels, CalibrationTables]:
     return sums.tables(settings, num_classes, has_background=True)
 
 
-def _count_channels(
-    task: Task, predicted: NDArray[np.bool_]
-) -> tuple[Argmax, NDArray[np.uint8], NDArray[np.floating], "_Sums"]:
-    """One pass over the channels: the argmax, (n,) cells and background, and the sums of each channel."""
+def _count_channels(task: Task, predicted: Labels) -> tuple[Argmax, NDArray[np.uint8], NDArray[np.floating], "_Sums"]:
+    """One pass, structures being predicted where ``predicted`` (n,) is above 0.
+
+    Returns:
+        The argmax, (n,) cells, (n,) background, and the sums of each channel.
+    """
     labels, edges, drop_zeros = task.labels.reshape(-1), task.edges, not task.settings.counts_all_voxels
     cells = (labels > 0).view(np.uint8) * np.uint8(FOREGROUND)
-    cells |= predicted.view(np.uint8) * np.uint8(PREDICTED)
+    cells |= (predicted > 0).view(np.uint8) * np.uint8(PREDICTED)
     cells |= np.uint8(IMAGE)
     cells *= labels != task.meaning.ignored
     sums = _Sums(task.channels.shape[0], 1, task.settings.num_bins)

@@ -44,16 +44,9 @@ _MOST_LABELS = 1 << 16
 
 
 def checked_blocks(channels: Channels, *, regions: bool) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
-    """Read probabilities, and check that they are some: in [0, 1] and, for classes, with a sum of 1 in each voxel.
+    """Channel, voxels and values (n,) of each block, float32 at least, while a thread reads ahead.
 
-    A thread reads ahead: to inflate takes as long as to count.
-
-    Args:
-        channels: (C, *spatial).
-        regions: whether the channels are regions, which do not sum to 1.
-
-    Yields:
-        Channel, voxels and values (n,) of each block, float32 at least. Sums and checksum are checked after the last.
+    They must be in [0, 1] and, unless they are of regions, sum to 1 in each voxel, which is checked after the last one.
 
     Raises:
         ValueError: the file is damaged, or values are no probabilities.
@@ -209,13 +202,7 @@ def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_
 
 
 class Argmax:
-    """Of classes: the most probable one.
-
-    Attributes:
-        largest: (n,) the largest probability.
-        label: (n,) the first class that has it.
-        agrees: (n,) whether the saved class has it.
-    """
+    """Of classes: the largest probability (n,), the first class that has it, and whether the saved one has it."""
 
     def __init__(self, saved: Labels, dtype: "np.dtype[np.floating]") -> None:
         self._saved = saved
@@ -297,15 +284,7 @@ def labels_given(
     dtype: "np.dtype[np.floating]",
     name: str = "the segmentation",
 ) -> GivenLabels:
-    """What takes the probabilities as they pass.
-
-    Args:
-        saved: (n,) canonical labels of the saved segmentation.
-        meaning: of the labels.
-        thresholds: of a decoded segmentation; None for nnU-Net's own.
-        dtype: of the probabilities.
-        name: of the segmentation, for errors.
-    """
+    """What takes probabilities as they pass, given (n,) canonical labels as saved, and how they were decoded."""
     if thresholds is not None and len(thresholds.values) != len(meaning.structures):
         raise ValueError(
             f"{name}: the mark of its folder should have a threshold for each of {len(meaning.structures)} "
@@ -328,13 +307,9 @@ def given_labels(
 
 
 def check_drawn(given: Labels, saved: Labels, files: CaseFiles, *, is_empty: bool) -> None:
-    """Raise a ValueError unless saved labels are what the probabilities give, postprocessed or not.
+    """Raise a ValueError unless saved labels (n,), of all voxels or some, are those given, postprocessed or not.
 
-    Args:
-        given: labels as of :func:`given_labels`, of all voxels or some.
-        saved: those of the saved segmentation.
-        files: for the message.
-        is_empty: whether all of the segmentation is background.
+    ``is_empty`` says whether all of the segmentation is background.
     """
     wrong = int(np.count_nonzero((saved > 0) & (given != saved)))
     if wrong:

@@ -126,10 +126,7 @@ class FolderResult:
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
-        """95 % percentile bootstrap intervals of pooled metrics over the cases; NaN for fewer than two cases.
-
-        Of ECE, CECE and over-confidence, and over the image of the scores per foreground voxel, as ratios of sums.
-        """
+        """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
         if not self.cases:
             return {}
         tables = self.tables(voxels)
@@ -258,11 +255,9 @@ class FolderResult:
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     def save(self, file: Path) -> None:
-        """Write all from which every number can be computed again, as NumPy's ``.npz``.
+        """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis.
 
-        Arrays ``VOXELS_TABLE_PART`` hold the parts of each ``BinCounts`` of :class:`CalibrationTables` with the cases
-        as first axis, ``VOXELS_NAME`` its other sums, ``segmentation`` (cases, structures, metrics) the metrics.
-        ``header`` is a JSON text: the origin, files and their states, skipped cases.
+        ``VOXELS_TABLE_PART`` and ``VOXELS_NAME`` are of :class:`CalibrationTables`; ``header`` is a JSON text.
         """
         results = [case.result for case in self.cases]
         metrics = list(results[0].segmentation[self.names[0]]) if self.names else []

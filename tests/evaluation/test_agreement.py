@@ -157,7 +157,7 @@ def test_many_classes(tmp_path: Path) -> None:
     (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
     p = np.random.default_rng(0).dirichlet(np.ones(200), (2, 8, 8))
     p = np.moveaxis(p, -1, 0).astype(np.float32)
-    add_case(gt_folder, predictions, "a", p, p.argmax(0))
+    add_case(gt_folder, predictions, "a", p, p.argmin(0))
     assert run_evaluate((gt_folder, predictions)) == 0
     saved = p.argmax(0)
     saved[1, 2, 3] ^= 128

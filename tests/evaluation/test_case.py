@@ -7,39 +7,9 @@ from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, Settings, evaluate_case
-from nnunet_nacl.metrics import NLL_CLIP
-from nnunet_nacl.nnunet import BLOCK
 from tests.evaluation.generated import random_case
 
 ALL_SETS = Settings(voxels=VOXEL_SETS)
-
-
-def saturated_case(seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
-    """More than one block of voxels, most with p = 1 and p = 0, some on the edges of bins."""
-    generator = np.random.default_rng(seed)
-    labels = generator.choice(classes, (5, 120, 130), p=[0.7, *[0.3 / (classes - 1)] * (classes - 1)])
-    p = np.eye(classes)[np.where(generator.random(labels.shape) < 0.9, labels, 0)]
-    vague = generator.random(labels.shape) < 0.3
-    p[vague] = generator.dirichlet(np.ones(classes), np.count_nonzero(vague))
-    edge = generator.random(labels.shape) < 0.1
-    p[edge] = np.eye(classes)[0] / 15 * 11 + np.eye(classes)[1] / 15 * 4
-    return np.moveaxis(p, -1, 0).astype(np.float32), labels
-
-
-def loop_gaps(confidences: np.ndarray, hits: np.ndarray, num_bins: int = 15) -> list[tuple[float, float]]:
-    """Share of the voxels and gap of each bin that is not empty: the definition in words, in float64."""
-    gaps = []
-    edges = (np.arange(num_bins + 1) / num_bins).astype(np.float32)
-    for m in range(num_bins):
-        chosen = (confidences > edges[m]) & (confidences <= edges[m + 1]) | ((confidences == 0) & (m == 0))
-        if chosen.any():
-            gap = abs(hits[chosen].mean() - confidences[chosen].astype(np.float64).mean())
-            gaps.append((chosen.sum() / len(hits), gap))
-    return gaps
-
-
-def loop_ece(confidences: np.ndarray, hits: np.ndarray) -> float:
-    return sum(share * gap for share, gap in loop_gaps(confidences, hits))
 
 
 def sets_of(p: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -63,40 +33,6 @@ def test_by_hand() -> None:
     assert foreground["Brier"] == pytest.approx((2 * 0.1**2 + 2 * 0.7**2) / 2)
     assert result.calibration["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
-
-
-@pytest.mark.parametrize("ignore", [None, 4, 200])
-@pytest.mark.parametrize("classes", [4, 20])
-def test_equals_the_definition(ignore: int | None, classes: int) -> None:
-    """In float64, to 1e-12: with p of exactly 0, 1 and k/15, and more than one block of voxels."""
-    p, y = saturated_case(0, classes)
-    assert y.size > BLOCK
-    counts = np.ones(y.shape, bool)
-    ignore = classes if ignore == 4 else ignore
-    if ignore is not None:
-        counts[::2] = False
-    ground_truth = y if ignore is None else np.where(counts, y, ignore)
-    result = evaluate_case(p, ground_truth, ignore_label=ignore, settings=ALL_SETS)
-    for voxels, chosen in sets_of(p, y, counts).items():
-        found = result.calibration[voxels].metrics()
-        values, labels = p[:, chosen], y[chosen]
-        hits = values.argmax(0) == labels
-        gaps = loop_gaps(values.max(0), hits)
-        by_class = [loop_ece(values[k], labels == k) for k in range(classes)]
-        exact = values.astype(np.float64)
-        expected = {
-            "ECE": sum(share * gap for share, gap in gaps),
-            "MCE": max(gap for _, gap in gaps),
-            "ACE": np.mean([gap for _, gap in gaps]),
-            "CECE": np.mean(by_class),
-            "CECE_fg": np.mean(by_class[1:]),
-            "CECE_sum": np.sum(by_class),
-            "NLL": -np.log(np.maximum(exact[labels, np.arange(labels.size)], NLL_CLIP)).mean(),
-            "Brier": ((exact - np.eye(classes)[labels].T) ** 2).sum(0).mean(),
-        }
-        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-        classwise = [values["ECE"] for values in result.calibration[voxels].class_metrics()]
-        assert classwise == pytest.approx(by_class, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import Settings
-from nnunet_nacl.metrics import resample_weights
 from tests.law.posteriors import (
     DISTORTIONS,
     SETS,
@@ -127,43 +126,6 @@ def test_scores_of_the_truth(regions: bool) -> None:
 @pytest.mark.parametrize("uncertain", UNCERTAIN)
 def test_no_distortion_beats_the_truth_at_length(uncertain: Uncertain, axes: int, classes: int, regions: bool) -> None:
     check_law(uncertain, axes, classes, regions, volumes=4, draws=40)
-
-
-@pytest.mark.parametrize("uncertain", UNCERTAIN)
-def test_independent_draws(uncertain: Uncertain) -> None:
-    """As above with labels drawn independently of each other: the truth wins but for sampling noise."""
-    generator = np.random.default_rng(3)
-    options = {"classes": 3, "shape": (32, 48), "spacing_mm": (2.0, 1.5), "draws": 20, "exact": False}
-    volumes = [draw_volume(uncertain, generator, **options) for _ in range(12)]  # 240 cases
-    names = ("T = 0.7", "T = 1.5", "mixed with the marginal, 0.1", "label smoothing, 0.1", "NACL's cap, 0.1")
-    cases = {
-        name: evaluate(volumes, distort(volumes, name), settings=Settings(voxels=("near", "image")))
-        for name in (TRUTH, *names)
-    }
-    weights = resample_weights(len(cases[TRUTH]))
-    for name in names:
-        for score in ("nll", "brier"):
-            sums = [np.array([getattr(case["image"], score).sum() for case in cases[one]]) for one in (name, TRUTH)]
-            assert_not_better(sums[0].sum() - sums[1].sum(), weights @ (sums[0] - sums[1]), name)
-        for voxels in ("near", "image"):
-            gaps = [np.stack([gap_and_count(case[voxels]) for case in cases[one]]) for one in (name, TRUTH)]
-            once = np.ones(weights.shape[1])
-            whole, resampled = (pooled_ece(gaps[0], w) - pooled_ece(gaps[1], w) for w in (once, weights))
-            assert_not_better(whole, resampled, name)
-
-
-def assert_not_better(difference: float, resampled: np.ndarray, name: str) -> None:
-    """A score's difference to the truth's is at least 0, but for four standard errors (paired bootstrap over cases)."""
-    assert difference > -4 * resampled.std(), name
-
-
-def gap_and_count(tables) -> np.ndarray:
-    return np.stack([tables.top.hits[0] - tables.top.confidence[0], tables.top.count[0]])
-
-
-def pooled_ece(tables: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    gaps, count = np.moveaxis(np.tensordot(weights, tables, axes=(-1, 0)), -2, 0)
-    return np.abs(gaps).sum(-1) / count.sum(-1)
 
 
 # The generator, without which the law would show nothing

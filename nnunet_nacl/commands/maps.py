@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
 
 
 def _maps(options: argparse.Namespace) -> int:
-    from nnunet_nacl.prediction_folders import write_maps
+    from nnunet_nacl.use import write_maps
 
     written = write_maps(
         options.pred_folder,

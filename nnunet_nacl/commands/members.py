@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def _combine(options: argparse.Namespace) -> int:
-    from nnunet_nacl.prediction_folders import combine_members
+    from nnunet_nacl.use import combine_members
 
     combined = combine_members(
         options.members,

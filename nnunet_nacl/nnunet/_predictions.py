@@ -12,6 +12,10 @@ from nnunet_nacl.nnunet._names import dataset_name, model_folder_name, nnunet_fo
 from nnunet_nacl.nnunet._splits import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._trained import validation_folder
 
+VALIDATION = "validation"
+CALIBRATED_VALIDATION = "validation_calibrated"
+"""In a fold's folder: predictions of its validation cases, as nnU-Net makes them and once calibrated."""
+
 
 @dataclass(frozen=True)
 class CaseFiles:
@@ -137,6 +141,7 @@ class Predictions:
         trainer: str = "nnUNetTrainer",
         plans: str = "nnUNetPlans",
         folds: Sequence[int | str] = (0, 1, 2, 3, 4),
+        validation: str = VALIDATION,
     ) -> "Predictions":
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
 
@@ -148,6 +153,7 @@ class Predictions:
             trainer: name of the trainer.
             plans: name of the plans.
             folds: whose validation cases to take.
+            validation: the folder of a fold with its predictions; ``validation_calibrated`` holds calibrated ones.
 
         Raises:
             FileNotFoundError: a folder is missing.
@@ -157,11 +163,16 @@ class Predictions:
         preprocessed, results = nnunet_folder("nnUNet_preprocessed"), nnunet_folder("nnUNet_results")
         name = dataset_name(dataset)
         model = results / name / model_folder_name(trainer, plans, configuration)
-        return cls.of_validation(model, preprocessed / name, folds)
+        return cls.of_validation(model, preprocessed / name, folds, validation=validation)
 
     @classmethod
     def of_validation(
-        cls, model_folder: str | Path, preprocessed_folder: str | Path, folds: Sequence[int | str]
+        cls,
+        model_folder: str | Path,
+        preprocessed_folder: str | Path,
+        folds: Sequence[int | str],
+        *,
+        validation: str = VALIDATION,
     ) -> "Predictions":
         """As :meth:`of_model`, of folders.
 
@@ -169,6 +180,7 @@ class Predictions:
             model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
             preprocessed_folder: the data set's, with ``gt_segmentations``.
             folds: whose validation cases to take.
+            validation: as there.
 
         Raises:
             FileNotFoundError: a folder is missing.
@@ -177,22 +189,20 @@ class Predictions:
         if not folds:
             raise ValueError("folds must name at least one fold; got none.")
         model, ground_truth = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-        validation = {f"fold {fold}": validation_folder(model, fold) for fold in folds}
-        _check_folders(model, ground_truth, *validation.values())
+        found = {f"fold {fold}": validation_folder(model, fold).with_name(validation) for fold in folds}
+        _check_folders(model, ground_truth, *found.values())
         ending = DatasetJson.read(model / "dataset.json").file_ending
         groups = {}
-        for fold, (group, folder) in zip(folds, validation.items(), strict=True):
+        for fold, (group, folder) in zip(folds, found.items(), strict=True):
             expected = _expected_cases(ground_truth.parent / SPLITS_NAME, str(fold))
             cases = find_cases(ground_truth, folder, ending)
             groups[group] = [case for case in cases if case.is_predicted or case.name in expected]
         predictions = cls(
-            groups, ground_truth, tuple(validation.values()), model / "dataset.json", model / "plans.json", model
+            groups, ground_truth, tuple(found.values()), model / "dataset.json", model / "plans.json", model
         )
         predictions.check_shared_cases()
         if not any(case.is_predicted for case in predictions.cases):
-            raise ValueError(
-                f"No case found in {', '.join(map(str, validation.values()))}; train or validate with --npz."
-            )
+            raise ValueError(f"No case found in {', '.join(map(str, found.values()))}; train or validate with --npz.")
         return predictions
 
     def check_shared_cases(self) -> None:
@@ -235,7 +245,7 @@ def dataset_files(
         FileNotFoundError: there is no ``dataset.json``.
     """
     beside = pred_folder
-    if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
+    if pred_folder.name in {VALIDATION, CALIBRATED_VALIDATION} and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
     dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
     check_input(dataset_file, "; name the data set's dataset.json with -djfile.")

@@ -12,17 +12,19 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import SavedCase, checked_blocks
 from nnunet_nacl.files import whole_folder
-from nnunet_nacl.nnunet import CALIBRATED_NAME, ArrayChannels, CaseFiles, DataSet, Model
-from nnunet_nacl.posthoc._result import Fit
-from nnunet_nacl.posthoc._surroundings import Images
-from nnunet_nacl.prediction_folders import (
+from nnunet_nacl.nnunet import (
+    CALIBRATED_NAME,
+    ArrayChannels,
+    CaseFiles,
+    DataSet,
+    Model,
     PredictionFolder,
-    Skipped,
-    Written,
     nnunet_labels,
-    write_cases,
     write_prediction,
 )
+from nnunet_nacl.posthoc._result import Fit
+from nnunet_nacl.posthoc._surroundings import Images
+from nnunet_nacl.posthoc._written import Skipped, Written, write_cases
 
 
 @dataclass(frozen=True)

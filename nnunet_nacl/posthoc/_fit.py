@@ -29,7 +29,7 @@ from nnunet_nacl.posthoc._result import (
 )
 from nnunet_nacl.posthoc._surroundings import Images
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VOXELS, Sample, VoxelSet, sample_case
-from nnunet_nacl.prediction_folders import Skipped
+from nnunet_nacl.posthoc._written import Skipped
 
 NUM_PARTS = 5
 

@@ -19,7 +19,7 @@ from nnunet_nacl.posthoc._calibrator import Calibrator
 from nnunet_nacl.posthoc._link import Link
 from nnunet_nacl.posthoc._methods import method_of
 from nnunet_nacl.posthoc._voxels import CHOSEN_BY_LABEL, VoxelSet
-from nnunet_nacl.prediction_folders import Skipped
+from nnunet_nacl.posthoc._written import Skipped
 
 FIT = Kind(
     "a fit",

@@ -8,12 +8,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.confidence import RiskCoverage, VolumeJudgement, judge_volumes, risk_coverage
 from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._formats import Cell, Mark, Table
 from nnunet_nacl.report._metrics import number_text, signed_text
 from nnunet_nacl.report._results import review_command
-from nnunet_nacl.review import ALL, REVIEW_NAME, Judged, Judgement, read_judged
+from nnunet_nacl.use import (
+    ALL,
+    REVIEW_NAME,
+    Judged,
+    Judgement,
+    RiskCoverage,
+    VolumeJudgement,
+    judge_volumes,
+    read_judged,
+    risk_coverage,
+)
 
 _SAME_DICE = 1e-6
 """Dice of a review and of an evaluation differ by less than this if they are of the same files."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._slices import CaseSlice, chosen_cases, read_slices
-from nnunet_nacl.review import image_layer, outline
+from nnunet_nacl.use import image_layer, outline
 
 _LARGEST = 192  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
 _SLICES, _FEWER = 7, 3  # of each case; fewer of many methods

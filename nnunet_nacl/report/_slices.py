@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation import Case
 from nnunet_nacl.nnunet import Geometry, NpzChannels, check_geometry, image_file, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import number_text
-from nnunet_nacl.review import window_around
+from nnunet_nacl.use import window_around
 
 SURE = 0.9
 """A method that is so sure of a voxel, and wrong, is marked."""

@@ -92,7 +92,7 @@ def test_a_signal_leaves_nothing(
     if overwrite:
         apply_folder(fit, test[1], tmp_path / "out")
     before = contents(tmp_path)
-    hour = "import time\nfrom nnunet_nacl.prediction_folders import _folder\nshutil = _folder.shutil.copy2\n"
+    hour = "import time\nfrom nnunet_nacl.posthoc import _written as _folder\nshutil = _folder.shutil.copy2\n"
     hour += "_folder.shutil.copy2 = lambda *where: (shutil(*where), time.sleep(3600))\n"
     hour += "from nnunet_nacl.cli import main\nimport sys\nsys.exit(main(sys.argv[1:]))\n"
     command = [sys.executable, "-c", hour, "calibrate", "apply", str(fit), str(test[1]), "-o", str(tmp_path / "out")]

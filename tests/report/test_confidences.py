@@ -15,7 +15,7 @@ from nnunet_nacl.report._confidences import confidences_table
 from nnunet_nacl.report._panels import confidence_panels
 from nnunet_nacl.report.plots import dice_scatter, risk_coverage_curves, volume_differences
 from nnunet_nacl.report.plots._style import draw_panels
-from nnunet_nacl.review import Judgement, fit_review, read_judged, review_folder
+from nnunet_nacl.use import Judgement, fit_review, read_judged, review_folder
 from tests.posthoc.generated import write_folder
 from tests.report.generated import write_predictions
 from tests.report.test_page import NASTY, QUICK, page_of

@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import NpzChannels, Predictions
 from nnunet_nacl.report import Comparison, compare_all, read_results
 from nnunet_nacl.report._slices import CaseSlice, _channel_slices, _chosen_slices, chosen_cases, read_slice, read_slices
-from nnunet_nacl.review import window_around
+from nnunet_nacl.use import window_around
 
 
 def read(runs: dict[str, Path]) -> Comparison:

@@ -4,15 +4,7 @@ from nnunet_nacl.use._conformal import fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._decode import RecallThresholds, decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask, expected_dice
 from nnunet_nacl.use._fit import ReviewFit, fit_review
-from nnunet_nacl.use._judging import (
-    ALL,
-    Judged,
-    Judgement,
-    RiskCoverage,
-    VolumeJudgement,
-    judge_volumes,
-    risk_coverage,
-)
+from nnunet_nacl.use._judging import ALL, Judged, Judgement, RiskCoverage, VolumeJudgement, judge_volumes, risk_coverage
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
 from nnunet_nacl.use._pictures import image_layer, outline, window_around

@@ -28,13 +28,7 @@ _ROUNDING = 1e-9
 def missed_voxels(
     probabilities: NDArray[np.floating], ground_truth: NDArray[np.bool_], thresholds: Array = THRESHOLDS
 ) -> NDArray[np.int64]:
-    """How many voxels of a structure have p below each threshold, (T,); counts of parts of a case add up.
-
-    Args:
-        probabilities: (...) of the structure.
-        ground_truth: bool (...), where the structure is.
-        thresholds: (T,), strictly ascending.
-    """
+    """How many voxels of a structure have p below each threshold, (T,); counts of parts of a case add up."""
     inside = probabilities[ground_truth].astype(np.float64)
     first_above = np.searchsorted(thresholds, inside, side="right")  # the first threshold that misses the voxel
     return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
@@ -87,15 +81,7 @@ def threshold_of_mean(mean: Array, n: int, alpha: float, thresholds: Array) -> f
 
 @dataclass(frozen=True)
 class VolumeFit:
-    """Intervals for volumes, from :func:`fit_volume`.
-
-    Attributes:
-        low: lower end of log((V + ε) / (V̂ + ε)).
-        high: upper end.
-        epsilon_ml: ε.
-        coverage: that was asked for.
-        num_cases: that it was fitted on.
-    """
+    """Intervals for volumes, from :func:`fit_volume`."""
 
     low: float
     high: float
@@ -142,15 +128,7 @@ def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float,
 
 @dataclass(frozen=True)
 class DiceFit:
-    """A map from predicted to true Dice and the margin of its lower bound, from :func:`fit_dice`.
-
-    Attributes:
-        predicted: ascending knots.
-        dice: what they are mapped to; linear between the knots, constant outside them.
-        margin: what is added for the lower bound; mostly negative.
-        coverage: of the lower bound, that was asked for.
-        num_cases: that it was fitted on, for map and margin together.
-    """
+    """A map from predicted to true Dice and the margin of its lower bound, from :func:`fit_dice`."""
 
     predicted: tuple[float, ...]
     dice: tuple[float, ...]

@@ -78,14 +78,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class TruthCounts:
-    """What the ground truth says of a structure in a case, over the voxels that are not ignored.
-
-    Attributes:
-        sums: of the prediction.
-        voxels: of the structure, in the ground truth.
-        shared: those of them that are segmented.
-        missed: how many have p below each of ``THRESHOLDS``; empty if that was not counted.
-    """
+    """What the ground truth says of a structure in a case, over the voxels that are not ignored."""
 
     sums: StructureSums
     voxels: int
@@ -115,14 +108,7 @@ class StructureCounts:
 
 @dataclass(frozen=True)
 class CaseCounts:
-    """What is counted of a case.
-
-    Attributes:
-        voxel_ml: volume of a voxel.
-        structures: by name in ``dataset.json``.
-        pictures: of its most doubtful slices.
-        problems: what of the pictures could not be made, and why.
-    """
+    """What is counted of a case."""
 
     voxel_ml: float
     structures: dict[str, StructureCounts]
@@ -154,16 +140,7 @@ def count_cases(
     known: Mapping[str, CountedCase],
     num_processes: int,
 ) -> tuple[list[CountedCase], list[Skipped], Journal[CountedCase]]:
-    """Count each case, but for those that are known, or that a process which was killed has counted.
-
-    Args:
-        cases: of different names.
-        data_set: how to read them.
-        settings: what to count.
-        beside: the output, beside which finished cases are kept; remove the journal once that is written.
-        known: cases counted before on the same basis, by name; those whose files have changed are counted again.
-        num_processes: how many are counted at a time.
-    """
+    """Count each case, but for those that are known, or that a process which was killed has counted."""
     basis = Basis.of(data_set, settings)
     journal = Journal.beside(beside, partial(_save, basis=basis), partial(_load, basis=basis))
     known = {**known, **{case.case: case for case in journal.finished()}}
@@ -219,10 +196,6 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
 
 def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
     """Volume of a voxel in ml. An image of two dimensions is taken to be 1 mm thick.
-
-    Args:
-        shape: (Z, Y, X).
-        spacing_mm: as nnU-Net's readers give it: 999 times the pixels' for the axis that two dimensions lack.
 
     >>> voxel_volume_ml((10, 64, 64), (5.0, 1.0, 1.0)), voxel_volume_ml((1, 64, 64), (999.0, 1.0, 1.0))
     (0.005, 0.001)
@@ -280,13 +253,7 @@ def _read_like(
 
 
 class _Counter:
-    """Adds up the blocks of a structure's channel.
-
-    Attributes:
-        all: over all voxels.
-        counted: over those that the ground truth does not ignore.
-        missed: of the structure, by threshold.
-    """
+    """Adds up the blocks of a structure's channel."""
 
     def __init__(
         self, labels: list[int], segmentation: Labels, truth: Labels | None, ignored: int, curves: bool

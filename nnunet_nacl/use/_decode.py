@@ -27,13 +27,7 @@ from nnunet_nacl.use._folders import Written, by_structure, write_cases
 
 @dataclass(frozen=True)
 class DecodedCase:
-    """How a case's segmentation was chosen.
-
-    Attributes:
-        thresholds: that the probability of each structure exceeds, or of recall reaches, where it is.
-        expected_dice: of each structure, if it was chosen for that.
-        shared_voxels: of classes: in how many voxels several structures reach their thresholds, of which one got it.
-    """
+    """How a case's segmentation was chosen."""
 
     thresholds: tuple[float, ...]
     expected_dice: tuple[float, ...] | None
@@ -87,11 +81,7 @@ class _Mark:
 
 
 def decoding_of(folder: Path) -> str | None:
-    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations.
-
-    Raises:
-        ValueError: the mark is damaged.
-    """
+    """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     if not (folder / DECODED_NAME).exists():
         return None
     mark = read_json(folder / DECODED_NAME, _Mark)

@@ -30,13 +30,7 @@ _NEVER = 1.0
 
 @dataclass(frozen=True, eq=False)
 class DiceOptimalMask:
-    """The segmentation of one structure with the highest expected Dice.
-
-    Attributes:
-        mask: bool (...), where p > threshold.
-        threshold: half the expected Dice; 1 where the empty segmentation is best.
-        expected_dice: in [0, 1].
-    """
+    """The segmentation of one structure with the highest expected Dice."""
 
     mask: NDArray[np.bool_]
     threshold: float
@@ -45,13 +39,7 @@ class DiceOptimalMask:
 
 @dataclass(frozen=True, eq=False)
 class DiceOptimalLabels:
-    """A label map with a high mean expected Dice of its structures, never below argmax or any single threshold.
-
-    Attributes:
-        labels: (...), 0 to K − 1, in the smallest unsigned dtype.
-        thresholds: float64 (K − 1,), half of each structure's expected Dice; 1 for those left out.
-        expected_dice: float64 (K − 1,), of each structure.
-    """
+    """A label map with a high mean expected Dice of its structures, never below argmax or any single threshold."""
 
     labels: NDArray[np.unsignedinteger]
     thresholds: NDArray[np.float64]
@@ -66,9 +54,6 @@ def expected_dice(sums: StructureSums) -> float:
     It is for choosing. To tell what Dice to expect take ``sums.predicted_dice``, which lacks the 1 and so is a little
     higher: for large structures they are the same, of independent voxels of small ones it is the closer one.
 
-    Args:
-        sums: of the structure's probabilities and the segmentation.
-
     >>> expected_dice(StructureSums.of(np.array([1.0, 1.0, 0.5]), np.array([True, True, False])))
     0.7272727272727273
     """
@@ -81,12 +66,6 @@ def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
     r"""The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
 
     Of all masks, not only of those by a threshold. Of equally good ones the smallest.
-
-    Args:
-        probabilities: float16, float32 or float64 (...), in [0, 1].
-
-    Raises:
-        ValueError: values outside [0, 1] or NaN.
 
     >>> dice_optimal_mask(np.array([0.9, 0.8, 0.4, 0.1])).mask
     array([ True,  True,  True, False])
@@ -146,13 +125,7 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
 
 
 def _best_threshold(p: NDArray[np.floating], total: float, highest: float) -> tuple[float, float]:
-    """Best threshold among the voxels ``p`` that a structure may have, and its expected Dice.
-
-    Args:
-        p: (n,) of the voxels that the structure may have.
-        total: sum of the structure's probabilities over the whole image.
-        highest: their maximum over the whole image.
-    """
+    """Best threshold among the voxels ``p`` that a structure may have, and its expected Dice."""
     empty = (_NEVER, 1 - highest)
     largest = float(p.max(initial=0))
     if largest == 0:

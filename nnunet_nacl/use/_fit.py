@@ -32,13 +32,7 @@ _OTHER_UNIT = 100
 
 @dataclass(frozen=True)
 class MissedShare:
-    """How much of a structure the masks p ≥ threshold miss: the mean over the calibration cases that have it.
-
-    Attributes:
-        thresholds: ascending, the first one 0. Of thresholds that miss the same, the first and the largest.
-        mean: false negative rate of each threshold, 1 − recall.
-        num_cases: that have the structure.
-    """
+    """How much of a structure the masks p ≥ threshold miss: the mean over the calibration cases that have it."""
 
     thresholds: tuple[float, ...]
     mean: tuple[float, ...]
@@ -95,23 +89,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What :func:`fit_review` returns.
-
-    Attributes:
-        model: whose predictions it was fitted to, and may be used for.
-        calibration: how these were calibrated after training; None if they were not.
-        decoded: what their segmentations were decoded for; None for nnU-Net's own.
-        coverage: of the intervals and of the lower bound.
-        voxel_ml: the smallest and the largest volume of a voxel.
-        structures: by name in ``dataset.json``.
-        held_out: the fit judged on held-out cases.
-        cases: the names of the cases that it was fitted to.
-        gt_folder: with the ground truth.
-        pred_folders: with the predictions.
-        skipped: cases that could not be used.
-        version: of the package that made it.
-        file: that it was written to or read from.
-    """
+    """What :func:`fit_review` returns."""
 
     model: Model
     calibration: str | None
@@ -129,12 +107,7 @@ class ReviewFit:
 
     @classmethod
     def read(cls, file: str | Path) -> "ReviewFit":
-        """Read what :func:`fit_review` wrote.
-
-        Raises:
-            OSError: there is no such file, or it cannot be read.
-            ValueError: it is damaged, or something else.
-        """
+        """Read what :func:`fit_review` wrote."""
         return replace(read_json(Path(file), _Stored).fit, file=Path(file))
 
     def recall_threshold(self, structure: str, alpha: float) -> float:
@@ -172,20 +145,7 @@ class ReviewFit:
         force: bool = False,
         segmented: bool = True,
     ) -> list[str]:
-        """What must be said if it is used for a folder of predictions.
-
-        Args:
-            folder: the predictions.
-            plans: their ``plans.json``, if there is one.
-            data_set: how they are read.
-            cases: names of the cases in it.
-            force: allow cases that it was fitted to.
-            segmented: whether it is used for their segmentations, not for probabilities alone.
-
-        Raises:
-            ValueError: it was fitted to other labels, another model, to predictions calibrated or decoded otherwise, or
-                to the same cases.
-        """
+        """What must be said if it is used for a folder of predictions."""
         notes = []
         difference = self.model.difference(Model.of_folder(folder, plans, data_set))
         if difference is not None:

@@ -22,14 +22,7 @@ _MOST_SHOWN = 6
 
 @dataclass(frozen=True)
 class Written(Generic[Result]):
-    """What was done with the cases of a folder.
-
-    Attributes:
-        output: the new folder.
-        done: what was done, such as ``decoded``.
-        results: of the cases that were written, by name.
-        skipped: those that could not be, and why.
-    """
+    """What was done with the cases of a folder."""
 
     output: Path
     done: str

@@ -17,12 +17,7 @@ ALL = "(all)"
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """Risk–coverage curve: the mean risk of the cases that are kept, the most confident first.
-
-    Attributes:
-        coverage: (n,), share of the cases that is kept: 1/n, 2/n, … 1.
-        risk: (n,), their mean risk.
-    """
+    """Risk–coverage curve: the mean risk of the cases that are kept, the most confident first."""
 
     coverage: Array
     risk: Array
@@ -40,13 +35,6 @@ def risk_coverage(confidence: ArrayLike, risk: ArrayLike) -> RiskCoverage:
 
     Of cases with the same confidence any one may come first: the curve is the mean over all their orders. Without such
     cases the area is that of Zenk et al.'s benchmark, whose figure depends on the order in which equal ones stand.
-
-    Args:
-        confidence: (n,) of each case; higher is surer.
-        risk: (n,) of each case.
-
-    Raises:
-        ValueError: NaN, infinite values, or different numbers of cases.
 
     References:
         Geifman & El-Yaniv, NeurIPS 2017; Jaeger et al., ICLR 2023; Zenk et al., Medical Image Analysis 2025
@@ -77,16 +65,7 @@ def excess_area(confidence: ArrayLike, risk: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class VolumeJudgement:
-    """How well expected volumes tell the volumes.
-
-    Attributes:
-        num_cases: n.
-        bias_ml: mean of expected less true volume; NaN without cases.
-        bias_share: sum of expected volumes over the sum of true ones, less 1; NaN if the latter is 0.
-        limits_ml: Bland and Altman's 95 % limits of agreement: bias ± 1.96 standard deviations of the difference; NaN
-            for fewer than 2 cases.
-        mean_absolute_error_ml: NaN without cases.
-    """
+    """How well expected volumes tell the volumes."""
 
     num_cases: int
     bias_ml: float
@@ -97,9 +76,6 @@ class VolumeJudgement:
 
 def judge_volumes(expected_ml: ArrayLike, true_ml: ArrayLike) -> VolumeJudgement:
     """Judge expected volumes (n,) by those of the ground truth (n,).
-
-    Raises:
-        ValueError: NaN, infinite values, or different numbers of cases.
 
     References:
         Bland & Altman, The Lancet 1986.
@@ -117,20 +93,7 @@ def judge_volumes(expected_ml: ArrayLike, true_ml: ArrayLike) -> VolumeJudgement
 
 @dataclass(frozen=True)
 class Judged:
-    """What is predicted of a structure in a case, and what is true of it.
-
-    Attributes:
-        case: its name.
-        structure: its name.
-        predicted_dice: 1 − max p where nothing is segmented.
-        dice: 1 where the structure is in neither segmentation nor ground truth.
-        expected_ml: expected volume.
-        true_ml: volume in the ground truth.
-        fitted_dice: predicted Dice after a fit; None without one.
-        dice_low: its lower bound; None without one.
-        interval_ml: of the volume; None without a fit.
-        missed: share of the structure that the mask of a recall threshold misses; None without one.
-    """
+    """What is predicted of a structure in a case, and what is true of it."""
 
     case: str
     structure: str

@@ -127,12 +127,7 @@ def read_members(
     plans: str | Path | None,
     like: PredictionFolder | None = None,
 ) -> list[PredictionFolder]:
-    """Folders of predictions of the same cases with the same labels, at least 2 and each once.
-
-    Raises:
-        FileNotFoundError: a file or folder is missing.
-        ValueError: they are not.
-    """
+    """Folders of predictions of the same cases with the same labels, at least 2 and each once."""
     if len(members) < 2:
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
     folders = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
@@ -164,12 +159,7 @@ def check_same_labels(folders: Sequence[PredictionFolder], like: PredictionFolde
 
 
 def _write_case(
-    files: CaseFiles,
-    folder: Path,
-    *,
-    members: Sequence[PredictionFolder],
-    disagreement: bool,
-    ignore_geometry: bool,
+    files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder], disagreement: bool, ignore_geometry: bool
 ) -> tuple[float, ...]:
     data_set = members[0].data_set
     case = read_mean(files, members, disagreement=disagreement, ignore_geometry=ignore_geometry)
@@ -192,13 +182,7 @@ def _case_of(member: PredictionFolder, name: str) -> CaseFiles:
 
 @dataclass(frozen=True)
 class MeanCase:
-    """What the members of a case say together.
-
-    Attributes:
-        probabilities: float32 (C, Z, Y, X), their mean.
-        labels: (Z, Y, X) of each member's segmentation.
-        disagreement: float32 (Z, Y, X), mutual information in nats, of regions the largest; None if not asked for.
-    """
+    """What the members of a case say together."""
 
     probabilities: NDArray[np.float32]
     labels: list[Labels]
@@ -217,17 +201,6 @@ def read_mean(
 
     What they disagree on is the entropy of their mean less the mean of their entropies, :math:`H(\bar p) - \frac{1}{M}
     \sum_m H(p_m)`, 0 to ln min(K, M).
-
-    Args:
-        files: of the case, of any member.
-        members: folders of predictions.
-        disagreement: whether to compute the mutual information, too.
-        ignore_geometry: take members as they are, though their spacing, origin or direction differ.
-        like: a case that the members must have the shape and the geometry of; by default the first member's.
-
-    Raises:
-        OSError: a member lacks a file of the case, or it cannot be read.
-        ValueError: as for :class:`SavedCase`, or the members have different shapes or lie elsewhere.
 
     References:
         Houlsby et al., arXiv 1112.5745; Smith & Gal, UAI 2018.

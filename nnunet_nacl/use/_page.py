@@ -50,20 +50,7 @@ def write_page(
     labels: Mapping[int, str],
     images: Path | None,
 ) -> None:
-    """Write the page, whole or not at all.
-
-    Args:
-        cases: in their order.
-        file: the page.
-        folder: of the predictions.
-        counts: by case, with the pictures.
-        files: of each case, to link to.
-        notes: on the whole folder.
-        judgement: table of values by the ground truth; empty without any.
-        skipped: cases that could not be reviewed.
-        labels: label -> its name, for the outlines.
-        images: folder of the images, to link to.
-    """
+    """Write the page, whole or not at all."""
     rows = [row for case in cases for row in case.rows]
     outlined = sorted({int(label) for one in counts.values() for picture in one.pictures for label in picture.outlines})
     environment = Environment(

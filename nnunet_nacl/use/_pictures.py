@@ -27,12 +27,7 @@ _FULL = 0.5  # the doubt that is drawn opaque
 
 @dataclass(frozen=True, eq=False)
 class Doubt:
-    """1 − confidence where it is looked at.
-
-    Attributes:
-        near: bool (Z, Y, X), where.
-        values: (n,) of these voxels, in C order.
-    """
+    """1 − confidence where it is looked at."""
 
     near: NDArray[np.bool_]
     values: NDArray[np.floating]
@@ -56,18 +51,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class SlicePicture:
-    """A slice of a case, cropped to its structures, in layers.
-
-    Attributes:
-        number: of the slice along the first axis, from 0.
-        num_slices: along that axis.
-        width: of what is shown, in voxels.
-        height: the same.
-        aspect: height of a voxel over its width.
-        doubt: a PNG, as a ``data:`` address.
-        image: a JPEG, as a ``data:`` address; None without image.
-        outlines: label -> outline of its segmentation, an SVG path in voxels.
-    """
+    """A slice of a case, cropped to its structures, in layers."""
 
     number: int
     num_slices: int

@@ -100,13 +100,7 @@ class StructureSums:
 
 @dataclass(frozen=True)
 class DoubtSums:
-    r"""Sums of doubt over a set of voxels.
-
-    Attributes:
-        voxels: how many voxels the set has.
-        entropy: :math:`\sum_i H(p_i)`, in nats.
-        error: :math:`\sum_i (1 - c_i)`, c the confidence: for calibrated probabilities the expected number of errors.
-    """
+    r"""Sums of doubt over a set of voxels."""
 
     voxels: int
     entropy: float
@@ -137,9 +131,6 @@ class DoubtSums:
 def class_entropy(probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
     r"""Entropy of each voxel, :math:`-\sum_k p_k \ln p_k` in nats; a channel's is its term of the sum.
 
-    Args:
-        probabilities: (K, ...) of all classes, or of some of them, in [0, 1].
-
     >>> class_entropy(np.array([[0.5, 1.0], [0.5, 0.0]]))
     array([0.69314718, 0.        ])
     """
@@ -158,10 +149,6 @@ def region_entropy(probabilities: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
     r"""Agreement of members: of each structure the mean over pairs of :math:`2 |A \cap B| / (|A| + |B|)`, 1 for 0 / 0.
-
-    Args:
-        segmentations: label maps of one shape, at least 2.
-        meaning: of their labels.
 
     References:
         Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations

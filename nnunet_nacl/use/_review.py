@@ -25,17 +25,7 @@ _BIASED = 0.25
 
 @dataclass(frozen=True)
 class Review:
-    """What :func:`review_folder` returns.
-
-    Attributes:
-        rows: one for each structure of each case, the lowest trust first.
-        judged: what is predicted of each structure of each case, and what is true; empty without ground truth.
-        judgements: of each structure, and of all together; empty without ground truth.
-        cases: what was counted of each case.
-        skipped: cases that could not be reviewed, and why.
-        notes: on the whole folder.
-        file: the CSV.
-    """
+    """What :func:`review_folder` returns."""
 
     rows: list[StructureReview]
     judged: list[Judged]
@@ -209,15 +199,7 @@ class _StoredJudged:
 
 
 def read_judged(review: str | Path) -> list[Judged]:
-    """What a review says of each structure of each case, and what the ground truth says; empty without any.
-
-    Args:
-        review: the JSON file that :func:`review_folder` writes beside the CSV.
-
-    Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: it is something else, or damaged.
-    """
+    """What a review says of each structure of each case, and what the ground truth says; empty without any."""
     return read_json(Path(review), _StoredJudged).judged
 
 

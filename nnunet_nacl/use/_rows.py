@@ -20,28 +20,7 @@ _PRESENT = 0.1
 
 @dataclass(frozen=True)
 class StructureReview:
-    """What is predicted of a structure in a case. None where nothing was fitted or given.
-
-    Attributes:
-        case: its name.
-        structure: its name in ``dataset.json``.
-        predicted_dice: soft Dice confidence of the segmentation.
-        volume_ml: expected volume.
-        volume_low_ml: lower end of its interval.
-        volume_high_ml: upper end of its interval.
-        segmented_ml: volume of the saved segmentation.
-        fitted_dice: predicted Dice after the fit; None also where nothing is segmented.
-        dice_low: what the Dice is not below, with the fit's coverage.
-        max_probability: of the structure in any voxel.
-        mean_error: mean of 1 − confidence over near; None if no voxel is near.
-        mean_entropy: mean entropy over near, in nats; None if no voxel is near.
-        unsure_ml: volume where 0.1 < p < 0.9.
-        agreement: mean pairwise Dice of the members.
-        dice: Dice of the segmentation, 1 where the structure is in neither.
-        true_ml: volume in the ground truth.
-        reasons: why to look at it, in words.
-        rank: among the cases, of this structure, by trust; 1 is the lowest.
-    """
+    """What is predicted of a structure in a case. None where nothing was fitted or given."""
 
     case: str
     structure: str

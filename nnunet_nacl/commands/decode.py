@@ -60,7 +60,7 @@ def _decode(options: argparse.Namespace) -> int:
         overwrite=options.overwrite,
     )
     print(decoded.summary())
-    if decoded.cases.skipped:
+    if decoded.skipped:
         return 1
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(options.o)}")
     return 0

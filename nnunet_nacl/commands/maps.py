@@ -75,7 +75,7 @@ def _maps(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(written.summary())
-    if written.cases.skipped:
+    if written.skipped:
         return 1
     say_next(f"open a map in {options.o} over its case's image, in ITK-SNAP or 3D Slicer")
     return 0

@@ -35,31 +35,6 @@ class DecodedCase:
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """What :func:`decode_folder` did, by ``dice`` or ``recall``; and whether the probabilities are calibrated."""
-
-    metric: str
-    structures: tuple[str, ...]
-    cases: Written[DecodedCase]
-    is_calibrated: bool
-
-    def summary(self) -> str:
-        """A few lines for people."""
-        results = self.cases.results.values()
-        means = np.mean([case.thresholds for case in results], axis=0)
-        more = [f"Thresholds, mean over cases: {by_structure(self.structures, means.tolist())}."]
-        shared = sum(case.shared_voxels or 0 for case in results)
-        if shared:
-            more.append(
-                f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What "
-                "the others miss there is not covered by the guarantee."
-            )
-        if self.metric == "dice" and not self.is_calibrated:
-            more.append("The best outline for Dice follows from calibrated probabilities: see nnunet_nacl calibrate.")
-        return self.cases.summary(*more)
-
-
-@dataclass(frozen=True)
 class RecallThresholds:
     """Thresholds for a guaranteed recall.
 
@@ -95,7 +70,7 @@ def decode_folder(
     recall: RecallThresholds | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> Decoded:
+) -> Written[DecodedCase]:
     """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
 
     Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
@@ -106,17 +81,8 @@ def decode_folder(
     before it in the order of ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most
     probable one has it.
 
-    Args:
-        predictions: the folder to decode.
-        output: the folder to write.
-        recall: the thresholds λ, for a guaranteed recall; by default the folder is decoded for Dice.
-        num_processes: how many cases are decoded at a time.
-        overwrite: write into a folder that is not empty, and replace files of the same names.
-
-    Raises:
-        FileExistsError: ``output`` is not empty, or among the inputs.
-        OSError: it cannot be written, or another process is writing it.
-        ValueError: the thresholds are not of these structures, or no case can be decoded.
+    ``recall``: thresholds for a guaranteed recall; by default the folder is decoded for Dice. Other arguments and errors
+    are those of :func:`write_maps`.
     """
     meaning = predictions.data_set.meaning
     names = tuple(meaning.name_of(structure) for structure in meaning.structures)
@@ -128,11 +94,10 @@ def decode_folder(
                 f"{', '.join(names)}."
             )
         decode = partial(_for_recall, thresholds=tuple(recall.of[name] for name in names))
-    metric = "dice" if recall is None else "recall"
 
     def describe(written: Written[DecodedCase], folder: Path) -> None:
         content = {
-            "metric": metric,
+            "metric": "dice" if recall is None else "recall",
             "alpha": None if recall is None else recall.alpha,
             "fit": None if recall is None else recall.source,
             "inclusive": recall is not None,
@@ -144,8 +109,18 @@ def decode_folder(
         predictions.copy_descriptions(folder)
         if predictions.is_calibrated:  # the probabilities still are
             shutil.copyfile(predictions.folder / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+        results = written.results.values()
+        means = np.mean([case.thresholds for case in results], axis=0)
+        written.notes.append(f"Thresholds, mean over cases: {by_structure(names, means.tolist())}.")
+        if shared := sum(case.shared_voxels or 0 for case in results):
+            written.notes.append(
+                f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What "
+                "the others miss there is not covered by the guarantee."
+            )
+        if recall is None and not predictions.is_calibrated:
+            written.notes.append("Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate.")
 
-    cases = write_cases(
+    return write_cases(
         predictions.cases,
         partial(_write_case, decode=decode, data_set=predictions.data_set),
         output,
@@ -156,7 +131,6 @@ def decode_folder(
         num_processes=num_processes,
         overwrite=overwrite,
     )
-    return Decoded(metric, names, cases, predictions.is_calibrated)
 
 
 def _write_case(

@@ -153,27 +153,23 @@ class ReviewFit:
         names = [data_set.meaning.name_of(structure) for structure in data_set.meaning.structures]
         if set(names) != set(self.structures):
             raise ValueError(f"{self.file} has the structures {[*self.structures]}, and {folder} has {names}.")
-        calibration = _calibration_of(folder)
+        calibration, decoded = _calibration_of(folder), decoding_of(folder)
         by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH)
+        same = calibration == self.calibration or (by_own_fits and _method(calibration) in str(self.calibration))
         if by_own_fits and calibration is None:
             notes.append(
                 f"The fit is to calibrated predictions ({self.calibration}), and {folder} has no mark of one: it must "
                 "come from the calibrated checkpoints."
             )
-        elif calibration != self.calibration and not (by_own_fits and _method(calibration) in str(self.calibration)):
-            fitted, found = (
-                "not calibrated" if one is None else f"calibrated ({one})" for one in (self.calibration, calibration)
-            )
+        elif not same:
             raise ValueError(
-                f"{self.file} cannot be used for {folder}: it was fitted to predictions that are {fitted}, and these "
-                f"are {found}."
+                f"{self.file} cannot be used for {folder}: it was fitted to predictions that are "
+                f"{_said('calibrated', self.calibration)}, and these are {_said('calibrated', calibration)}."
             )
-        decoded = decoding_of(folder)
         if segmented and decoded != self.decoded:
-            fitted, found = ("nnU-Net's own" if one is None else f"decoded ({one})" for one in (self.decoded, decoded))
             raise ValueError(
-                f"{self.file} cannot be used for {folder}: it was fitted to segmentations that are {fitted}, and these "
-                f"are {found}."
+                f"{self.file} cannot be used for {folder}: it was fitted to segmentations that are "
+                f"{_said('decoded', self.decoded)}, and these are {_said('decoded', decoded)}."
             )
         seen = sorted(set(cases) & set(self.cases))
         if seen and not force:
@@ -331,6 +327,10 @@ def _calibration_of(folder: Path) -> str | None:
     from nnunet_nacl.posthoc import calibration_of  # as above
 
     return calibration_of(folder)
+
+
+def _said(done: str, how: str | None) -> str:
+    return f"not {done}" if how is None else f"{done} ({how})"
 
 
 def _method(calibration: str | None) -> str:

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -28,11 +28,12 @@ class Written(Generic[Result]):
     done: str
     results: dict[str, Result]
     skipped: list[Skipped]
+    notes: list[str] = field(default_factory=list)
 
-    def summary(self, *more: str) -> str:
+    def summary(self) -> str:
         """For people: how many cases were done, what more there is to say, and which were not done."""
         total = len(self.results) + len(self.skipped)
-        lines = [f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.", *more]
+        lines = [f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.", *self.notes]
         return "\n".join([*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)])
 
     def write_mark(self, file: Path, content: dict[str, Any]) -> None:

@@ -22,22 +22,6 @@ MAPS_NAME = "maps.json"
 
 
 @dataclass(frozen=True)
-class MapsWritten:
-    """What :func:`write_maps` did; and of each map the value that the dtype's largest number stands for."""
-
-    largest: dict[str, float]
-    dtype: str
-    cases: Written[None]
-
-    def summary(self) -> str:
-        """A few lines for people."""
-        if self.dtype == "float32":
-            return self.cases.summary()
-        scales = ", ".join(f"{name} {value:.6g}" for name, value in self.largest.items())
-        return self.cases.summary(f"Scaled to {self.dtype}: {np.iinfo(self.dtype).max} stands for {scales}.")
-
-
-@dataclass(frozen=True)
 class Map:
     """A map: its name in files, the largest value possible, and the channel of a structure's probability."""
 
@@ -58,7 +42,7 @@ def write_maps(
     num_processes: int = 1,
     overwrite: bool = False,
     ignore_geometry: bool = False,
-) -> MapsWritten:
+) -> Written[None]:
     """Write images ``CASE_MAP<file_ending>`` where each case's segmentation lies, and ``maps.json``.
 
     A case that cannot be mapped is not in the folder, but in ``skipped``.
@@ -79,9 +63,7 @@ def write_maps(
         ignore_geometry: take members as they are, though their spacing, origin or direction differ.
 
     Raises:
-        FileExistsError: ``output`` is not empty, or among the inputs.
-        FileNotFoundError: a file or folder is missing.
-        OSError: the output cannot be written, or another process is writing it.
+        OSError: a file is missing, the output is not empty or among the inputs, or it cannot be written.
         ValueError: there is no such map, the format cannot have the dtype, members have other labels, or no case can
             be mapped.
     """
@@ -94,7 +76,7 @@ def write_maps(
     if chosen not in possible:
         raise ValueError(f"dtype: {data_set.file_ending} files can have {' or '.join(possible)}; got {chosen}.")
     check_same_labels(others, like=predictions)
-    largest = {one.name: 1.0 if chosen == "float32" else one.largest for one in maps}
+    largest = {one.name: one.largest for one in maps}
 
     def describe(written: Written[None], folder: Path) -> None:
         content = {
@@ -105,8 +87,11 @@ def write_maps(
             "cases": list(written.results),
         }
         written.write_mark(folder / MAPS_NAME, content)
+        if chosen != "float32":
+            scales = ", ".join(f"{name} {value:.6g}" for name, value in largest.items())
+            written.notes.append(f"Scaled to {chosen}: {np.iinfo(chosen).max} stands for {scales}.")
 
-    cases = write_cases(
+    return write_cases(
         predictions.cases,
         partial(
             _write_case, maps=maps, members=others, data_set=data_set, dtype=chosen, ignore_geometry=ignore_geometry
@@ -120,7 +105,6 @@ def write_maps(
         overwrite=overwrite,
         predictions=False,
     )
-    return MapsWritten(largest, chosen, cases)
 
 
 def _maps_of(what: Sequence[str], meaning: LabelMeaning, num_members: int) -> list[Map]:

@@ -34,20 +34,6 @@ DISAGREEMENT_FOLDER = "mutual_information"
 """There: a map of each case, if they were asked for."""
 
 
-@dataclass(frozen=True)
-class Combined:
-    """What :func:`combine_members` did: each case's agreement by structure, mean pairwise Dice of the segmentations."""
-
-    structures: tuple[str, ...]
-    cases: Written[tuple[float, ...]]
-
-    def summary(self) -> str:
-        """A few lines for people."""
-        means = np.mean(list(self.cases.results.values()), axis=0)
-        shown = by_structure(self.structures, means.tolist())
-        return self.cases.summary(f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
-
-
 def combine_members(
     members: Sequence[str | Path],
     output: str | Path,
@@ -58,29 +44,19 @@ def combine_members(
     num_processes: int = 1,
     overwrite: bool = False,
     ignore_geometry: bool = False,
-) -> Combined:
+) -> Written[tuple[float, ...]]:
     """Write a folder of predictions with the mean of several members' probabilities, and its segmentations.
 
     The mean is that of ``nnUNetv2_ensemble``. One case is in memory, whatever the number of members, and a byte a voxel
     of each segmentation. ``members_agreement.csv`` says how much the members' segmentations agree. A case that a member
     lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
 
-    Args:
-        members: folders of predictions of the same cases, at least 2; all calibrated, or none.
-        output: the folder to write.
-        disagreement: write maps of mutual information, too, into its folder ``mutual_information``.
-        dataset_json: the data set's ``dataset.json``; by default the one in each folder.
-        plans: the ``plans.json`` whose reader is used; by default the one in each folder.
-        num_processes: how many cases are combined at a time.
-        overwrite: write into a folder that is not empty, and replace files of the same names.
-        ignore_geometry: take members as they are, though their spacing, origin or direction differ.
+    Members are at least 2 folders of predictions of the same cases, all calibrated or none. ``disagreement`` asks for maps
+    of mutual information, in the folder ``mutual_information``. Other arguments and errors are those of
+    :func:`write_maps`.
 
     Raises:
-        FileExistsError: ``output`` is not empty, or one of the members.
-        FileNotFoundError: a file or folder is missing.
-        OSError: the output cannot be written, or another process is writing it.
-        ValueError: fewer than 2 members, one given twice, other labels or cases, some calibrated and some not, or no
-            case can be combined.
+        ValueError: fewer than 2 members, one given twice, other labels or cases, some calibrated and some not.
     """
     folders = read_members(members, dataset_json=dataset_json, plans=plans)
     first = folders[0]
@@ -104,9 +80,11 @@ def combine_members(
         first.copy_descriptions(folder)
         if first.is_calibrated:  # so is the mean, which must not be calibrated again
             shutil.copyfile(first.folder / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+        shown = by_structure(names, np.mean([*written.results.values()], axis=0).tolist())
+        written.notes.append(f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
 
     known = {case.name: case for folder in reversed(folders) for case in folder.cases}
-    cases = write_cases(
+    return write_cases(
         [known[name] for name in sorted(known)],
         partial(_write_case, members=folders, disagreement=disagreement, ignore_geometry=ignore_geometry),
         output,
@@ -117,7 +95,6 @@ def combine_members(
         num_processes=num_processes,
         overwrite=overwrite,
     )
-    return Combined(names, cases)
 
 
 def read_members(

@@ -106,7 +106,7 @@ def test_recall(tmp_path: Path, labels: dict[str, object]) -> None:
         assert (first & second).any()
         np.testing.assert_array_equal(labels_of, np.where(second & ~(first & (p[1] >= p[2])), 2, first))
         shared = np.count_nonzero(first & second)
-        assert decoded.cases.results["a"].shared_voxels == shared
+        assert decoded.results["a"].shared_voxels == shared
         assert f"In {shared} voxels several structures reach their thresholds" in decoded.summary()
     assert labels_of.reshape(-1)[7] > 0
     assert "not calibrated" not in decoded.summary()

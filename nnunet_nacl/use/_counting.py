@@ -8,6 +8,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,21 +60,15 @@ class CountSettings:
     ignore_geometry: bool = False
 
 
-@dataclass(frozen=True)
-class Basis:
+def basis_of(data_set: DataSet, settings: CountSettings) -> dict[str, Any]:
     """What counts depend on, beside the files: those of another basis are not taken up."""
-
-    settings: CountSettings
-    labels: str
-    regions_class_order: list[int]
-    reader: str
-    counting: int = COUNTING
-
-    @classmethod
-    def of(cls, data_set: DataSet, settings: CountSettings) -> "Basis":
-        """That of counts by this version."""
-        reader = type(data_set.reader).__name__
-        return cls(settings, json.dumps(data_set.labels), list(data_set.meaning.written), reader)
+    return {
+        "settings": {**asdict(settings), "members": list(settings.members)},
+        "labels": json.dumps(data_set.labels),
+        "regions_class_order": list(data_set.meaning.written),
+        "reader": type(data_set.reader).__name__,
+        "counting": COUNTING,
+    }
 
 
 @dataclass(frozen=True)
@@ -127,7 +122,7 @@ class CountedCase:
 
 @dataclass(frozen=True)
 class _Kept:
-    basis: Basis
+    basis: dict[str, Any]
     case: CountedCase
 
 
@@ -141,7 +136,7 @@ def count_cases(
     num_processes: int,
 ) -> tuple[list[CountedCase], list[Skipped], Journal[CountedCase]]:
     """Count each case, but for those that are known, or that a process which was killed has counted."""
-    basis = Basis.of(data_set, settings)
+    basis = basis_of(data_set, settings)
     journal = Journal.beside(beside, partial(_save, basis=basis), partial(_load, basis=basis))
     known = {**known, **{case.case: case for case in journal.finished()}}
     current = [case for case in cases if case.name in known and known[case.name].states == _states(case, settings)]
@@ -155,11 +150,11 @@ def count_cases(
     return [done[name] for name in sorted(done)], skipped, journal
 
 
-def _save(file: Path, case: CountedCase, basis: Basis) -> None:
+def _save(file: Path, case: CountedCase, basis: dict[str, Any]) -> None:
     file.write_text(json.dumps(asdict(_Kept(basis, case)), allow_nan=False))
 
 
-def _load(file: Path, basis: Basis) -> CountedCase:
+def _load(file: Path, basis: dict[str, Any]) -> CountedCase:
     kept = read_json(file, _Kept)
     if kept.basis != basis:
         raise ValueError(f"{file} was counted otherwise.")

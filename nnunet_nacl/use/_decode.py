@@ -81,8 +81,8 @@ def decode_folder(
     before it in the order of ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most
     probable one has it.
 
-    ``recall``: thresholds for a guaranteed recall; by default the folder is decoded for Dice. Other arguments and errors
-    are those of :func:`write_maps`.
+    ``recall`` has the thresholds λ; by default the folder is decoded for Dice. Other arguments and errors are those of
+    :func:`write_maps`.
     """
     meaning = predictions.data_set.meaning
     names = tuple(meaning.name_of(structure) for structure in meaning.structures)

@@ -182,14 +182,15 @@ class ReviewFit:
             notes.append(f"The fit was fitted to {len(seen)} of these cases: what it says of them is too good.")
         return notes
 
-    def check_voxel(self, voxel_ml: float) -> None:
-        """Raise a ValueError if a voxel has a volume that no change of scanner explains."""
+    def other_unit(self, voxel_ml: float) -> str | None:
+        """Why a voxel has a volume that no change of scanner explains; None if it has not."""
         low, high = self.voxel_ml
-        if not low / _OTHER_UNIT < voxel_ml < high * _OTHER_UNIT:
-            raise ValueError(
-                f"a voxel has {voxel_ml:.3g} ml; those that {self.file} was fitted to have {low:.3g} to {high:.3g} ml. "
-                "Is the spacing in another unit than mm?"
-            )
+        if low / _OTHER_UNIT < voxel_ml < high * _OTHER_UNIT:
+            return None
+        return (
+            f"a voxel has {voxel_ml:.3g} ml; those that {self.file} was fitted to have {low:.3g} to {high:.3g} ml. Is "
+            "the spacing in another unit than mm?"
+        )
 
     def judged(self, case: CountedCase, structure: str, threshold: float | None = None) -> Judged:
         """What it predicts of a structure and what is true, and the share missed below one of ``THRESHOLDS``."""

@@ -51,9 +51,8 @@ def combine_members(
     of each segmentation. ``members_agreement.csv`` says how much the members' segmentations agree. A case that a member
     lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
 
-    Members are at least 2 folders of predictions of the same cases, all calibrated or none. ``disagreement`` asks for maps
-    of mutual information, in the folder ``mutual_information``. Other arguments and errors are those of
-    :func:`write_maps`.
+    Members are at least 2 folders of the same cases, all calibrated or none. ``disagreement`` asks for maps of mutual
+    information, in the folder ``mutual_information``. Other arguments and errors are those of :func:`write_maps`.
 
     Raises:
         ValueError: fewer than 2 members, one given twice, other labels or cases, some calibrated and some not.

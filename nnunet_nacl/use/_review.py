@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, only_writer, read_json, whole_file, write_csv, write_json
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder
-from nnunet_nacl.use._counting import Basis, CountedCase, CountSettings, count_cases, first_channel
+from nnunet_nacl.use._counting import CountedCase, CountSettings, basis_of, count_cases, first_channel
 from nnunet_nacl.use._fit import ReviewFit, judged
 from nnunet_nacl.use._judging import Judged, Judgement, judge, judgement_table
 from nnunet_nacl.use._members import read_members
@@ -120,7 +120,7 @@ def review_folder(
         ignore_geometry=ignore_geometry,
     )
     with only_writer(file):
-        known = _earlier(file.with_suffix(".json"), Basis.of(data_set, settings))
+        known = _earlier(file.with_suffix(".json"), basis_of(data_set, settings))
         counted, skipped, journal = count_cases(
             cases, data_set, settings, beside=file, known=known, num_processes=num_processes
         )
@@ -135,7 +135,7 @@ def review_folder(
         of_truth = [say(case, name) for name in counted[0].counts.structures for case in counted] if gt_folder else []
         notes = [*_volume_notes(counted), *notes]
         review = Review(rows, of_truth, judge(of_truth), counted, skipped, notes, file)
-        _write(review, Basis.of(data_set, replace(settings, slices=0, images=None)), chosen)
+        _write(review, basis_of(data_set, replace(settings, slices=0, images=None)), chosen)
         if page is not None:
             write_page(
                 ranked_cases(rows),
@@ -166,14 +166,9 @@ def _of_known_unit(
     counted: Sequence[CountedCase], skipped: Sequence[Skipped], fit: ReviewFit
 ) -> tuple[list[CountedCase], list[Skipped]]:
     """Skip the cases whose voxels have a volume that the fit cannot know."""
-    kept, left_out = [], list(skipped)
-    for case in counted:
-        try:
-            fit.check_voxel(case.counts.voxel_ml)
-            kept.append(case)
-        except ValueError as error:  # noqa: PERF203 - a bad case must not take the others with it
-            left_out.append(Skipped(case.case, str(error)))
-    return kept, sorted(left_out, key=lambda entry: entry.case)
+    other = [Skipped(case.case, reason) for case in counted if (reason := fit.other_unit(case.counts.voxel_ml))]
+    names = {one.case for one in other}
+    return [one for one in counted if one.case not in names], sorted([*skipped, *other], key=lambda one: one.case)
 
 
 def _volume_notes(cases: Sequence[CountedCase]) -> list[str]:
@@ -207,11 +202,11 @@ def read_judged(review: str | Path) -> list[Judged]:
 class _StoredCounts:
     """What of the JSON file is taken up again."""
 
-    basis: Basis
+    basis: dict[str, Any]
     cases: list[CountedCase]
 
 
-def _earlier(file: Path, basis: Basis) -> Mapping[str, CountedCase]:
+def _earlier(file: Path, basis: dict[str, Any]) -> Mapping[str, CountedCase]:
     """The cases of an earlier review, if they were counted on the same basis."""
     try:
         stored = read_json(file, _StoredCounts)
@@ -220,7 +215,7 @@ def _earlier(file: Path, basis: Basis) -> Mapping[str, CountedCase]:
     return {case.case: case for case in stored.cases} if stored.basis == basis else {}
 
 
-def _write(review: Review, basis: Basis, fit: ReviewFit | None) -> None:
+def _write(review: Review, basis: dict[str, Any], fit: ReviewFit | None) -> None:
     columns = [one.name for one in fields(StructureReview)]
     with whole_file(review.file) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
         write_csv(stream, [columns, *([_cell(getattr(row, name)) for name in columns] for row in review.rows)])
@@ -234,7 +229,7 @@ def _write(review: Review, basis: Basis, fit: ReviewFit | None) -> None:
         "judged": [asdict(one) for one in review.judged],
         "notes": review.notes,
         "skipped": [asdict(one) for one in review.skipped],
-        "basis": asdict(basis),
+        "basis": basis,
         "cases": [
             asdict(replace(case, counts=replace(case.counts, pictures=[], problems=[]))) for case in review.cases
         ],

@@ -161,20 +161,6 @@ def test_exchanged_and_flipped_cases_are_found(tmp_path: Path, metric: str, labe
             check_all(output)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is not valid JSON"),
-        ("{}", "is no mark of nnunet_nacl decode"),
-        ('{"inclusive": false, "cases": {"a": {"thresholds": [0.5]}}}', "should have a threshold for each of 2"),
-    ],
-)
-def test_a_damaged_mark(folder: Path, content: str, message: str) -> None:
-    (folder / DECODED_NAME).write_text(content)
-    with pytest.raises(ValueError, match=message):
-        check_all(folder)
-
-
 def test_a_bad_case_is_named_and_the_others_are_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,17 +195,6 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     assert decode(folder, output) == 0
     check_all(output)
     assert names(output) == names(folder) | {DECODED_NAME}
-
-
-def test_evaluate_reads_it(folder: Path, tmp_path: Path) -> None:
-    truth = tmp_path / "truth"
-    truth.mkdir()
-    for name in "abc":
-        shutil.copyfile(folder / f"{name}.nii.gz", truth / f"{name}.nii.gz")
-    assert decode(folder, tmp_path / "out") == 0
-    assert main(["evaluate", str(truth), str(tmp_path / "out"), "-np", "1"]) == 0
-    shutil.copyfile(tmp_path / "out" / "a.nii.gz", tmp_path / "out" / "b.nii.gz")
-    assert main(["evaluate", str(truth), str(tmp_path / "out"), "-np", "1"]) == 1
 
 
 def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,15 +196,6 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, calibr
     assert forced.notes[-1] == "The fit was fitted to 24 of these cases: what it says of them is too good."
 
 
-def test_a_fit_to_other_probabilities_is_refused(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:
-    calibrated = tmp_path / "calibrated"
-    temperature = fit(Predictions.of_folder(*new), output=tmp_path / "temperature.json")
-    assert temperature.file is not None
-    apply_folder(temperature.file, new[1], calibrated, force=True)
-    with pytest.raises(ValueError, match=r"that are not calibrated, and these are calibrated \(temperature "):
-        review_folder(calibrated, fit=fitted)
-
-
 def test_spacing_in_another_unit_is_refused(new: tuple[Path, Path], fitted: Path) -> None:
     file = new[1] / f"new_x{ENDING}"
     image = sitk.ReadImage(str(file))

@@ -14,7 +14,6 @@ from scipy.stats import entropy as scipy_entropy
 from skimage.io import imread
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.use import write_maps
 from tests.use.generated import (
     LABELS,
     REGIONS,
@@ -157,13 +156,6 @@ def test_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str], optio
     assert maps(folder, tmp_path / "out", *(str(folder) if one == "IN" else one for one in options)) == 1
     assert message in capsys.readouterr().err
     assert names(tmp_path) == {"in"}
-
-
-def test_a_format_without_fractions(tmp_path: Path) -> None:
-    p = random_probabilities(0, shape=(1, 9, 8))
-    folder = write_folder(tmp_path / "in", {"a": p}, ending=".png", reader="NaturalImage2DIO")
-    with pytest.raises(ValueError, match=r"dtype: \.png files can have uint16 or uint8; got float32\."):
-        write_maps(folder, tmp_path / "out", dtype="float32")
 
 
 def test_overwrite_keeps_the_users_files(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnunetv2.ensembling.ensemble import ensemble_folders
-from scipy.stats import entropy as scipy_entropy
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
@@ -83,18 +82,6 @@ def test_agreement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert float(row["mean_pairwise_dice"]) == pytest.approx(expected, abs=1e-6)
     mean = np.mean([float(row["mean_pairwise_dice"]) for row in rows if row["structure"] == "liver"])
     assert f"Mean agreement of the members: liver {mean:.3f}, left kidney 0." in capsys.readouterr().out
-
-
-def test_mutual_information(tmp_path: Path) -> None:
-    members = write_members(tmp_path)
-    assert combine(members, tmp_path / "out", "--mutual_information") == 0
-    assert names(tmp_path / "out" / "mutual_information") == {"a.nii.gz", "b.nii.gz"}
-    for case, name in enumerate("ab"):
-        stack = np.stack([made(LABELS, member, case) for member in range(3)]).astype(np.float64)
-        file = tmp_path / "out" / "mutual_information" / f"{name}.nii.gz"
-        np.testing.assert_allclose(read(file), scipy_entropy(stack, stack.mean(0)[None], axis=1).mean(0), atol=1e-6)
-        assert geometry(file) == geometry(members[0] / f"{name}.nii.gz")
-    assert [case.name for case in PredictionFolder.read(tmp_path / "out").cases] == ["a", "b"]
 
 
 def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

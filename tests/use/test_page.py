@@ -14,9 +14,9 @@ import SimpleITK as sitk
 from PIL import Image
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.use import outline, review_folder
+from nnunet_nacl.use import review_folder
 from nnunet_nacl.use._pictures import Doubt
-from tests.use.generated import ENDING, read, write_pair
+from tests.use.generated import ENDING, write_pair
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -76,17 +76,6 @@ def test_the_pictures_are_what_they_say(page: Path) -> None:
             assert picture.size[0] > 8
             assert picture.getextrema() is not None
     assert {one["class"] for one in elements.of("path")} == {"outline label-1", "outline label-2"}
-
-
-def test_outlines_enclose_the_mask(tmp_path: Path) -> None:
-    _, predictions = write_pair(tmp_path, "a")
-    mask = read(predictions / f"a{ENDING}")[5] == 1
-    edges = 0
-    for axis in (0, 1):
-        edges += int((np.diff(np.pad(mask, 1).astype(int), axis=axis) != 0).sum())
-    drawn = sum(int(length) for length in re.findall(r"[hv](\d+)", outline(mask)))
-    assert drawn == edges
-    assert not outline(np.zeros((3, 3), bool))
 
 
 def test_slices_with_the_most_doubt_are_chosen() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nnunet_nacl.confidence import StructureSums, dice_optimal_labels, dice_optimal_mask, expected_dice
+from nnunet_nacl.use import StructureSums, dice_optimal_labels, dice_optimal_mask, expected_dice
 
 Array = NDArray[np.floating]
 Labels = NDArray[np.integer]

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
-from nnunet_nacl.nnunet import Predictions, write_labels
-from nnunet_nacl.prediction_folders import PredictionFolder, combine_members
+from nnunet_nacl.nnunet import PredictionFolder, Predictions, write_labels
+from nnunet_nacl.use import combine_members
 
 
 def geometric_mean(members: Sequence[Path], output: Path) -> None:

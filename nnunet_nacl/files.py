@@ -286,7 +286,8 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        raise ValueError(f"{file} is not as expected: {error}") from error
+        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ValueError(f"{file} is not as expected: {found}") from error
 
 
 def write_json(file: Path, content: Any) -> None:

@@ -51,13 +51,13 @@ class Fit:
         """The method's, as the file holds them."""
         return {name: value for name, value in vars(self.method).items() if name != "link"}
 
-    def write(self, file: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+    def write(self, file: Path, *, applied_to: Path | None = None) -> None:
+        """Write it as JSON; beside calibrated predictions, with the folder that they were made of."""
         content = {"method": self.method.method, "parameters": self.parameters(), "model": asdict(self.model),
                    "cases": self.cases, "tried": {name: asdict(score) for name, score in self.tried.items()},
                    "settings": self.settings, "skipped": [asdict(entry) for entry in self.skipped],
                    "version": __version__}  # fmt: skip
-        write_json(file, content)
+        write_json(file, content | ({} if applied_to is None else {"applied": {"pred_folder": str(applied_to)}}))
 
     @classmethod
     def read(cls, file: Path) -> "Fit":

@@ -165,7 +165,9 @@ def apply_folder(
             f"{seen[0]} for one: they do not test it. --force applies it nevertheless."
         )
     folder.mkdir(exist_ok=True)
-    fit.write(folder / CALIBRATED_NAME)  # first: a folder that is written in part is calibrated, too
+    fit.write(
+        folder / CALIBRATED_NAME, applied_to=predictions.folder
+    )  # first: a folder that is written in part is calibrated, too
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.method, data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)

@@ -280,7 +280,7 @@ def _predict_validation(
 
     predictor, (names, load) = network.predictor, cases
     folder.mkdir(exist_ok=True)
-    fit.write(folder / CALIBRATED_NAME)
+    fit.write(folder / CALIBRATED_NAME, applied_to=folder.with_name("validation"))
     for name in tqdm(names, desc=f"{folder.parent.name}: calibrated validation cases", unit="case"):
         image, _, properties = load(name)
         layer = trials.for_case(fit.method.method, name).layer(*network.layer)

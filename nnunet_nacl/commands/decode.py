@@ -44,19 +44,14 @@ def _decode(options: argparse.Namespace) -> int:
     if options.metric == "dice" and (options.fit is not None or options.alpha is not None or options.force):
         options.usage_error("--fit, --alpha and --force are for --metric recall.")
 
-    from nnunet_nacl.prediction_folders import PredictionFolder, RecallThresholds, decode_folder
+    from nnunet_nacl.nnunet import PredictionFolder
+    from nnunet_nacl.use import ReviewFit, decode_folder
 
     predictions = PredictionFolder.read(options.pred_folder, dataset_json=options.djfile, plans=options.pfile)
     recall = None
     if options.metric == "recall":
-        from nnunet_nacl.review import ReviewFit
-
         alpha = 0.1 if options.alpha is None else options.alpha
-        fit = ReviewFit.read(options.fit)
-        cases = [case.name for case in predictions.cases]
-        fit.check(predictions.folder, predictions.plans, predictions.data_set, cases, force=options.force)
-        thresholds = {name: fit.recall_threshold(name, alpha) for name in fit.structures}
-        recall = RecallThresholds(thresholds, alpha, options.fit)
+        recall = ReviewFit.read(options.fit).recall_thresholds(predictions, alpha, force=options.force)
     decoded = decode_folder(
         predictions,
         options.o,
@@ -65,7 +60,7 @@ def _decode(options: argparse.Namespace) -> int:
         overwrite=options.overwrite,
     )
     print(decoded.summary())
-    if decoded.cases.skipped:
+    if decoded.skipped:
         return 1
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(options.o)}")
     return 0

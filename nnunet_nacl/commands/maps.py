@@ -60,7 +60,7 @@ def add(commands: Commands) -> None:
 
 
 def _maps(options: argparse.Namespace) -> int:
-    from nnunet_nacl.prediction_folders import write_maps
+    from nnunet_nacl.use import write_maps
 
     written = write_maps(
         options.pred_folder,
@@ -75,7 +75,7 @@ def _maps(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(written.summary())
-    if written.cases.skipped:
+    if written.skipped:
         return 1
     say_next(f"open a map in {options.o} over its case's image, in ITK-SNAP or 3D Slicer")
     return 0

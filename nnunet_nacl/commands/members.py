@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def _combine(options: argparse.Namespace) -> int:
-    from nnunet_nacl.prediction_folders import combine_members
+    from nnunet_nacl.use import combine_members
 
     combined = combine_members(
         options.members,
@@ -53,7 +53,7 @@ def _combine(options: argparse.Namespace) -> int:
         ignore_geometry=options.ignore_geometry,
     )
     print(combined.summary())
-    if combined.cases.skipped:
+    if combined.skipped:
         return 1
     folder, members = shlex.quote(options.o), shlex.join(options.members)
     say_next(f"nnunet_nacl evaluate GT_FOLDER {folder}", f"nnunet_nacl review {folder} --members {members}")

@@ -85,7 +85,7 @@ def add(commands: Commands) -> None:
 
 
 def _review(options: argparse.Namespace) -> int:
-    from nnunet_nacl.review import review_folder
+    from nnunet_nacl.use import review_folder
 
     review = review_folder(
         options.pred_folder,
@@ -122,7 +122,7 @@ def _review(options: argparse.Namespace) -> int:
 
 
 def _fit(options: argparse.Namespace) -> int:
-    from nnunet_nacl.review import fit_review
+    from nnunet_nacl.use import fit_review
 
     fit = fit_review(
         chosen_predictions(options),

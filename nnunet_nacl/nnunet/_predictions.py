@@ -73,6 +73,11 @@ def read_thresholds(folder: Path) -> dict[str, Thresholds]:
     return {name: Thresholds(case.thresholds, decoded.inclusive) for name, case in decoded.cases.items()}
 
 
+VALIDATION = "validation"
+CALIBRATED_VALIDATION = "validation_calibrated"
+"""In a fold's folder: predictions of its validation cases, as nnU-Net makes them and once calibrated."""
+
+
 @dataclass(frozen=True)
 class CaseFiles:
     """A case's name and files, which may be missing.
@@ -199,17 +204,25 @@ class Predictions:
         trainer: str = "nnUNetTrainer",
         plans: str = "nnUNetPlans",
         folds: Sequence[int | str] = (0, 1, 2, 3, 4),
+        validation: str = VALIDATION,
     ) -> "Predictions":
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
 
         The ground truth is what nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
         """
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
-        return cls.of_validation(model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds)
+        return cls.of_validation(
+            model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation=validation
+        )
 
     @classmethod
     def of_validation(
-        cls, model_folder: str | Path, preprocessed_folder: str | Path, folds: Sequence[int | str]
+        cls,
+        model_folder: str | Path,
+        preprocessed_folder: str | Path,
+        folds: Sequence[int | str],
+        *,
+        validation: str = VALIDATION,
     ) -> "Predictions":
         """As :meth:`of_model`, of folders.
 
@@ -226,11 +239,10 @@ class Predictions:
         ending = DatasetJson.read(model / "dataset.json").file_ending
         groups, folders = {}, []
         for fold in folds:
-            folder = validation_folder(model, fold)
+            folder = validation_folder(model, fold).with_name(validation)
             if not folder.is_dir():
-                present = ", ".join(
-                    sorted(path.parent.name for path in model.glob(str(validation_folder(Path(), "*"))))
-                )
+                found = model.glob(str(validation_folder(Path(), "*").with_name(validation)))
+                present = ", ".join(sorted(path.parent.name for path in found))
                 raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
             if not any(folder.glob("*.npz")):
                 raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
@@ -312,7 +324,7 @@ def dataset_files(
 ) -> tuple[Path, Path | None]:
     """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
     beside = pred_folder
-    if pred_folder.name == "validation" and not (pred_folder / "dataset.json").is_file():
+    if pred_folder.name in {VALIDATION, CALIBRATED_VALIDATION} and not (pred_folder / "dataset.json").is_file():
         beside = pred_folder.resolve().parent.parent
     dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
     check_input(dataset_file, "; name the data set's dataset.json with -djfile.")

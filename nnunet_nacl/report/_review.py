@@ -8,10 +8,22 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.confidence import RiskCoverage, VolumeJudgement, judge_volumes, risk_coverage
 from nnunet_nacl.report._comparison import Array, Comparison, Method
 from nnunet_nacl.report._results import review_command
-from nnunet_nacl.review import ALL, REVIEW_NAME, Judged, Judgement, image_layer, outline, read_judged, window_around
+from nnunet_nacl.use import (
+    ALL,
+    REVIEW_NAME,
+    Judged,
+    Judgement,
+    RiskCoverage,
+    VolumeJudgement,
+    image_layer,
+    judge_volumes,
+    outline,
+    read_judged,
+    risk_coverage,
+    window_around,
+)
 
 __all__ = ["JudgedMethod", "JudgedMethods", "image_layer", "judged_methods", "outline", "window_around"]
 

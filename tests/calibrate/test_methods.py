@@ -9,8 +9,8 @@ from nnunet_nacl.calibrate._fit import try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._sample import Sample, check_sample, draw_voxels
-from nnunet_nacl.confidence import dice_optimal_mask
 from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.use import dice_optimal_mask
 
 SOFTMAX, SIGMOID = Link.SOFTMAX, Link.SIGMOID
 CLASSES = 3

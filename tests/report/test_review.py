@@ -16,7 +16,7 @@ from nnunet_nacl.report._review import JudgedMethods, judged_methods
 from nnunet_nacl.report._tables import judged_table
 from nnunet_nacl.report.plots import dice_scatter, risk_coverage_curves, volume_differences
 from nnunet_nacl.report.plots._style import draw_panels
-from nnunet_nacl.review import Judgement, fit_review, read_judged, review_folder
+from nnunet_nacl.use import Judgement, fit_review, read_judged, review_folder
 from tests.calibrate.generated import write_folder
 from tests.report.generated import write_predictions
 from tests.report.test_page import NASTY, QUICK, page_of

@@ -1,0 +1,227 @@
+r"""Guarantees from calibration cases with ground truth: recall, volume intervals, a lower bound of the Dice.
+
+They hold on average over cases that are exchangeable with the calibration cases: same scanners, same population, same
+way of predicting. Of a single case, or of a group of cases, they promise nothing. n calibration cases with a rate of
+failure α need n ≥ 1/α − 1, for intervals with two ends n ≥ 2/α − 1.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from nnunet_nacl.use._quantities import case_values, check_probabilities
+
+Array = NDArray[np.float64]
+
+THRESHOLDS: Array = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
+"""For :func:`missed_voxels`: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
+THRESHOLDS.setflags(write=False)
+
+_ROUNDING = 1e-9
+"""(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
+
+
+def missed_voxels(
+    probabilities: NDArray[np.floating], ground_truth: NDArray[np.bool_], thresholds: Array = THRESHOLDS
+) -> NDArray[np.int64]:
+    """How many voxels of a structure have p below each threshold, (T,); counts of parts of a case add up."""
+    inside = probabilities[ground_truth].astype(np.float64)
+    first_above = np.searchsorted(thresholds, inside, side="right")  # the first threshold that misses the voxel
+    return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
+
+
+def recall_threshold(rates: ArrayLike, *, alpha: float, thresholds: Array = THRESHOLDS) -> float:
+    r"""The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
+
+    .. math:: \hat\lambda = \max \{ \lambda : \frac{n \hat R(\lambda) + 1}{n + 1} \le \alpha \}
+
+    with R̂ the mean false negative rate of n calibration cases. The guarantee is on the mean of the rate over cases
+    where the structure is present, if cases without it are left out here.
+
+    Args:
+        rates: (n, T) false negative rates of the calibration cases, the share of the structure that is missed.
+        alpha: share that may be missed, in (0, 1).
+        thresholds: (T,), that the rates are of; ascending, the first one 0.
+
+    Returns:
+        One of the thresholds.
+
+    Raises:
+        ValueError: fewer than 1/α − 1 cases; rates that are NaN, outside [0, 1], or fall with the threshold.
+
+    References:
+        Angelopoulos et al., Conformal risk control, ICLR 2024.
+
+    >>> recall_threshold(np.tile([0.0, 0.0, 0.5], (9, 1)), alpha=0.1, thresholds=np.array([0.0, 0.3, 0.6]))
+    0.3
+    """
+    rates = np.asarray(rates, np.float64)
+    if rates.ndim != 2 or rates.shape[1] != thresholds.size:
+        raise ValueError(f"rates must have the shape (cases, {thresholds.size} thresholds); got {rates.shape}.")
+    if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
+        raise ValueError("rates must be in [0, 1]. They are NaN where the structure is absent: leave such cases out.")
+    return threshold_of_mean(rates.mean(0) if rates.size else rates.sum(0), len(rates), alpha, thresholds)
+
+
+def threshold_of_mean(mean: Array, n: int, alpha: float, thresholds: Array) -> float:
+    """As :func:`recall_threshold`, from the mean rate (T,) of n cases."""
+    _check_share("alpha", alpha)
+    _check_enough_cases(n, 1 - alpha, f"alpha {alpha:g}", tails=1)
+    if thresholds[0] != 0 or mean[0] != 0:
+        raise ValueError("thresholds must begin with 0, which misses nothing.")
+    if (np.diff(mean) < 0).any():
+        raise ValueError("rates must not fall while the threshold rises.")
+    bound = (n * mean + 1) / (n + 1)
+    return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
+
+
+@dataclass(frozen=True)
+class VolumeFit:
+    """Intervals for volumes, from :func:`fit_volume`."""
+
+    low: float
+    high: float
+    epsilon_ml: float
+    coverage: float
+    num_cases: int
+
+    def interval_ml(self, expected_ml: float) -> tuple[float, float]:
+        """Lower and upper end in ml, at least 0, for an expected volume in ml."""
+        size, shift = expected_ml + self.epsilon_ml, self.epsilon_ml
+        low, high = (max(float(size * np.exp(end) - shift), 0.0) for end in (self.low, self.high))
+        return low, high
+
+
+def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float, coverage: float = 0.9) -> VolumeFit:
+    r"""Fit split conformal intervals for volumes.
+
+    Scores :math:`r = \log((V + ε) / (\hat V + ε))` of n cases; with α = 1 − coverage the interval is from the
+    ⌊(n + 1) α/2⌋-th smallest to the ⌈(n + 1)(1 − α/2)⌉-th smallest. A new case's volume lies in it with a probability
+    of at least the coverage, at most 2/(n + 1) more if no scores are equal.
+
+    Args:
+        expected_ml: (n,) expected volumes :math:`\hat V` in ml, at least 0.
+        true_ml: (n,) volumes V of the ground truth in ml, at least 0.
+        epsilon_ml: ε in ml, above 0: what a difference of volume has to exceed to matter, such as some voxels. It
+            keeps the ratio finite where a structure is absent.
+        coverage: 1 − α, in (0, 1).
+
+    Raises:
+        ValueError: fewer than 2/α − 1 cases; values that are negative, NaN or infinite.
+
+    References:
+        Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
+    """
+    _check_share("coverage", coverage)
+    expected, true = case_values(expected_ml=expected_ml, true_ml=true_ml)
+    _check_enough_cases(expected.size, coverage, f"a coverage of {coverage:g}", tails=2)
+    if not (epsilon_ml > 0 and expected.min() >= 0 and true.min() >= 0):
+        raise ValueError("expected_ml and true_ml must be at least 0 ml, and epsilon_ml above 0.")
+    scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
+    rank = _low_rank(scores.size, coverage, tails=2)
+    return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml, coverage, scores.size)
+
+
+@dataclass(frozen=True)
+class DiceFit:
+    """A map from predicted to true Dice and the margin of its lower bound, from :func:`fit_dice`."""
+
+    predicted: tuple[float, ...]
+    dice: tuple[float, ...]
+    margin: float
+    coverage: float
+    num_cases: int
+
+    def expected(self, predicted: ArrayLike) -> Array:
+        """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
+        return np.interp(np.asarray(predicted, np.float64), self.predicted, self.dice)
+
+    def lower_bound(self, predicted: ArrayLike) -> Array:
+        """What the Dice of a new case is not below with the coverage's probability, (...) in [0, 1]."""
+        return np.clip(self.expected(predicted) + self.margin, 0, 1)
+
+
+def fit_dice(
+    predicted: ArrayLike,
+    dice: ArrayLike,
+    *,
+    kind: Literal["isotonic", "linear"] = "isotonic",
+    coverage: float = 0.9,
+    seed: int = 0,
+) -> DiceFit:
+    r"""Fit the true Dice to the predicted Dice, with a split conformal lower bound.
+
+    Half of the cases, drawn at random, fit the map. The n others give residuals :math:`Dice - map(SDC)`, whose
+    ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
+    probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
+
+    Args:
+        predicted: (cases,) predicted Dice, in [0, 1]: :attr:`StructureSums.predicted_dice`.
+        dice: (cases,) true Dice, in [0, 1]; 1 where the structure is in neither, as predicted Dice has it.
+        kind: ``isotonic``, a map that never falls; or ``linear``, least squares, for few cases.
+        coverage: 1 − α, in (0, 1).
+        seed: of the draw.
+
+    Raises:
+        ValueError: fewer than twice 1/α − 1 cases; NaN, or values outside [0, 1].
+
+    References:
+        Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
+    """
+    _check_share("coverage", coverage)
+    x, y = case_values(predicted=predicted, dice=dice)
+    check_probabilities("predicted", x)
+    check_probabilities("dice", y)
+    order = np.random.default_rng(seed).permutation(x.size)
+    fitted, held_out = order[: x.size // 2], order[x.size // 2 :]
+    if not fitted.size:
+        raise ValueError(f"At least 2 cases are needed, to fit the map and to check it; got {x.size}.")
+    _check_enough_cases(held_out.size, coverage, f"a coverage of {coverage:g}", tails=1, held_out=True)
+    knots, values = _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
+    residuals = np.sort(y[held_out] - np.interp(x[held_out], knots, values))
+    margin = float(residuals[_low_rank(residuals.size, coverage, tails=1) - 1])
+    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), margin, coverage, x.size)
+
+
+def _isotonic(x: Array, y: Array) -> tuple[Array, Array]:
+    from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
+
+    model = IsotonicRegression().fit(x, y)
+    return model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
+
+
+def _linear(x: Array, y: Array) -> tuple[Array, Array]:
+    centered = x - x.mean()  # of equal values not quite 0
+    slope = float((centered * y).sum() / (centered * centered).sum()) if np.ptp(x) > 0 else 0.0
+    intercept = float(y.mean()) - slope * float(x.mean())
+    ends = [0.0, 1.0]
+    if slope:  # where the line leaves [0, 1] it bends
+        ends += [end for end in (-intercept / slope, (1 - intercept) / slope) if 0 < end < 1]
+    knots = np.unique(ends)
+    return knots, np.clip(intercept + slope * knots, 0, 1)
+
+
+def _low_rank(n: int, coverage: float, *, tails: int) -> int:
+    """⌊(n + 1) α / tails⌋: with that rank, from 1, a new value is below with a probability of at most α / tails."""
+    return math.floor((n + 1) * (1 - coverage) / tails + _ROUNDING)
+
+
+def _check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be above 0 and below 1; got {value}.")
+
+
+def _check_enough_cases(n: int, coverage: float, asked: str, *, tails: int, held_out: bool = False) -> None:
+    if _low_rank(n, coverage, tails=tails) >= 1:
+        return
+    needed = math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
+    if held_out:
+        raise ValueError(
+            f"Half of the calibration cases, {n}, are too few to check the map: {asked} needs at least {needed} in "
+            f"that half, {2 * needed - 1} in all."
+        )
+    raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")

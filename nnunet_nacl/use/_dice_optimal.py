@@ -1,0 +1,190 @@
+r"""The segmentation with the highest expected Dice, after RankSEG-RMA.
+
+With the reciprocal moment approximation a segmentation s of n = Σ s voxels has the expected Dice
+
+.. math:: E(s) = \frac{2 \sum_i p_i s_i}{\sum_i p_i + n + 1},\quad E(\emptyset) = 1 - \max_i p_i
+
+Adding a voxel raises E as long as its p exceeds E/2: the best segmentation is where p > E*/2. The threshold is half the
+Dice that can be reached, and never above 1/2. It is found without sorting: the threshold E/2 of any segmentation gives
+a better one, until nothing changes (Dinkelbach's method; a few passes over fewer and fewer voxels).
+
+The empty segmentation has a Dice of 1 where the structure is absent, and 0 otherwise. How probable absence is depends
+on how voxels go together, which their probabilities do not say: at most 1 − max p, and that much if the structure is
+there or not as a whole. docs/decisions/0012-dice-optimal.md has the reasons for this, and for how classes share voxels.
+
+References:
+    Dai & Li, RankSEG, JMLR 2023; Wang & Dai, RankSEG-RMA, NeurIPS 2025; Dinkelbach, Management Science 1967.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.use._quantities import StructureSums, check_probabilities
+
+_NEVER = 1.0
+"""Threshold of a structure that is left out: no probability is above."""
+
+
+@dataclass(frozen=True, eq=False)
+class DiceOptimalMask:
+    """The segmentation of one structure with the highest expected Dice."""
+
+    mask: NDArray[np.bool_]
+    threshold: float
+    expected_dice: float
+
+
+@dataclass(frozen=True, eq=False)
+class DiceOptimalLabels:
+    """A label map with a high mean expected Dice of its structures, never below argmax or any single threshold."""
+
+    labels: NDArray[np.unsignedinteger]
+    thresholds: NDArray[np.float64]
+    expected_dice: NDArray[np.float64]
+
+
+def expected_dice(sums: StructureSums) -> float:
+    r"""Expected Dice of a segmentation, in the approximation by which segmentations are chosen here.
+
+    .. math:: E(s) = \frac{2 \sum_i p_i s_i}{\sum_i p_i + \sum_i s_i + 1},\quad E(\emptyset) = 1 - \max_i p_i
+
+    It is for choosing. To tell what Dice to expect take ``sums.predicted_dice``, which lacks the 1 and so is a little
+    higher: for large structures they are the same, of independent voxels of small ones it is the closer one.
+
+    >>> expected_dice(StructureSums.of(np.array([1.0, 1.0, 0.5]), np.array([True, True, False])))
+    0.7272727272727273
+    """
+    if sums.segmented == 0:
+        return 1 - sums.max_probability
+    return 2 * sums.overlap / (sums.probability + sums.segmented + 1)
+
+
+def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
+    r"""The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
+
+    Of all masks, not only of those by a threshold. Of equally good ones the smallest.
+
+    >>> dice_optimal_mask(np.array([0.9, 0.8, 0.4, 0.1])).mask
+    array([ True,  True,  True, False])
+    """
+    check_probabilities("probabilities", probabilities)
+    total = float(probabilities.sum(dtype=np.float64))
+    threshold, expected = _best_threshold(probabilities.reshape(-1), total, float(probabilities.max(initial=0)))
+    return DiceOptimalMask(_above(probabilities, threshold), threshold, expected)
+
+
+def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabels:
+    r"""A label map chosen for the mean of its structures' expected Dice; each voxel has one label.
+
+    The better of two label maps:
+
+    1. Each voxel goes to its most probable class k ≥ 1 if p_k is above a threshold t_k, else to the background. The
+       classes share no voxels then, and t_k is the best one by the rule of :func:`dice_optimal_mask`. Argmax and any
+       single threshold choose among the same voxels, so they have a higher expected Dice for none of the structures.
+    2. With the mask of n_k voxels and expected Dice 2 t_k that :func:`dice_optimal_mask` has for class k by itself, a
+       voxel adds about :math:`2 (p_k - t_k) / (\sum_i p_{i,k} + n_k + 2)` to its Dice. Each voxel goes to the class
+       that gains most by it, or to the background if none does. Where two structures are probable, this favours the
+       smaller one.
+
+    Args:
+        probabilities: float16, float32 or float64 (K, ...), background first, K of at least 2. Channels are read one
+            after the other, so that it may be a memory map; beside it this takes about 12 bytes a voxel.
+
+    Raises:
+        ValueError: fewer than two classes; values outside [0, 1] or NaN.
+
+    >>> dice_optimal_labels(np.array([[0.1, 0.6, 1.0, 0.1], [0.9, 0.4, 0.0, 0.0], [0.0, 0.0, 0.0, 0.9]])).labels
+    array([1, 1, 0, 2], dtype=uint8)
+    """
+    if probabilities.ndim < 1 or len(probabilities) < 2:
+        raise ValueError(f"probabilities must have at least 2 classes, background first; got {probabilities.shape}.")
+    for channel in probabilities:
+        check_probabilities("probabilities", channel)
+    structures = [channel.reshape(-1) for channel in probabilities[1:]]
+    totals = [float(p.sum(dtype=np.float64)) for p in structures]
+    highest = [float(p.max(initial=0)) for p in structures]
+
+    label, largest = _largest(structures, len(structures))
+    thresholds = np.empty(len(structures))
+    for k, (total, high) in enumerate(zip(totals, highest, strict=True)):
+        thresholds[k], _ = _best_threshold(largest[label == k + 1], total, high)
+        label[(label == k + 1) & ~_above(largest, thresholds[k])] = 0
+    del largest
+    apart = DiceOptimalLabels(label, thresholds, _expected(structures, label, totals, highest))
+
+    own = np.array([_best_threshold(*each)[0] for each in zip(structures, totals, highest, strict=True)])
+    gains = (_gain(*each) for each in zip(structures, own, totals, strict=True))
+    label, _ = _largest(gains, len(structures))
+    shared = DiceOptimalLabels(label, own, _expected(structures, label, totals, highest))
+
+    best = shared if shared.expected_dice.sum() > apart.expected_dice.sum() else apart
+    return replace(best, labels=best.labels.reshape(probabilities.shape[1:]))
+
+
+def _best_threshold(p: NDArray[np.floating], total: float, highest: float) -> tuple[float, float]:
+    """Best threshold among the voxels ``p`` that a structure may have, and its expected Dice."""
+    empty = (_NEVER, 1 - highest)
+    largest = float(p.max(initial=0))
+    if largest == 0:
+        return empty
+    # From any threshold below the maximum the next one, half the expected Dice of what is above, is at most the best.
+    # From there they rise, so voxels once left out stay out.
+    chosen = _half_expected(p[_above(p, largest / 2)], total)
+    size = -1
+    while size != p.size:
+        size = p.size
+        p = p[_above(p, chosen)]
+        chosen = _half_expected(p, total)
+    return (chosen, 2 * chosen) if 2 * chosen > empty[1] else empty
+
+
+def _half_expected(p: NDArray[np.floating], total: float) -> float:
+    return float(p.sum(dtype=np.float64)) / (total + p.size + 1)
+
+
+def _above(p: NDArray[np.floating], threshold: float) -> NDArray[np.bool_]:
+    """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
+    rounded = p.dtype.type(threshold)
+    if float(rounded) > threshold:
+        rounded = np.nextafter(rounded, p.dtype.type(-1))
+    above: NDArray[np.bool_] = p > rounded
+    return above
+
+
+def _largest(
+    channels: Iterable[NDArray[np.floating]], count: int
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.floating]]:
+    """Which of ``count`` channels is the largest, from 1, and its value; 0 where none is above 0."""
+    channels = iter(channels)
+    largest = np.maximum(next(channels), 0)
+    label = (largest > 0).astype(np.min_scalar_type(count))
+    for k, channel in enumerate(channels, start=2):
+        larger = channel > largest
+        np.copyto(largest, channel, where=larger)
+        np.copyto(label, label.dtype.type(k), where=larger)
+    return label, largest
+
+
+def _gain(p: NDArray[np.floating], threshold: float, total: float) -> NDArray[np.floating]:
+    """What each voxel above the threshold adds to the expected Dice; 0 for the others."""
+    above = _above(p, threshold)
+    gain = np.zeros(p.shape, np.result_type(p.dtype, np.float32))
+    gain[above] = (p[above].astype(np.float64) - threshold) * (2 / (total + np.count_nonzero(above) + 2))
+    return gain
+
+
+def _expected(
+    structures: list[NDArray[np.floating]],
+    label: NDArray[np.unsignedinteger],
+    totals: list[float],
+    highest: list[float],
+) -> NDArray[np.float64]:
+    """Expected Dice of each structure of a label map."""
+    expected = np.empty(len(structures))
+    for k, (p, total, high) in enumerate(zip(structures, totals, highest, strict=True)):
+        chosen = p[label == k + 1]
+        expected[k] = 2 * _half_expected(chosen, total) if chosen.size else 1 - high
+    return expected

@@ -8,18 +8,15 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_BASE = {"nnunet", "files", "cases", "metrics", "json_files", "workers"}
+_BASE = {"nnunet", "files", "cases", "metrics"}
 MAY_IMPORT = {
     "files": set(),
     "cases": {"files"},
-    "json_files": {"files"},
-    "processes": set(),
-    "workers": set(),
     "losses": set(),
     "metrics": set(),
     "confidence": set(),
     "linking": {"files"},
-    "nnunet": {"files", "json_files", "linking"},
+    "nnunet": {"files", "linking"},
     "evaluation": _BASE,
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "prediction_folders": {*_BASE, "evaluation", "confidence"},
@@ -39,10 +36,9 @@ MAY_IMPORT = {
         "posthoc",
         "logits",
         "datasets",
-        "processes",
         "linking",
     },
-    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "processes", "linking"},
+    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "posthoc", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

@@ -5,6 +5,8 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
+import sysconfig
 import textwrap
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +27,6 @@ from nnunet_nacl.experiments import (
 )
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet import PlansJson, Predictions, dataset_number
-from nnunet_nacl.processes import run_command
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
@@ -149,12 +150,12 @@ def _plan(folder: Path) -> None:
     print(f"      $ {shlex.join(command)}", flush=True)
     # It crashes without a process for augmentation; with more threads it takes longer.
     environment = {**os.environ, "nnUNet_n_proc_DA": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    run_command(
-        command,
-        environment=environment,
-        log=folder / "plan.log",
-        show=lambda line: print(f"      {line}", flush=True),
-    )
+    program = shutil.which(command[0], path=sysconfig.get_path("scripts")) or command[0]
+    log = folder / "plan.log"
+    with log.open("w") as stream:
+        done = subprocess.run([program, *command[1:]], env=environment, stdout=stream, stderr=stream, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(command)} failed; see {log}.")
     plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
     _shrink(architecture["arch_kwargs"])

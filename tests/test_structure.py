@@ -8,16 +8,14 @@ import pytest
 import nnunet_nacl
 
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_BASE = {"nnunet", "files", "cases", "metrics", "json_files", "workers"}
+_BASE = {"nnunet", "files", "cases", "metrics"}
 MAY_IMPORT = {
     "files": set(),
     "cases": {"files"},
-    "json_files": {"files"},
-    "workers": set(),
     "losses": set(),
     "metrics": set(),
     "linking": {"files"},
-    "nnunet": {"files", "json_files", "linking"},
+    "nnunet": {"files", "linking"},
     "evaluation": _BASE,
     "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
     "calibrate": {*_BASE, "evaluation"},

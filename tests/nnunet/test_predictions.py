@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, Thresholds, read_splits, write_prediction
+from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, Thresholds, write_prediction
+from nnunet_nacl.nnunet._preprocessed import read_splits
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}

@@ -14,10 +14,10 @@ from scipy.special import expit, softmax
 from nnunet_nacl.calibrate import Fit, Head, Vector, apply_folder, calibrate_ensemble, calibrate_fold
 from nnunet_nacl.calibrate._model import Network
 from nnunet_nacl.cli import main
+from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor
 from tests.conftest import KINDS, Planned, Trained
 
-STOCK = "nnUNetTrainer_1epoch"
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
 CASES = [f"toy_{number}" for number in range(6)]
 
@@ -96,15 +96,16 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
 def test_a_stock_nnunet_predicts_with_it(
     copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    copy = copy_of("labels", "2d_small", STOCK)
-    before = {file for file in copy.model.rglob("*") if file.is_file()}
-    command = ["calibrate", "-d", "901", "-c", "2d_small", "-f", "0", "-tr", STOCK, "-device", "cpu"]
+    copy = copy_of("labels", "2d_small", OURS)
+    model = export_model(copy.model, copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
+    before = {file for file in model.rglob("*") if file.is_file()}
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-f", "0", "-device", "cpu"]
     assert main([*command, "--method", "vector", "--npz"]) == 0
     printed = capfd.readouterr().out
     assert "as trained" in printed
-    assert f"nnUNetv2_predict -d 901 -c 2d_small -f 0 -tr {STOCK} -chk checkpoint_calibrated.pth" in printed
-    fold = copy.model / "fold_0"
-    written = {file for file in copy.model.rglob("*") if file.is_file()} - before
+    assert "nnUNetv2_predict -d 901 -c 2d_small -f 0 -chk checkpoint_calibrated.pth" in printed
+    fold = model / "fold_0"
+    written = {file for file in model.rglob("*") if file.is_file()} - before
     folder = fold / "validation_calibrated"
     validation = {folder / f"{case}{ending}" for case in CASES[:5] for ending in (".npz", ".pkl", ".nii.gz")}
     mark = folder / "posthoc_applied.json"
@@ -118,7 +119,7 @@ def test_a_stock_nnunet_predicts_with_it(
     for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
         type(nnunet).run(
             _With(nnunet.folder, environment), "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr",
-            "-o", tmp_path / name, "-m", copy.model, "-f", 0, "-chk", checkpoint, "-device", "cpu",
+            "-o", tmp_path / name, "-m", model, "-f", 0, "-chk", checkpoint, "-device", "cpu",
             "--save_probabilities", "-npp", 1, "-nps", 1,
         )  # fmt: skip
     apply_folder(fold / "calibration.json", tmp_path / "trained", tmp_path / "applied", force=True)

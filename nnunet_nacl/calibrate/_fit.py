@@ -136,9 +136,6 @@ def try_methods(
         wanted: methods; ``head`` needs the features of the sample and ``layer``.
         layer: the last layer as trained.
         seed: of the division into parts.
-
-    Raises:
-        ValueError: a method cannot be fitted.
     """
     parts = list(split_cases(sample.names, seed).values())
     part_of = {name: number for number, names in enumerate(parts) for name in names}

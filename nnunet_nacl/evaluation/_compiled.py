@@ -6,8 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import NLL_CLIP
-from nnunet_nacl.metrics._calibration import FINE_OFFSET, FINE_SHIFT
+from nnunet_nacl.metrics import FINE_OFFSET, FINE_SHIFT, NLL_CLIP
 
 Floats = NDArray[np.floating]
 Sums = NDArray[np.float64]

@@ -13,6 +13,8 @@ from nnunet_nacl.metrics._bootstrap import (
     resampled_means,
 )
 from nnunet_nacl.metrics._calibration import (
+    FINE_OFFSET,
+    FINE_SHIFT,
     NLL_CLIP,
     NUM_FINE_BINS,
     adaptive_calibration_error,
@@ -25,6 +27,8 @@ from nnunet_nacl.metrics._calibration import (
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 
 __all__ = [
+    "FINE_OFFSET",
+    "FINE_SHIFT",
     "NLL_CLIP",
     "NUM_FINE_BINS",
     "BinCounts",

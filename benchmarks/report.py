@@ -65,13 +65,8 @@ def main() -> None:
         for predicted in predictions:
             evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=Settings(surface=True))
         page = folder / "report.html"
-        command = [
-            str(Path(sys.executable).with_name("nnunet_nacl")),
-            "report",
-            *map(str, predictions),
-            "-o",
-            str(page),
-        ]
+        program = str(Path(sys.executable).with_name("nnunet_nacl"))
+        command = [program, "report", *map(str, predictions), "-o", str(page), "--overwrite"]
         seconds = []
         for _ in range(options.repeats):
             start = time.perf_counter()

@@ -1,7 +1,6 @@
 """The metrics that methods are compared by, and their estimates: over all cases, and over resamples of them."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -9,7 +8,6 @@ from typing import Literal
 import numpy as np
 
 from nnunet_nacl.metrics import (
-    BinCounts,
     Interval,
     bootstrap_interval,
     mean_of_known,
@@ -30,21 +28,20 @@ _LABELS = {
 }
 
 
-class Estimate(ABC):
-    """A metric of one method, case by case, from which its value over any resample of the cases follows."""
+class Estimate:
+    """A metric of one method, case by case, from which its value over any resample of the cases follows.
 
-    num_cases: int
-    num_known: int
-    """Cases that the value depends on."""
+    Args:
+        resampled: weights (resamples, cases), how often each case was drawn -> (resamples,) values, NaN if not defined.
+        num_cases: all cases.
+        num_known: those that the value depends on.
+        by_case: (cases,) values to rank and to test, NaN where not defined; None if a single case has none.
+    """
 
-    @abstractmethod
-    def resampled(self, weights: Array) -> Array:
-        """(resamples,) values for weights (resamples, cases), how often each case was drawn; NaN where not defined."""
-
-    @property
-    def by_case(self) -> Array | None:
-        """(cases,) values to rank and to test, NaN where not defined; None if a single case has none."""
-        return None
+    def __init__(
+        self, resampled: Callable[[Array], Array], num_cases: int, num_known: int, by_case: Array | None = None
+    ) -> None:
+        self.resampled, self.num_cases, self.num_known, self.by_case = resampled, num_cases, num_known, by_case
 
     def restricted_to(self, other: "Estimate") -> "Estimate":
         """The same, reduced to the cases and structures that the other method has a value for as well."""
@@ -52,8 +49,11 @@ class Estimate(ABC):
         return self
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """The difference to another method, over the cases and structures that both have a value for."""
-        return _Gap(self, other)
+        """The difference to another method over the same resamples, and cases and structures that both have."""
+        by_case = None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
+        num_known = min(self.num_known, other.num_known)
+        return Estimate(lambda weights: self.resampled(weights) - other.resampled(weights), self.num_cases, num_known,
+                        by_case)  # fmt: skip
 
     @cached_property
     def value(self) -> float:
@@ -75,57 +75,37 @@ class CaseMeans(Estimate):
     """
 
     def __init__(self, values: Array) -> None:
+        known, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
         self.values = values
-        self.num_cases = len(values)
-        self.num_known = int((~np.isnan(values).all(1)).sum())
-
-    def resampled(self, weights: Array) -> Array:
-        known = ~np.isnan(self.values)
-        return mean_of_known(ratio(weights @ np.where(known, self.values, 0), weights @ known.astype(np.float64)))
+        super().__init__(
+            lambda weights: mean_of_known(ratio(weights @ filled, weights @ known)),
+            len(values),
+            int(known.any(1).sum()),
+            mean_of_known(values),
+        )
 
     @cached_property
     def interval(self) -> Interval:
         """As the summary has it, where it has this mean."""
-        if self.values.shape[1] == 1:
-            return bootstrap_interval(list(self.values[:, 0]))
-        return super().interval
-
-    @property
-    def by_case(self) -> Array:
-        return mean_of_known(self.values)
+        return bootstrap_interval(list(self.values[:, 0])) if self.values.shape[1] == 1 else super().interval
 
     def restricted_to(self, other: Estimate) -> "CaseMeans":
         assert isinstance(other, CaseMeans)
         return CaseMeans(np.where(np.isnan(other.values), np.nan, self.values))
 
-    def minus(self, other: Estimate) -> "CaseMeans":
-        assert isinstance(other, CaseMeans)
-        return CaseMeans(self.values - other.values)
+    def minus(self, other: Estimate) -> Estimate:
+        return CaseMeans(self.values - other.values) if isinstance(other, CaseMeans) else super().minus(other)
 
 
-class SumsPerForeground(Estimate):
+def per_foreground(sums: Array, foreground: Array) -> Estimate:
     r"""A score summed over the images of all cases, divided by their foreground voxels in the ground truth.
 
     .. math:: \frac{\sum_i sums_i}{\sum_i foreground_i}
-
-    Args:
-        sums: (cases,) sums of the score over the image (and regions).
-        foreground: (cases,) foreground voxels of the ground truth.
     """
-
-    def __init__(self, sums: Array, foreground: Array) -> None:
-        self.sums, self.foreground = sums, foreground
-        self.num_cases = self.num_known = len(sums)
-
-    def resampled(self, weights: Array) -> Array:
-        return ratio(weights @ self.sums, weights @ self.foreground)
-
-    @property
-    def by_case(self) -> Array:
-        return self.sums
+    return Estimate(lambda weights: ratio(weights @ sums, weights @ foreground), len(sums), len(sums), sums)
 
 
-class PooledGaps(Estimate):
+def pooled_gaps(gaps: Array, voxels: Array, *, signed: bool = False) -> Estimate:
     r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
@@ -135,37 +115,13 @@ class PooledGaps(Estimate):
         voxels: (cases, tables) N.
         signed: add the gaps of all bins up with their signs: mean confidence minus accuracy.
     """
+    cases, tables, bins = gaps.shape
 
-    def __init__(self, gaps: Array, voxels: Array, *, signed: bool = False) -> None:
-        self.gaps, self.voxels, self.signed = gaps, voxels, signed
-        self.num_cases, self.num_known = len(gaps), int(voxels.any(1).sum())
+    def resampled(weights: Array) -> Array:
+        found = (weights @ gaps.reshape(cases, -1)).reshape(-1, tables, bins)
+        return mean_of_known(ratio((found if signed else np.abs(found)).sum(-1), weights @ voxels))
 
-    @classmethod
-    def of(cls, tables: BinCounts, num_rows: int | None = None, *, signed: bool = False) -> "PooledGaps":
-        """Of the first rows of tables (cases, rows, M)."""
-        gaps = tables.confidence - tables.hits
-        return cls(gaps[:, :num_rows], tables.total[:, :num_rows].astype(np.float64), signed=signed)
-
-    def resampled(self, weights: Array) -> Array:
-        cases, tables, bins = self.gaps.shape
-        gaps = (weights @ self.gaps.reshape(cases, -1)).reshape(-1, tables, bins)
-        return mean_of_known(ratio((gaps if self.signed else np.abs(gaps)).sum(-1), weights @ self.voxels))
-
-
-class _Gap(Estimate):
-    """One method's value minus another's, over the same resamples."""
-
-    def __init__(self, one: Estimate, other: Estimate) -> None:
-        self.one, self.other = one, other
-        self.num_cases, self.num_known = one.num_cases, min(one.num_known, other.num_known)
-
-    def resampled(self, weights: Array) -> Array:
-        return self.one.resampled(weights) - self.other.resampled(weights)
-
-    @property
-    def by_case(self) -> Array | None:
-        one, other = self.one.by_case, self.other.by_case
-        return None if one is None or other is None else one - other
+    return Estimate(resampled, cases, int(voxels.any(1).sum()))
 
 
 @dataclass(frozen=True)
@@ -220,12 +176,13 @@ class Metric:
 
     def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:
-            return SumsPerForeground(*method.sums(self.voxels, _SCORES[self.name]))
+            return per_foreground(*method.sums(self.voxels, _SCORES[self.name]))
         if self.voxels in POOLED and self.name in _POOLED_ERRORS:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             assert tables is not None
-            num_rows = method.num_classes(self.voxels) if self.name == "CECE" else None
-            return PooledGaps.of(tables, num_rows, signed=self.signed)
+            rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
+            gaps, voxels = (tables.confidence - tables.hits)[:, rows], tables.total[:, rows].astype(np.float64)
+            return pooled_gaps(gaps, voxels, signed=self.signed)
         return CaseMeans(self.values(method))
 
     def values(self, method: Method) -> Array:

@@ -16,7 +16,7 @@ from nnunet_nacl.metrics import (
     resample_weights,
 )
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import Metric, PooledGaps, over_confidence
+from nnunet_nacl.report._metrics import Metric, over_confidence, pooled_gaps
 
 FAINT = 0.001
 """Share of the voxels below which a bin is drawn faintly."""
@@ -176,7 +176,7 @@ def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interva
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     num_cases = len(gaps)
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.
-    chance = PooledGaps(centered * np.sqrt(num_cases / max(num_cases - 1, 1)), tables.total.astype(np.float64))
+    chance = pooled_gaps(centered * np.sqrt(num_cases / max(num_cases - 1, 1)), tables.total.astype(np.float64))
     return percentile_interval(chance.resampled(resample_weights(num_cases)), num_cases=chance.num_known)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnunet_nacl.evaluation import METRICS
 from nnunet_nacl.files import check_output, whole_file, write_csv
-from nnunet_nacl.metrics import Interval, expected_calibration_error
+from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all, notes_on
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -435,7 +435,7 @@ def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
     comparison.check_voxels(ece.voxels)
     columns = []
     for method in comparison.methods:
-        columns.append(Column(f"Dice {method.name}", list(CaseMeans(DICE.values(method)).by_case)))
+        columns.append(Column(f"Dice {method.name}", list(mean_of_known(DICE.values(method)))))
         columns.append(Column(f"ECE {method.name}", list(ece.values(method)[:, 0])))
     return Table(
         _titled("Cases", comparison),

@@ -8,13 +8,13 @@ from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._metrics import (
     Metric,
-    PooledGaps,
-    SumsPerForeground,
     compared_metrics,
     judging_metrics,
     leading_metrics,
     over_confidence,
     paper_metrics,
+    per_foreground,
+    pooled_gaps,
 )
 from nnunet_nacl.report._statistics import bootstrap_test, differences
 from tests.report.generated import NAMED, make_result
@@ -60,23 +60,24 @@ def score_of(result: FolderResult, table: str, drawn: np.ndarray) -> float:
 
 def test_a_ratio_of_sums_by_hand() -> None:
     """Two cases, of 10 and 30 foreground voxels: not the mean of 0.5 and 0.1, but 8 / 40."""
-    estimate = SumsPerForeground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
+    estimate = per_foreground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
     assert estimate.value == 0.2
     weights = np.array([[2.0, 0], [1, 1], [0, 2]])
     np.testing.assert_allclose(estimate.resampled(weights), [10 / 20, 8 / 40, 6 / 60])
-    nothing = SumsPerForeground(np.array([5.0, 3.0]), np.array([0.0, 30.0]))
+    nothing = per_foreground(np.array([5.0, 3.0]), np.array([0.0, 30.0]))
     assert np.isnan(nothing.resampled(weights)[0])  # a resample without foreground
     assert nothing.value == 8 / 30  # an empty case counts
 
 
 def test_a_pooled_error_by_hand() -> None:
     """Gaps of two cases cancel in the first bin: (|3 − 3| + |1 + 1|) / 20, while each case has 4 / 10."""
-    estimate = PooledGaps(np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]]))
+    gaps, voxels = np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]])
+    estimate = pooled_gaps(gaps, voxels)
     assert estimate.value == 0.1
     np.testing.assert_allclose(estimate.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
-    assert PooledGaps(estimate.gaps, estimate.voxels, signed=True).value == 0.1
+    assert pooled_gaps(gaps, voxels, signed=True).value == 0.1
     assert estimate.by_case is None
-    empty = PooledGaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
+    empty = pooled_gaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
     assert empty.num_known == 1
     assert np.isnan(empty.interval).all()
     assert np.isnan(empty.resampled(np.array([[2.0, 0]]))).all()

@@ -95,3 +95,10 @@ def test_no_package_imports_anothers_private_names(part: str) -> None:
 def test_losses_and_metrics_do_not_need_nnunet(part: str) -> None:
     for file in files_of(part):
         assert not any(name.startswith("nnunetv2") for name in imported(file)), file
+
+
+def test_growth_is_a_decision() -> None:
+    """Raise a number here only together with a reason in docs/decisions."""
+    lines = {file: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
+    assert sum(lines.values()) <= 19_800
+    assert max(lines.values()) <= 450, max(lines, key=lambda file: lines[file])

@@ -30,9 +30,6 @@ from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
 from nnunet_nacl.report import write_report
 
-CALIBRATES = False
-"""Whether the demo also calibrates DiceCE, as ``nnunet_nacl calibrate -d … -tr …`` does into a checkpoint."""
-
 CONFIGURATION = "2d_demo"
 DEFAULT = "Dice + CE (nnU-Net)"
 STUDY = StudyTable("demo", "Demo", (Row(DEFAULT, "nnUNetTrainerDiceCE"), Row("NACL", "nnUNetTrainerNACL")))
@@ -76,10 +73,9 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
             raise RuntimeError("\n".join(f"{job.run}: {failure}" for job, failure in failures.items()))
         (methods,) = evaluated_test_cases(experiment).values()
         folders = [str(job.predictions) for job in experiment.jobs]
-        if CALIBRATES:
-            calibrated = _calibrate(experiment.jobs[0])
-            folders.insert(1, str(calibrated))
-            methods[f"{DEFAULT}, calibrated"] = FolderResult.read(calibrated / SUMMARY_NAME)
+        calibrated = _calibrate(experiment.jobs[0])
+        folders.append(str(calibrated))
+        methods[f"{DEFAULT}, calibrated"] = FolderResult.read(calibrated / SUMMARY_NAME)
         results = {**methods, TRUTH: truth}
         print(f"\n{format_table(results)}\n\n{_explanation(results)}\n")
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, only_writer, read_json, write_json
-from nnunet_nacl.nnunet import DataSet, Model, PredictionFolder, Predictions
+from nnunet_nacl.nnunet import Model, PredictionFolder, Predictions
 from nnunet_nacl.use._conformal import THRESHOLDS, DiceFit, VolumeFit, fit_dice, fit_volume, threshold_of_mean
 from nnunet_nacl.use._counting import CountedCase, CountSettings, count_cases
 from nnunet_nacl.use._decode import RecallThresholds, decoding_of
@@ -130,24 +130,20 @@ class ReviewFit:
         self, predictions: PredictionFolder, alpha: float, *, force: bool = False
     ) -> RecallThresholds:
         """Those of all structures, to decode a folder with; errors as for the methods that it calls."""
-        names = [case.name for case in predictions.cases]
-        self.check(predictions.folder, predictions.plans, predictions.data_set, names, force=force, segmented=False)
+        self.check(predictions, force=force, segmented=False)
         of = {name: self.recall_threshold(name, alpha) for name in self.structures}
         return RecallThresholds(of, alpha, str(self.file))
 
-    def check(
-        self,
-        folder: Path,
-        plans: Path | None,
-        data_set: DataSet,
-        cases: Sequence[str],
-        *,
-        force: bool = False,
-        segmented: bool = True,
-    ) -> list[str]:
-        """What must be said if it is used for a folder of predictions."""
-        notes = []
-        difference = self.model.difference(Model.of_folder(folder, plans, data_set))
+    def check(self, predictions: PredictionFolder, *, force: bool, segmented: bool = True) -> list[str]:
+        """What must be said if it is used for a folder of predictions; a ValueError if it must not be.
+
+        Args:
+            predictions: the folder.
+            force: allow cases that it was fitted to.
+            segmented: whether it is used for segmentations, not for probabilities alone.
+        """
+        notes, folder, data_set = [], predictions.folder, predictions.data_set
+        difference = self.model.difference(Model.of_folder(folder, predictions.plans, data_set))
         if difference is not None:
             raise ValueError(f"{self.file} cannot be used for {folder}: it was fitted to {difference}.")
         names = [data_set.meaning.name_of(structure) for structure in data_set.meaning.structures]
@@ -171,10 +167,10 @@ class ReviewFit:
                 f"{self.file} cannot be used for {folder}: it was fitted to segmentations that are "
                 f"{_said('decoded', self.decoded)}, and these are {_said('decoded', decoded)}."
             )
-        seen = sorted(set(cases) & set(self.cases))
+        seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen and not force:
             raise ValueError(
-                f"{self.file} was fitted to {len(seen)} of the {len(cases)} cases in {folder}: "
+                f"{self.file} was fitted to {len(seen)} of the {len(predictions.cases)} cases in {folder}: "
                 f"{', '.join(seen[:5])}{', …' if len(seen) > 5 else ''}. It would look better there than it is; "
                 "--force uses it nevertheless."
             )

@@ -110,8 +110,7 @@ def review_folder(
     if members:
         read_members(members, dataset_json=dataset_json, plans=plans, like=read)
     chosen = None if fit is None else ReviewFit.read(fit)
-    names = [case.name for case in cases]
-    notes = [] if chosen is None else chosen.check(folder, read.plans, data_set, names, force=force)
+    notes = [] if chosen is None else chosen.check(read, force=force)
     settings = CountSettings(
         members=tuple(str(Path(one).resolve()) for one in members),
         truth=gt_folder is not None,

@@ -101,4 +101,4 @@ def test_growth_is_a_decision() -> None:
     """Raise a number here only together with a reason in docs/decisions."""
     lines = {file: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
     assert sum(lines.values()) <= 19_800
-    assert max(lines.values()) <= 450, max(lines, key=lambda file: lines[file])
+    assert max(lines.values()) <= 570, max(lines, key=lambda file: lines[file])

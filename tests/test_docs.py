@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
-EXAMPLES = {"losses/_poly.py"}  # written by whoever follows the page
+EXAMPLES = {"losses/_poly.py", "my_trainers/brier.py"}  # written by whoever follows the page
 whole_parser = cache(make_parser)
 TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/calibrate.md", "docs/report.md", "docs/train.md", "docs/use.md"]
 
@@ -72,8 +72,8 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_page_with_python_is_tried() -> None:
-    """But for one that needs trained models."""
-    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/logits.md"])
+    """But for those that need trained models."""
+    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/experiments.md", "docs/logits.md"])
 
 
 def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
@@ -113,10 +113,18 @@ def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
     return {}
 
 
+def prepare_validation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
+    for made, first, names in (("old", 0, "abcdef"), ("new", 100, "xyz")):
+        labels, predictions = write_folder(folder / made, names, first=first)
+        predictions.rename(folder / ("validation_predictions" if made == "old" else "predictions"))
+        labels.rename(folder / ("labelsVal" if made == "old" else "labelsTs"))
+    return {}
+
+
 PREPARED = {
     "docs/evaluate.md": prepare_evaluation,
     "docs/metrics.md": prepare_summary,
-    "docs/calibrate.md": prepare_model,
+    "docs/calibrate.md": prepare_validation,
     "docs/report.md": prepare_comparison,
     "docs/use.md": prepare_model,
 }

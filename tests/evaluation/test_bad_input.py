@@ -133,7 +133,7 @@ BAD = {
     ),
     "no probabilities": (
         lambda r, p: (p / "case_1.npz").unlink(),
-        "case_1.npz does not exist: no probabilities (predict with --save_probabilities).",
+        "case_1.npz does not exist: no probabilities; predict with nnU",
     ),
 }
 

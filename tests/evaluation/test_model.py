@@ -57,14 +57,17 @@ def test_folds_must_not_share_cases(model: Path) -> None:
 def test_a_model_without_probabilities(model: Path) -> None:
     shutil.rmtree(model / "fold_0" / "validation")
     (model / "fold_0" / "validation").mkdir()
-    with pytest.raises(ValueError, match=r"^No case found in .*fold_0.*; train or validate with --npz\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"validation holds no probabilities \(\.npz\); validate with nnUNetv2_train .* 2d 0 .*--val --npz",
+    ):
         evaluate(Predictions.of_model(7, "2d", folds=[0]))
 
 
 def test_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("nnUNet_results", "nnUNet_preprocessed"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("nnUNet_preprocessed", "nnUNet_results"):
+    for name in ("nnUNet_results", "nnUNet_preprocessed"):
         with pytest.raises(RuntimeError, match=f"{name} is not set"):
             evaluate(Predictions.of_model("Dataset004_X", "2d"))
         monkeypatch.setenv(name, str(tmp_path))

@@ -47,16 +47,13 @@ def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert not (folders[1] / SUMMARY).exists()
 
 
-def test_unreadable_files_are_not_called_missing(folders: Folders) -> None:
-    for name in ("case_0", "case_1"):
-        for file in (folders[1] / f"{name}.nii.gz", folders[1] / f"{name}.npz"):
-            file.unlink()
-            if name == "case_1":
-                file.symlink_to(file)
-    assert run_evaluate(folders, "--chill") == 1
+def test_missing_predictions_can_be_forgiven(folders: Folders) -> None:
+    for ending in (".nii.gz", ".npz"):
+        (folders[1] / f"case_0{ending}").unlink()
+    assert run_evaluate(folders) == 1
+    assert run_evaluate(folders, "--chill") == 0
     assert "case_0.nii.gz does not exist" in reasons(folders)["case_0"]
-    assert "case_1.nii.gz cannot be read: Too many levels of symbolic links" in reasons(folders)["case_1"]
-    assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True, False]
+    assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True]
 
 
 def test_names_that_spreadsheets_would_take_for_formulas(folders: Folders) -> None:
@@ -206,7 +203,9 @@ def test_predictions_that_are_the_ground_truth(folders: Folders, capsys: pytest.
         shutil.copy(predictions / f"{case}.nii.gz", gt_folder)
     for ground_truth in (predictions, gt_folder):  # the folder given twice, and copies
         assert run_evaluate((ground_truth, predictions)) == 1
-        assert "holds copies of the ground truth in" in capsys.readouterr().err
+        assert re.search(
+            "holds copies of the ground truth in|is given as predictions and as their", capsys.readouterr().err
+        )
         assert not (predictions / SUMMARY).exists()
     add_case(*folders, "case_0", *random_case(0))
     (gt_folder / "case_1.nii.gz").unlink()

@@ -193,7 +193,7 @@ def test_the_best_checkpoint(model: Model, tmp_path: Path) -> None:
     np.testing.assert_allclose(mean_logits(copy, 0, checkpoint="best").mean, [[0, 9, 0]] * 3, atol=0.05)
     np.testing.assert_array_equal(mean_logits(copy, 0).mean, mean_logits(model.folder, 0).mean)
     (copy / "fold_0" / "checkpoint_best.pth").unlink()
-    with pytest.raises(FileNotFoundError, match=r"checkpoint_best\.pth does not exist: nnU-Net writes it as"):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint_best\.pth does not exist"):
         mean_logits(copy, 0, checkpoint="best")
 
 

@@ -115,7 +115,7 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
     names, load = preprocessed_cases(predictor_of(None), 0)
     assert names == ["b"]
-    image, labels = load("b")
+    image, labels, _ = load("b")
     assert image.shape == (1, 2, 3, 4)
     assert image.dtype == np.float32
     assert labels.tolist() == np.ones((2, 3, 4)).tolist()

@@ -135,7 +135,7 @@ def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None
     folder.mkdir(parents=True)
     first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
     np.savez(folder / "b.npz", seg=first)
-    image, _ = preprocessed_cases(predictor, 0)[1]("b")
+    image, *_ = preprocessed_cases(predictor, 0)[1]("b")
     assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
     with pytest.raises(ValueError, match="only validation cases have them"):
         labelled_cases(predictor, tmp_path, tmp_path)

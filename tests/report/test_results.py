@@ -165,8 +165,6 @@ def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> No
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-o", "{soft}"], "{soft} exists. Choose another name, or replace it with --overwrite."),
         (["report", "{soft}", "--images", "nope"], "images: nope is not a folder."),
-        (["table", "{soft}", "--voxels", "boundary"], "invalid choice: 'boundary'"),
-        (["plot", "radar", "{soft}", "--voxels", "boundary"], "invalid choice: 'boundary'"),
         (
             ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
             "mean-case-rank needs the ECE of each case; over the near it is pooled over cases.",

@@ -32,6 +32,12 @@ class Copy:
     environment: dict[str, str]
 
 
+@pytest.fixture(autouse=True)
+def few_voxels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small sample: the tests are about layers, not about how well they are fitted."""
+    monkeypatch.setattr("nnunet_nacl.calibrate._sample.NUM_VALUES", 50_000)
+
+
 @pytest.fixture
 def copy_of(
     planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +80,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     flat = trained.reshape(len(trained), -1)
     kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
     for method in ("temperature", "vector", "head"):
-        done = calibrate_fold(copy.model, 0, method=method, overwrite=True)
+        done = calibrate_fold(copy.model, 0, method=method, use_mirroring=False, overwrite=True)
         assert done.checkpoint is not None
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
         fitted = Fit.read(copy.model / "fold_0" / "calibration.json").method
@@ -147,8 +153,8 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
         shutil.copy(copy.raw / "imagesTr" / f"{case}_0000.nii.gz", images / f"new_{case}_0000.nii.gz")
         shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
     for fold in (0, 1):
-        calibrate_fold(copy.model, fold, method="head")
-    done = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector")
+        calibrate_fold(copy.model, fold, method="head", use_mirroring=False)
+    done = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector", use_mirroring=False)
     assert list(done.fit.tried) == ["as trained", "folds", "temperature", "vector"]
     assert [file.parent.name for file in done.checkpoints] == ["fold_0", "fold_1"]
     image = torch.zeros(1, 1, 16, 16)

@@ -84,7 +84,7 @@ def judge(model: list[str], labels: Path, folder: Path) -> None:
     run("evaluate", labels, folder / "calibrated", "-np", 1)
     run("decode", folder / "calibrated", "-o", folder / "calibrated_decoded", "-np", 1, "--overwrite")
     run("evaluate", labels, folder / "calibrated_decoded", "-np", 1)
-    run("review", test, "--gt", labels, "-o", folder / "review.csv", "-np", 1, "--overwrite")
+    run("review", test, "-gt", labels, "-o", folder / "review.csv", "-np", 1, "--overwrite")
 
 
 def in_process(function: Callable[..., None], *arguments: object) -> None:

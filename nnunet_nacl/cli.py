@@ -1,97 +1,123 @@
-"""The command ``nnunet_nacl``. Each subcommand imports what it needs when it runs, so that ``--help`` is instant."""
+"""The command ``nnunet_nacl``. Each command imports what it needs when it runs, so that ``--help`` is instant."""
 
 import io
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nnunet_nacl import __version__
-from nnunet_nacl.commands import (
-    FIRST_COMMANDS,
-    Commands,
-    Parser,
-    calibrate,
-    completion,
-    data_sets,
-    decode,
-    demo,
-    evaluate,
-    experiment,
-    logits,
-    maps,
-    members,
-    networks,
-    report,
-    review,
-    trainers,
-)
+from nnunet_nacl.commands import calibrate, evaluate, experiment, paper, report, review, trainers, use
+from nnunet_nacl.commands._bridge import Command
+from nnunet_nacl.commands._shared import MAIN_PATH
 
-_MODULES = (
-    demo, evaluate, report, review, experiment, data_sets, calibrate, decode, maps, members, logits, networks,
-    trainers, completion,
-)  # fmt: skip
-
-_GROUPS = {
-    "train and measure": ("link", "trainers", "evaluate", "report"),
-    "compare": ("experiment", "table", "plot", "merge", "logits"),
-    "use the confidences": ("review", "maps", "decode", "members"),
-    "calibrate after training": ("calibrate", "apply"),
-    "data sets and networks": ("convert", "split", "networks"),
-    "this package": ("demo", "export", "unlink", "completion"),
+_GROUPS: dict[str, dict[str, Callable[..., int | None]]] = {
+    "calibrate and measure": {
+        "calibrate": calibrate.calibrate,
+        "apply": calibrate.apply,
+        "evaluate": evaluate.evaluate,
+        "report": report.report,
+        "table": report.table,
+        "plot": report.plot,
+    },
+    "use the confidences": {
+        "review": review.review,
+        "review fit": review.fit,
+        "decode": use.decode,
+        "maps": use.maps,
+        "members": use.members,
+    },
+    "train with other losses": {
+        "link": trainers.link,
+        "export": trainers.export,
+        "experiment": experiment.experiment,
+        "demo": experiment.demo,
+    },
+    "repeat the paper": {
+        "paper convert": paper.convert,
+        "paper split": paper.split,
+        "paper networks": paper.networks,
+        "paper logits": paper.logits,
+    },
 }
-"""What a user is about -> the commands for it, in the order of the help."""
+COMMANDS = {name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()}
+"""All commands by name, in the order of the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted, 143 terminated.
+        The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted or terminated.
     """
-    parser = make_parser()
-    options = parser.parse_all(arguments)
-    options.top_parser = parser
-    options.arguments = sys.argv[1:] if arguments is None else list(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in (["--version"], ["-h"], ["--help"]):
+        print(f"nnunet_nacl {__version__}\n" if words == ["--version"] else overview(), end="")
+        return 0
+    command = find_command(words)
+    if command is None:
+        if words[:1] == ["paper"]:
+            print(overview("paper "), end="", file=sys.stdout if {"-h", "--help"} & {*words} else sys.stderr)
+            return 0 if {"-h", "--help"} & {*words} else 2
+        problem = f"there is no command {words[0]!r}" if words else "expected a command"
+        print(f"nnunet_nacl: error: {problem}; nnunet_nacl --help lists them.", file=sys.stderr)
+        return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
     try:
-        _check_environment()
         with _orderly_end():
-            status: int = options.run(options)
+            _check_environment()
+            status = command.run(words[len(command.name.split()) :])
             sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output (head, say) has seen enough; Python would complain again while it shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"nnunet_nacl {options.command}: error: {error}", file=sys.stderr)
+        print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"\nnnunet_nacl {options.command}: interrupted.", file=sys.stderr)
+        print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
-    except _Terminated:
-        print(f"\nnnunet_nacl {options.command}: terminated.", file=sys.stderr)
-        return 143
     return status
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come. Whatever is being written is removed while this is on its way up."""
+def find_command(words: Sequence[str]) -> Command | None:
+    """The command that a command line begins with; None if there is none."""
+    return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
+
+
+def overview(beginning: str = "") -> str:
+    """The help of all commands, or of those whose names begin so."""
+    lines = ["usage: nnunet_nacl COMMAND ... [--help] [--version]", ""]
+    if not beginning:
+        lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
+        lines += [f"  {line}" for line in MAIN_PATH]
+    for title, group in _GROUPS.items():
+        chosen = [COMMANDS[name] for name in group if name.startswith(beginning)]
+        if chosen:
+            lines += ["", f"{title}:", *(f"  {one.name:<14} {one.summary}" for one in chosen)]
+    return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
+
+
+def command_help() -> dict[str, str]:
+    """The help of each command, by its name as a user types it; first that of all."""
+    each = {f"nnunet_nacl {name}": command.parser().format_help() for name, command in COMMANDS.items()}
+    return {"nnunet_nacl": overview(), **each}
 
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Within, SIGTERM raises an exception, once: more of them do not disturb the cleaning up."""
+    """Within, SIGTERM is a KeyboardInterrupt, once: more of them do not disturb the cleaning up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
-        raise _Terminated
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, end)
     try:
@@ -107,30 +133,6 @@ def _check_environment() -> None:
             from nnunet_nacl.nnunet import environment_number
 
             environment_number(variable, lowest, lowest=lowest)
-
-
-def command_help() -> dict[str, str]:
-    """The help of each command, by its name as a user types it; first that of all."""
-    return {one.prog: one.format_help() for one in make_parser().walk()}
-
-
-def make_parser() -> Parser:
-    """The parser of all commands."""
-    parser = Parser(
-        prog="nnunet_nacl",
-        brief=True,
-        usage="nnunet_nacl COMMAND ... [--help] [--version]",
-        description="Calibrated nnU-Net: train with NACL and other losses, measure whether confidences are right.",
-    )
-    parser.add_argument("--version", action="version", version=f"nnunet_nacl {__version__}")
-    commands = Commands(parser.add_subparsers(prog=parser.prog, dest="command", required=True, metavar="COMMAND"))
-    for module in _MODULES:
-        module.add(commands)
-    parser.add_section("from a data set that nnU-Net has planned and preprocessed to a report", FIRST_COMMANDS)
-    for title, names in _GROUPS.items():
-        parser.add_section(title, [f"{name:<11} {commands.lines[name]}" for name in names])
-    parser.add_section("more", ["COMMAND --help shows the options, voxel sets and examples of a command"])
-    return parser
 
 
 if __name__ == "__main__":

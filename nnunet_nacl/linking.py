@@ -55,12 +55,12 @@ def link() -> str:
     except OSError as error:
         raise OSError(
             f"{file} cannot be written ({error}). Put this into your shell's start-up file instead: "
-            'export nnUNet_extTrainer="$(nnunet_nacl trainers --path)"'
+            f'export nnUNet_extTrainer="{trainers_path()}"'
         ) from error
     return (
         f"Wrote {file}:\n    {line}"
         "nnU-Net's commands of this Python environment now find the trainers of nnunet_nacl.\n"
-        "A value of nnUNet_extTrainer that you have set stays in force. Undo with: nnunet_nacl unlink"
+        "A value of nnUNet_extTrainer that you have set stays in force. Undo with: nnunet_nacl link --remove"
     )
 
 

@@ -2,14 +2,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from nnunet_nacl import __version__, cli
-from nnunet_nacl.calibrate import METHODS
-from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.commands._bridge import Command
+from nnunet_nacl.commands._shared import Positive, wrong_usage
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -18,7 +19,14 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["networks"], ["trainers"], ["trainers", "--path"], ["--version"]])
+def status_of(*arguments: str) -> int:
+    try:
+        return cli.main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["evaluate", "-h"], ["paper", "networks"], ["link", "--list"]])
 def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys, runpy; sys.argv = ['nnunet_nacl', *sys.argv[1:]]\n"
@@ -27,14 +35,17 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'nnunetv2', 'matplotlib'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("nnUNet_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, env=clean
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_help_is_quick() -> None:
     """By the processor's time: machines are busy."""
-    assert children_seconds(lambda: run("--help")) < 0.3 + children_seconds(
-        lambda: subprocess.run([sys.executable, "-c", "import argparse"], check=True)
+    assert children_seconds(lambda: run("--help")) < 0.2 + children_seconds(
+        lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)
     )
 
 
@@ -45,12 +56,152 @@ def children_seconds(call: Callable[[], object]) -> float:
     return after.children_user + after.children_system - before.children_user - before.children_system
 
 
-def test_version() -> None:
-    assert run("--version").stdout == f"nnunet_nacl {__version__}\n"
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("--version") == 0
+    assert capsys.readouterr().out == f"nnunet_nacl {__version__}\n"
 
 
-def test_trainers_lists_names_settings_and_the_papers_values(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["trainers"]) == 0
+def example(
+    kind: Literal["a", "b"],
+    *folders: str,
+    d: int,
+    f: Sequence[int] = (0, 1),
+    np: Positive | None = None,
+    what: Sequence[str] | None = None,
+    by: str | bool = False,
+    share: float = 0.5,
+    overwrite: bool = False,
+    command_line: Sequence[str],
+) -> int:
+    """Do something.
+
+    With 20% of it.
+
+    Args:
+        kind: of thing
+        folders: folders of it
+        what: NAME or names of
+            more, 10%
+        by: REGEX
+        share: SHARE of it
+        overwrite: replace it
+
+    Examples:
+        nnunet_nacl example a x -d 1
+    """
+    if np == 7:
+        raise wrong_usage("not seven.")
+    print((kind, folders, d, tuple(f), np, what, by, share, overwrite, command_line))
+    return 3
+
+
+def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    command = Command("example", example)
+    assert command.summary == "Do something"
+    words = ["b", "x", "y", "-d", "4"]
+    assert command.run(words) == 3
+    line = ["nnunet_nacl", "example", *words]
+    assert capsys.readouterr().out == f"{('b', ('x', 'y'), 4, (0, 1), None, None, False, 0.5, False, line)}\n"
+    words = [
+        "a",
+        "x",
+        "-f",
+        "2",
+        "3",
+        "-np",
+        "2",
+        "--by",
+        "--what",
+        "m",
+        "n",
+        "--share",
+        ".1",
+        "-d",
+        "4",
+        "--overwrite",
+    ]
+    command.run(words)
+    line = ["nnunet_nacl", "example", *words]
+    assert capsys.readouterr().out == f"{('a', ('x',), 4, (2, 3), 2, ['m', 'n'], True, 0.1, True, line)}\n"
+    text = " ".join(command.parser().format_help().split())
+    for part in (
+        "{a,b} of thing FOLDERS folders of it",
+        "-d DATASET DATASET, by name or number -f FOLD [FOLD ...] FOLD or folds (default: 0 1)",
+        "--what NAME [NAME ...] NAME or names of more, 10% --by [REGEX]",
+        "SHARE of it (default: 0.5) --overwrite replace it examples: nnunet_nacl example a x -d 1",
+    ):
+        assert part in text
+    for wrong in (
+        ["a", "x"],
+        ["c", "x", "-d", "1"],
+        ["a", "x", "-d", "1", "-np", "0"],
+        ["a", "x", "-d", "1", "-np", "7"],
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.run(wrong)
+    assert "nnunet_nacl example: error: not seven." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "expected a command"),
+        (["evalute"], "there is no command 'evalute'"),
+        (["evaluate"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        (["evaluate", "gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        (["evaluate", "gt", "pred", "-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        (["evaluate", "gt", "pred", "--overwrites"], "unrecognized arguments: --overwrites"),
+        (["evaluate", "gt", "pred", "-np", "0"], "argument -np: must be at least 1, got 0"),
+        (["calibrate"], "expected either -d DATASET -c CONFIGURATION or GT_FOLDER PRED_FOLDER -o FIT.json."),
+        (["calibrate", "-d", "4"], "-d DATASET goes with -c CONFIGURATION"),
+        (["calibrate", "-d", "4", "-c", "2d", "-i", "images"], "-i IMAGES and -gt LABELS go together."),
+        (["calibrate", "gt", "pred", "-o", "f.json", "--method", "head"], "--method head needs the network"),
+        (["review", "fit", "-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        (["table", "pred", "--table", "paper"], "invalid choice: 'paper'"),
+        (["link", "zzz"], "nnunet_nacl link: error: unrecognized arguments: zzz"),
+        (["paper"], "paper convert"),
+        (["paper", "networks", "unet"], "NETWORK goes with -d DATASET -c CONFIGURATION."),
+        (["paper", "networks", "unet", "-d", "4", "-c", "2d", "--patch_size", "0x2"], "expected sizes such as 64x48"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_help_begins_with_the_main_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("-h") == 0
+    text = capsys.readouterr().out
+    first = re.findall(r"^  (?:nnunet_nacl )?(\w+)", text, re.MULTILINE)[:5]
+    assert first == ["calibrate", "nnUNetv2_predict", "evaluate", "report", "review"]
+    for name, command in cli.COMMANDS.items():
+        assert f"\n  {name:<14} {command.summary}\n" in text
+    assert status_of("paper", "--help") == 0
+    assert capsys.readouterr().out.count("\n  paper ") == 4
+    assert status_of("experiment", "--help") == 0
+
+
+def test_each_option_is_described() -> None:
+    for name, command in cli.COMMANDS.items():
+        for action in command.parser()._actions:
+            assert action.help, (name, action.dest)
+
+
+def test_the_number_of_commands_and_options() -> None:
+    """So that one more is a decision."""
+    parsers = [command.parser() for command in cli.COMMANDS.values()]
+    options = [one.option_strings[0] for parser in parsers for one in parser._actions if one.option_strings]
+    own = [one for one in options if one != "-h"]
+    assert len({name.split()[0] for name in cli.COMMANDS}) <= 15
+    assert len(own) <= OPTIONS
+    assert len(set(own)) <= DISTINCT
+
+
+OPTIONS, DISTINCT = 135, 54
+
+
+def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out
     for name in ("NACL", "CE", "FL", "ECP", "LS", "SVLS", "MbLS"):
         assert f"    nnUNetTrainer{name}\n    nnUNetTrainer" in printed or f"    nnUNetTrainer{name}\n\n" in printed
@@ -61,17 +212,10 @@ def test_trainers_lists_names_settings_and_the_papers_values(capsys: pytest.Capt
     assert "_paperSchedule" in printed
 
 
-def test_trainers_path(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["trainers", "--path"]) == 0
-    folder = Path(capsys.readouterr().out.strip())
-    assert folder == trainers_path()
-    assert [file.name for file in folder.glob("*.py")] == ["nnunet_nacl_trainers.py"]
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes to head")
 def test_a_reader_that_has_seen_enough() -> None:
     done = subprocess.run(
-        f"{sys.executable} -m nnunet_nacl.cli trainers | head -n 1",
+        f"{sys.executable} -m nnunet_nacl.cli link --list | head -n 1",
         shell=True,
         capture_output=True,
         text=True,
@@ -81,95 +225,45 @@ def test_a_reader_that_has_seen_enough() -> None:
     assert done.stderr == ""
 
 
-def test_wrong_usage_exits_with_2() -> None:
-    done = run("evaluate")
-    assert done.returncode == 2
-    assert "expected either GT_FOLDER PRED_FOLDER or -d DATASET" in done.stderr
-    assert run().returncode == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["evalute"], "Did you mean 'evaluate'?"),
-        (["evaluate", "gt", "pred", "--voxels", "nera"], "Did you mean 'near'?"),
-        (
-            ["evaluate", "gt", "pred", "--overwrites"],
-            "unrecognized arguments: --overwrites. Did you mean '--overwrite'?",
-        ),
-        (["calibrate", "fit", "gt", "pred", "--metod=local"], "--metod=local. Did you mean '--method'?"),
-        (["review", "fit", "gt", "pred", "--covrage", "0.8"], "--covrage 0.8. Did you mean '--coverage'?"),
-        (["calibrate", "aply"], "Did you mean 'apply'?"),
-        (["plot", "reliabilty", "pred"], "Did you mean 'reliability'?"),
-        (["link", "zzz"], "nnunet_nacl link: error: unrecognized arguments: zzz\n"),
-    ],
-)
-def test_did_you_mean(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(arguments)
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert printed.startswith("usage: nnunet_nacl ")
-
-
-def test_help_begins_with_what_a_newcomer_does() -> None:
-    text = run("--help").stdout
-    sections = [line for line in text.splitlines() if line.endswith(":")]
-    first = ["link", "nnUNetv2_train", "nnUNetv2_predict", "evaluate", "report"]
-    assert [
-        line.split()[0 if line.startswith("  nnUNet") else 1] for line in text.split(sections[0])[1].splitlines()[1:6]
-    ] == first
-    listed = [line.split()[0] for line in text.split(sections[1])[1].splitlines() if line.startswith("  ")]
-    assert listed[:4] == ["link", "trainers", "evaluate", "report"]
-    known = run("nothing").stderr.partition("choose from ")[2].partition(")")[0]
-    assert sorted(name.strip(" '") for name in known.split(",")) == sorted(listed[:-1])  # the last is COMMAND --help
-
-
-@pytest.mark.parametrize("command", [["evaluate"], ["table"], ["plot"], ["calibrate", "fit"]])
-def test_each_voxel_set_is_explained(command: list[str]) -> None:
-    text = run(*command, "--help").stdout
-    (offered,) = set(re.findall(r"--voxels\s\{([a-z,]+)\}", text))
-    explained = re.findall(r"^  (\w+) ", text.partition("voxel sets:\n")[2].partition("\n\n")[0], re.MULTILINE)
-    assert explained == [*offered.split(","), "Over"]
-
-
-def test_a_fit_is_of_a_trainer_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["calibrate", "fit", "-d", "4", "-c", "2d"])
-    assert "expected -tr TRAINER with -d -c" in capsys.readouterr().err
-    assert "--npz" in run("calibrate", "fit", "--help").stdout
-
-
-def test_completion(tmp_path: Path) -> None:
-    pytest.importorskip("shtab")
-    done = run("completion", "bash")
-    assert done.returncode == 0, done.stderr
-    assert "--margin_mm" in done.stdout
-    script = tmp_path / "script"
-    script.write_text(
-        f'{done.stdout}\nCOMP_WORDS=(nnunet_nacl evalu); COMP_CWORD=1\n_shtab_nnunet_nacl; echo "${{COMPREPLY[@]}}"\n'
-    )
-    assert subprocess.run(["bash", script], capture_output=True, text=True, check=True).stdout.strip() == "evaluate"
-
-
-def test_completion_without_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert cli.main(["completion", "bash"]) == 1
-    assert "completion needs shtab: pip install shtab" in capsys.readouterr().err
-
-
 def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nnunet_nacl.linking.link", interrupt)
     assert cli.main(["link"]) == 130
+    assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
+
+
+def test_sigterm_ends_like_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import signal
+
+    monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(signal.SIGTERM))
+    assert cli.main(["link"]) == 130
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_choices_are_those_of_the_package() -> None:
-    """They stand in the command line too, so that its help need not import what takes seconds."""
-    assert f"{{{','.join(METHODS)}}}" in run("calibrate", "--help").stdout
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("nnunet_nacl report: error: ")
+    assert error.count("\n") == 1
+
+
+def test_fits_take_calibrated_validation_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnunet_nacl.nnunet import Predictions
+
+    asked = {}
+
+    def of_model(dataset: str, configuration: str, **model: object) -> None:
+        asked.update(model, dataset=dataset, configuration=configuration)
+        raise ValueError
+
+    monkeypatch.setattr(Predictions, "of_model", of_model)
+    assert cli.main(["review", "fit", "-d", "4", "-c", "2d", "-f", "0", "1", "--calibrated"]) == 1
+    assert asked == {
+        "dataset": "4", "configuration": "2d", "trainer": "nnUNetTrainer", "plans": "nnUNetPlans", "folds": ["0", "1"],
+        "validation": "validation_calibrated",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

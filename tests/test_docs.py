@@ -14,8 +14,8 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from nnunet_nacl.cli import make_parser
-from nnunet_nacl.commands import FIRST_COMMANDS, Parser
+from nnunet_nacl.cli import COMMANDS, command_help, find_command
+from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.experiments import STUDIES, read_study, study_file
 from tests.calibrate.generated import probabilities, write_folder, write_model
 from tests.evaluation.generated import add_case, random_case
@@ -26,7 +26,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
 EXAMPLES = {"losses/_poly.py", "my_trainers/brier.py"}  # written by whoever follows the page
-whole_parser = cache(make_parser)
 TRIED = ["docs/evaluate.md", "docs/metrics.md", "docs/calibrate.md", "docs/report.md", "docs/train.md", "docs/use.md"]
 
 
@@ -142,16 +141,18 @@ def test_commands_within_sentences(page: str) -> None:
     for quoted in re.findall(r"(?<!`)`([^`\n]+)`(?!`)", (ROOT / page).read_text()):
         if quoted.startswith("nnunet_nacl ") and "…" not in quoted.split()[1]:
             words = shlex.split(quoted.replace("…", ""))[1:]
-            parser = parser_of(words)
-            if parser.prog == "nnunet_nacl":  # the name of no command: two of them, or an option
-                assert words[0].startswith("-"), quoted
-            check_options(
-                words, set(re.findall(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*", parser.format_usage())) | {"-h"}, quoted
-            )
+            command = find_command(words)
+            if command is None:  # an option of all, or the word that several begin with
+                assert words[0] in {"--help", "--version", "paper"}, quoted
+            else:
+                usage = command.parser().format_usage()
+                check_options(words, {"-h", "--help", *re.findall(r"(?<![\w-])-{1,2}[A-Za-z][\w-]*", usage)}, quoted)
 
 
 def test_command_lines_of_help() -> None:
-    lines = [line for parser in whole_parser().walk() for line in command_lines(parser.more)]
+    texts = [text.partition("examples:")[2] for name, text in command_help().items() if name != "nnunet_nacl"]
+    assert len(texts) == len(COMMANDS)
+    lines = [line for text in ["\n".join(MAIN_PATH), *texts] for line in command_lines(text)]
     assert len(lines) > 30
     for line in lines:
         check_line(line)
@@ -159,7 +160,7 @@ def test_command_lines_of_help() -> None:
 
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
     readme = (ROOT / "README.md").read_text()
-    assert "\n".join(FIRST_COMMANDS) in readme
+    assert "\n".join(MAIN_PATH) in readme
     assert len(readme.split()) <= 1000
 
 
@@ -178,7 +179,9 @@ def check_line(line: str) -> None:
     words = shlex.split(line)
     if words[0] == "nnunet_nacl":
         try:
-            whole_parser().parse_all(words[1:])
+            command = find_command(words[1:])
+            assert command is not None, line
+            command.parser().parse_args(words[1 + len(command.name.split()) :])
         except SystemExit as end:
             pytest.fail(f"{line}: status {end.code}")
     elif words[0] == "python":
@@ -190,13 +193,6 @@ def check_line(line: str) -> None:
 def check_options(words: list[str], known: set[str], line: str) -> None:
     unknown = {word for word in words if re.match(r"--?[A-Za-z]", word)} - known
     assert not unknown, f"{line}: {unknown}"
-
-
-def parser_of(words: list[str]) -> Parser:
-    """Of the longest beginning that names a command."""
-    parsers = {parser.prog: parser for parser in whole_parser().walk()}
-    names = [" ".join(["nnunet_nacl", *words[:number]]) for number in (2, 1, 0)]
-    return next(parsers[name] for name in names if name in parsers)
 
 
 @cache

@@ -43,7 +43,7 @@ def run(python: Path, *arguments: str, **environment: str) -> str:
 def test_link_and_unlink(python: Path) -> None:
     ours = str(trainers_path())
     assert run(python, "-c", SHOW).strip() == "None"
-    assert "Not linked" in run(python, "-m", "nnunet_nacl.cli", "unlink")
+    assert "Not linked" in run(python, "-m", "nnunet_nacl.cli", "link", "--remove")
 
     said = run(python, "-m", "nnunet_nacl.cli", "link")
     assert said.startswith("Wrote ")
@@ -57,7 +57,7 @@ def test_link_and_unlink(python: Path) -> None:
     assert run(python, "-c", once).strip() == ours  # not appended again in child processes
     assert "{'weight': 0.2}" in run(python, "-c", FIND)
 
-    assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "unlink")
+    assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "link", "--remove")
     assert run(python, "-c", SHOW).strip() == "None"
 
 

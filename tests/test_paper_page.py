@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.cli import make_parser
+from nnunet_nacl.cli import find_command
 from nnunet_nacl.experiments import STUDIES
 from nnunet_nacl.report import published
 from nnunet_nacl.trainers import parse_name
@@ -78,7 +78,10 @@ def test_every_study_of_ours_has_a_line() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_ours(command: str) -> None:
-    make_parser().parse_args(shlex.split(command)[1:])
+    words = shlex.split(command)[1:]
+    found = find_command(words)
+    assert found is not None
+    found.parser().parse_args(words[len(found.name.split()) :])
 
 
 def test_each_data_set_has_a_recipe_from_its_splits_to_its_report() -> None:

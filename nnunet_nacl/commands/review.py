@@ -1,142 +1,112 @@
 """The commands ``review`` and ``review fit``."""
 
-import argparse
 import shlex
-import sys
-from pathlib import Path
+from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import (
-    Commands,
-    Parser,
-    add_ignore_geometry,
-    add_overwrite,
-    add_predictions,
-    add_processes,
-    add_reading,
-    chosen_predictions,
-    num_processes,
-    say_next,
-)
+from nnunet_nacl.commands._shared import Positive, chosen_predictions, num_processes, print_skipped
 
 
-def add(commands: Commands) -> None:
-    """Add them to the command line."""
-    review = commands.add_parser(
-        "review",
-        help="which cases to look at: predicted Dice, volumes and doubt, worst first",
-        description="List the structures of all cases of a folder of predictions made with --save_probabilities, worst "
-        "first: predicted Dice, expected volumes, doubt, and the reasons to look at them. No ground truth is needed. "
-        "Run again, it goes on where it was interrupted. 'nnunet_nacl review fit' fits intervals to cases with ground "
-        "truth; see 'nnunet_nacl review fit -h'. (A folder of that name is ./fit.)",
-    )
-    review.add_argument("pred_folder", metavar="PRED_FOLDER", help="segmentations and their .npz files")
-    review.add_argument(
-        "-o", metavar="FILE.csv", help="the list; a .json file goes beside it (default: review.csv in PRED_FOLDER)"
-    )
-    review.add_argument("--html", metavar="FILE.html", help="a page to work from, too")
-    review.add_argument("-i", metavar="IMAGES", help="folder of the images, for the page")
-    review.add_argument(
-        "--members",
-        nargs="+",
-        default=[],
-        metavar="FOLDER",
-        help="predictions of the same cases by two or more folds or seeds: how well they agree",
-    )
-    review.add_argument("--fit", metavar="FIT.json", help="what review fit wrote: fitted Dice and intervals")
-    review.add_argument("--gt", metavar="GT_FOLDER", help="ground truth: judge the list by it")
-    add_reading(review)
-    add_processes(review)
-    add_ignore_geometry(review)
-    review.add_argument("--force", action="store_true", help="use the fit even for cases that it was fitted to")
-    add_overwrite(review, "count every case anew, and replace what is there, whatever it is")
-    review.set_defaults(run=_review)
+def review(
+    pred_folder: str,
+    *,
+    o: str | None = None,
+    html: str | None = None,
+    i: str | None = None,
+    members: Sequence[str] = (),
+    fit: str | None = None,
+    gt: str | None = None,
+    np: Positive | None = None,
+    ignore_geometry: bool = False,
+    force: bool = False,
+    overwrite: bool = False,
+) -> int:
+    """List which cases to look at: predicted Dice, volumes and doubt, worst first.
 
-    review.add_section(
-        "examples",
-        [
-            "nnunet_nacl review predictions --html review.html -i imagesTs",
-            "nnunet_nacl review fit -d 4 -c 2d -tr nnUNetTrainerCE -f 0",
-            "nnunet_nacl review predictions --fit review_fit.json",
-        ],
-    )
+    No ground truth is needed. Run again, it goes on where it was interrupted. 'nnunet_nacl review fit' fits the
+    predicted Dice and intervals to cases with ground truth. (A folder of that name is ./fit.)
 
-    fit = Parser(
-        prog=f"{review.prog} fit",
-        description="Fit predicted Dice, volume intervals and recall thresholds of each structure to predictions with "
-        "ground truth: to the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of "
-        "predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER).",
-    )
-    add_predictions(fit)
-    fit.add_argument(
-        "--coverage",
-        type=float,
-        default=0.9,
-        metavar="C",
-        help="share of new cases whose volume lies in its interval, and whose Dice is not below its bound "
-        "(default: %(default)s)",
-    )
-    fit.add_argument("--seed", type=int, default=0, metavar="S", help="of the split of the cases (default: 0)")
-    fit.add_argument("-o", metavar="FILE.json", help="default: review_fit.json beside the model or in PRED_FOLDER")
-    add_processes(fit)
-    add_ignore_geometry(fit)
-    add_overwrite(fit)
-    fit.set_defaults(run=_fit, usage_error=fit.error)
-    review.actions["fit"] = fit
+    Args:
+        o: FILE.csv for the list; a .json file goes beside it (default: review.csv in PRED_FOLDER)
+        html: FILE.html for a page to work from
+        i: IMAGES: their folder, for the page
+        members: FOLDER of each of two or more folds' or seeds' predictions of the same cases: how well they agree
+        fit: FIT.json that review fit has written: fitted Dice and intervals
+        gt: LABELS: ground truth to judge the list by
+        overwrite: count every case anew, and replace what is there
 
-
-def _review(options: argparse.Namespace) -> int:
+    Examples:
+        nnunet_nacl review predictions --html review.html -i imagesTs
+        nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4
+        nnunet_nacl review predictions --fit review_fit.json
+    """
     from nnunet_nacl.use import review_folder
 
-    review = review_folder(
-        options.pred_folder,
-        output=options.o,
-        html=options.html,
-        images=options.i,
-        members=options.members,
-        fit=options.fit,
-        gt_folder=options.gt,
-        dataset_json=options.djfile,
-        plans=options.pfile,
-        num_processes=num_processes(options),
-        force=options.force,
-        ignore_geometry=options.ignore_geometry,
-        overwrite=options.overwrite,
+    done = review_folder(
+        pred_folder,
+        output=o,
+        html=html,
+        images=i,
+        members=list(members),
+        fit=fit,
+        gt_folder=gt,
+        num_processes=num_processes(np),
+        force=force,
+        ignore_geometry=ignore_geometry,
+        overwrite=overwrite,
     )
-    print(review.summary())
-    total = len(review.cases) + len(review.skipped)
-    print(f"Reviewed {len(review.cases)} of {total} cases; the whole list is in {review.file}")
-    if options.html:
-        print(f"Wrote {options.html}")
-    for entry in review.skipped:
-        print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
-    if review.skipped:
-        return 1
-    page = Path(options.html or "review.html")
-    if options.html:
-        say_next(f"open {page.resolve().as_uri()} in a browser, and begin at the top")
-    else:
-        say_next(
-            f"nnunet_nacl review {shlex.quote(options.pred_folder)} --html {page} -i IMAGES, for a page to work from"
-        )
-    return 0
+    print(done.summary())
+    total = len(done.cases) + len(done.skipped)
+    print(f"Reviewed {len(done.cases)} of {total} cases; the whole list is in {done.file}")
+    if html:
+        print(f"Wrote {html}")
+    return print_skipped(done.skipped)
 
 
-def _fit(options: argparse.Namespace) -> int:
+def fit(
+    gt_folder: str | None = None,
+    pred_folder: str | None = None,
+    *,
+    d: str | None = None,
+    c: str | None = None,
+    tr: str = "nnUNetTrainer",
+    p: str = "nnUNetPlans",
+    f: Sequence[str] = ("0", "1", "2", "3", "4"),
+    calibrated: bool = False,
+    coverage: float = 0.9,
+    o: str | None = None,
+    np: Positive | None = None,
+    ignore_geometry: bool = False,
+    overwrite: bool = False,
+) -> int:
+    """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
+
+    To the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of predictions made with
+    --save_probabilities (GT_FOLDER PRED_FOLDER).
+
+    Args:
+        calibrated: take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated
+        coverage: SHARE of new cases whose volume lies in its interval, and whose Dice is not below its bound
+        o: FILE.json (default: review_fit.json beside the model or in PRED_FOLDER)
+
+    Examples:
+        nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
+        nnunet_nacl review fit labelsVal validation_predictions
+    """
+    validation = "validation_calibrated" if calibrated else "validation"
+    predictions = chosen_predictions(
+        gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f, validation=validation
+    )
     from nnunet_nacl.use import fit_review
 
-    fit = fit_review(
-        chosen_predictions(options),
-        coverage=options.coverage,
-        output=options.o,
-        num_processes=num_processes(options),
-        seed=options.seed,
-        ignore_geometry=options.ignore_geometry,
-        overwrite=options.overwrite,
+    done = fit_review(
+        predictions,
+        coverage=coverage,
+        output=o,
+        num_processes=num_processes(np),
+        ignore_geometry=ignore_geometry,
+        overwrite=overwrite,
     )
-    print(f"{fit.summary()}\nWrote {fit.file}")
-    for entry in fit.skipped:
-        print(f"skipped {entry.case}: {entry.reason}", file=sys.stderr)
-    if fit.skipped:
-        return 1
-    say_next(f"nnunet_nacl review PREDICTIONS --fit {shlex.quote(str(fit.file))}")
-    return 0
+    print(
+        f"{done.summary()}\nWrote {done.file}, for: nnunet_nacl review PREDICTIONS --fit {shlex.quote(str(done.file))}"
+    )
+    return print_skipped(done.skipped)

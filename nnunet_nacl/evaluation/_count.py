@@ -120,7 +120,7 @@ def _count_classes(task: Task) -> dict[Voxels, CalibrationTables]:
         right = argmax.label[part] == labels[part]
         sums.add_top(0, argmax.largest[part], right, cells[part], background[part], task.edges)
     num_classes = task.meaning.num_channels
-    if settings.protocol == "paper":  # those up to the highest label of the case
+    if settings.protocol == "authors":  # those up to the highest label of the case
         num_classes = int(labels[labels != task.meaning.ignored].max(initial=0)) + 1
     return sums.tables(settings, num_classes, has_background=True)
 

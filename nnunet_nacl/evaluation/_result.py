@@ -146,7 +146,7 @@ class FolderResult:
         return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
 
     def _has_scores(self, voxels: Voxels) -> bool:
-        """With the paper's protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
+        """With the authors' protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
         return voxels == "image" and self.settings.counts_all_voxels
 
     def segmentation(self, name: int | Region, metric: str) -> list[float]:

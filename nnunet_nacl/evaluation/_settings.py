@@ -11,7 +11,7 @@ from nnunet_nacl.nnunet import DataSet, LabelMeaning, Predictions
 
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
-Protocol = Literal["standard", "paper"]
+Protocol = Literal["standard", "authors"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 CORE_PROBABILITY = 0.05
@@ -33,7 +33,7 @@ class Settings:
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
         surface: whether to measure HD95, ASSD and NSD too.
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
-        protocol: ``paper`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
+        protocol: ``authors`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
             it counts in N, and K is the highest label of the case + 1.
         ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
 
@@ -64,7 +64,7 @@ class Settings:
 
     @property
     def counts_all_voxels(self) -> bool:
-        """Whether every voxel of a set is in its bins. The paper's protocol leaves those with p = 0 out."""
+        """Whether every voxel of a set is in its bins. The authors' protocol leaves those with p = 0 out."""
         return self.protocol == "standard"
 
 

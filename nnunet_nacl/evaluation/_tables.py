@@ -38,11 +38,11 @@ class CalibrationTables:
         fine: fine histograms (T, 1538) of the top-label confidences, for the adaptive ECE.
         nll: float64 (T,), sum of the negative log-likelihoods.
         brier: float64 (T,), sum of the Brier scores.
-        num_classes: how many channels enter CECE: C, or fewer with the paper's protocol.
+        num_classes: how many channels enter CECE: C, or fewer with the authors' protocol.
         has_background: whether channel 0 is the background; see ``LabelMeaning.has_background``.
         image_voxels: int64 (T,), voxels of the image that are not ignored.
         expected_top: what ``top`` would hold in expectation if the labels were drawn from the probabilities; None for
-            voxel sets without a closed form, and with the paper's protocol.
+            voxel sets without a closed form, and with the authors' protocol.
         expected_classwise: the same for ``classwise``.
     """
 

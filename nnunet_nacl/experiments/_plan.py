@@ -201,7 +201,9 @@ def raw_validation_files(job: Job) -> list[Path]:
     cases = RawDataSet.of_folder(job.raw).cases
     for case in job.split["val"]:
         if case not in cases:
-            raise ValueError(f"{job.raw} lacks the validation case {case}: --checkpoint best predicts from its image.")
+            raise ValueError(
+                f"{job.raw} lacks the validation case {case}: -chk checkpoint_best.pth predicts from its image."
+            )
     return [file for case in job.split["val"] for file in cases[case]]
 
 

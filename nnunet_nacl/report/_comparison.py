@@ -205,7 +205,7 @@ def compare(results: Results, *, baseline: str | None = None, dataset: str = "")
     voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
     if not voxels:
         sets = "; ".join(f"{name}: {', '.join(result.voxels)}" for name, result in results.items())
-        raise ValueError(f"the methods share no voxel set ({sets}); evaluate with the same --voxels.")
+        raise ValueError(f"the methods share no voxel set ({sets}); evaluate with the same ones.")
     structures = _structures(results)
     bins = {name: result.settings.num_bins for name, result in results.items()}
     if len(set(bins.values())) > 1:
@@ -285,7 +285,7 @@ def _different_settings(results: Results) -> list[str]:
         values = {name: getattr(result.settings, setting, None) for name, result in results.items()}
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
-            notes.append(f"The methods were evaluated with different --{setting} ({shown}): not quite comparable.")
+            notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
     for name, result in results.items():
         if result.origin.part is not None:
             part, count = result.origin.part

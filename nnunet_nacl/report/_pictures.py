@@ -232,7 +232,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
         with suppress(FileNotFoundError):
             return image_file(folder, case, ending)
     looked = ", ".join(map(str, folders)) or "no known place"
-    raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with --images.")
+    raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with -i.")
 
 
 def case_views(

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Place, Settings, bins_file, merge_results
+from nnunet_nacl.evaluation import (
+    SUMMARY_NAME,
+    FolderResult,
+    Origin,
+    Settings,
+    bins_file,
+    merge_results,
+    read_summary_or_parts,
+)
 from nnunet_nacl.files import check_input, read_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in, file_state
 
@@ -42,10 +50,10 @@ def read_results(
     grouped: dict[str, dict[str, list[FolderResult]]] = {}
     models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
-        result = _read(file)
-        name = printable(default_name(file, posthoc_of(result.origin)) if names is None else names[number])
-        dataset = printable(dataset_of(result) if datasets is None else datasets[number])
-        grouped.setdefault(dataset, {}).setdefault(name, []).append(result)
+        read = _read(file)
+        name = printable(default_name(file, posthoc_of(read[0].origin)) if names is None else names[number])
+        dataset = printable(dataset_of(read[0]) if datasets is None else datasets[number])
+        grouped.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
         if names is None and len(folders) > 1:
@@ -59,19 +67,23 @@ def read_results(
     }
 
 
-def _read(file: Path) -> FolderResult:
-    check_input(file, "; nnunet_nacl evaluate writes it.")
-    bins = bins_file(file)
-    if not bins.is_file():
-        raise FileNotFoundError(f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it.")
-    result = FolderResult.read(file)
-    changed = changed_files(result)
-    if changed:
-        raise ValueError(
-            f"{changed[0]} has changed since it was evaluated ({len(changed)} files have). Evaluate again: "
-            f"{evaluate_command(result)}"
-        )
-    return result
+def _read(file: Path) -> list[FolderResult]:
+    """The result of a summary, or those of the parts of that name."""
+    try:
+        results = read_summary_or_parts(file)
+    except FileNotFoundError:
+        check_input(file, "; nnunet_nacl evaluate writes it.")
+        bins = bins_file(file)
+        raise FileNotFoundError(
+            f"{file} is not a summary of nnunet_nacl evaluate, or {bins} is no longer beside it."
+        ) from None
+    for result in results:
+        if changed := changed_files(result):
+            raise ValueError(
+                f"{changed[0]} has changed since it was evaluated ({len(changed)} files have). Evaluate again: "
+                f"{evaluate_command(result)}"
+            )
+    return results
 
 
 def changed_files(result: FolderResult) -> list[Path]:
@@ -190,8 +202,7 @@ def evaluate_command(result: FolderResult) -> str:
     if model:
         return shlex.join(["nnunet_nacl", "evaluate", *model, *options])
     return "\n".join(
-        shlex.join(["nnunet_nacl", "evaluate", place.gt_folder, place.pred_folder, *_descriptions(place), *options])
-        for place in origin.places
+        shlex.join(["nnunet_nacl", "evaluate", place.gt_folder, place.pred_folder, *options]) for place in origin.places
     )
 
 
@@ -204,20 +215,9 @@ def evaluate_again_command(result: FolderResult) -> str:
 def review_command(result: FolderResult) -> str:
     """The ``nnunet_nacl review`` command that judges these predictions by the ground truth; a line for each folder."""
     return "\n".join(
-        shlex.join(["nnunet_nacl", "review", place.pred_folder, "--gt", place.gt_folder, *_descriptions(place)])
+        shlex.join(["nnunet_nacl", "review", place.pred_folder, "-gt", place.gt_folder])
         for place in result.origin.places
     )
-
-
-def _descriptions(place: Place) -> list[str]:
-    """Options that name ``dataset.json`` and ``plans.json`` where they are not with the predictions."""
-    found = (("-djfile", place.dataset_json, "dataset.json"), ("-pfile", place.plans, "plans.json"))
-    return [
-        word
-        for option, file, usual in found
-        if file is not None and Path(file) != Path(place.pred_folder) / usual
-        for word in (option, file)
-    ]
 
 
 def _model_options(folders: list[str]) -> list[str]:
@@ -233,14 +233,10 @@ def _model_options(folders: list[str]) -> list[str]:
 
 def _options(origin: Origin) -> list[str]:
     asked, usual = origin.settings, Settings()
-    words = ["--voxels", *asked.voxels] if asked.voxels != usual.voxels else []
-    for option, name in (("--bins", "num_bins"), ("--margin_mm", "margin_mm"), ("--protocol", "protocol")):
+    words = ["--surface"] if asked.surface else []
+    for option, name in (("--bins", "num_bins"), ("--protocol", "protocol")):
         if getattr(asked, name) != getattr(usual, name):
             words += [option, str(getattr(asked, name))]
-    if asked.surface:
-        words.append("--surface")
-        if asked.tolerance_mm != usual.tolerance_mm:
-            words += ["--tolerance_mm", str(asked.tolerance_mm)]
     if origin.part is not None:
         words += ["--num_parts", str(origin.part[1]), "--part_id", str(origin.part[0])]
     return words

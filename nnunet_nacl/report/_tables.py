@@ -486,7 +486,7 @@ def _each(table: Callable[[Comparison, str | None], Table]) -> _Tables:
 TABLES: dict[str, _Tables] = {
     "methods": _each(methods_table),
     "differences": _each(differences_table),
-    "paper": _each(paper_table),
+    "ece": _each(paper_table),
     "expected": _each(expected_table),
     "published": _each(published_table),
     "structures": _each(structures_table),
@@ -516,7 +516,7 @@ def write_table(
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
-        name: ``methods``, ``differences``, ``paper``, ``expected``, ``published``, ``structures``, ``scores``,
+        name: ``methods``, ``differences``, ``ece``, ``expected``, ``published``, ``structures``, ``scores``,
             ``ranks``, ``sum-rank``, ``mean-case-rank`` or ``cases``.
         output: the file.
         form: ``markdown``, ``latex`` or ``csv``.

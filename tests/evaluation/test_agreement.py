@@ -115,22 +115,20 @@ def swap(first: Path, second: Path) -> None:
     second.write_bytes(kept)
 
 
-@pytest.mark.parametrize("voxels", VOXEL_SETS)
-def test_two_cases_swapped_are_named(smooth: Folders, voxels: str) -> None:
+def test_two_cases_swapped_are_named(smooth: Folders) -> None:
     predictions = smooth[1]
     swap(predictions / "case_0.npz", predictions / "case_1.npz")
-    assert run_evaluate(smooth, "--voxels", voxels) == 1
+    assert run_evaluate(smooth) == 1
     found = reasons(smooth)
     for name in ("case_0", "case_1"):
         assert f"{name}.npz: the segmentation {name}.nii.gz has another label" in found[name]
 
 
-@pytest.mark.parametrize("voxels", VOXEL_SETS)
-def test_a_flipped_segmentation_is_named(smooth: Folders, voxels: str) -> None:
+def test_a_flipped_segmentation_is_named(smooth: Folders) -> None:
     regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
     labels = nnunets(smooth_case(0, regions=regions), REGIONS if regions else CLASSES)
     write(labels[:, ::-1], smooth[1] / "case_0.nii.gz")
-    assert run_evaluate(smooth, "--voxels", voxels) == 1
+    assert run_evaluate(smooth) == 1
     assert list(reasons(smooth)) == ["case_0"]
 
 

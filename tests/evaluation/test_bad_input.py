@@ -199,10 +199,8 @@ def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders, broken: i
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["-np", 0], "num_processes must be at least 1; got 0."),
         (["--num_parts", 2, "--part_id", 2], "part_id must be from 0 to num_parts - 1 = 1; got 2."),
         (["--bins", 0], "num_bins must be from 1 to 1000; got 0."),
-        (["-pfile", "nowhere.json"], "nowhere.json does not exist."),
     ],
 )
 def test_wrong_options(

@@ -84,7 +84,7 @@ def test_paper_protocol() -> None:
     y = np.array([[1, 2, 0]])
     standard, paper = (
         evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()
-        for protocol in ("standard", "paper")
+        for protocol in ("standard", "authors")
     )
     # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
     assert standard["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2 + 0) / 4)
@@ -94,7 +94,7 @@ def test_paper_protocol() -> None:
     p, y = np.array([[1.0], [0.0]]), np.array([1])
     wrong = [
         evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()["CECE_fg"]
-        for protocol in ("standard", "paper")
+        for protocol in ("standard", "authors")
     ]
     assert wrong == [1, 0]
 

@@ -11,7 +11,6 @@ from nnunetv2.imageio.nibabel_reader_writer import NibabelIO, NibabelIOWithReori
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWithReorient
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
-from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import (
     METRICS,
     Settings,
@@ -102,7 +101,6 @@ def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.Capture
     run_evaluate(folders)
     assert run_evaluate(folders, "-o", folders[1] / "summary.json") == 1
     assert "summary.json is nnU-Net's own file; choose another name." in capsys.readouterr().err
-    assert main(["merge", str(folders[1] / SUMMARY), "-o", str(folders[1] / "summary.json")]) == 1
     assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
 
 

@@ -85,7 +85,7 @@ def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
 
 
 def test_the_papers_protocol_has_neither_expected_values_nor_scores(folders: Folders) -> None:
-    result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="paper"))
+    result = evaluate(Predictions.of_folder(*folders), settings=Settings(protocol="authors"))
     assert "ECE_expected" not in result.pooled("union")
     assert "NLL_per_foreground" not in result.pooled("image")
     assert "NLL_sum" not in result.to_json()["metric_per_case"][0]["calibration"]["image"]

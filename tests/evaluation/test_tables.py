@@ -22,7 +22,7 @@ REGIONS = ((1, 2), (2,))
 MARGIN_MM = 2.5
 SMALL, SEVERAL_BLOCKS = (4, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
-each_protocol = pytest.mark.parametrize("protocol", ["standard", "paper"])
+each_protocol = pytest.mark.parametrize("protocol", ["standard", "authors"])
 
 
 def draw_labels(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -112,7 +112,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
     if "near" in settings.voxels:
         sets["near"] = around(1 - p[0].astype(float) > 0.05, MARGIN_MM)
     assert set(result.calibration) == set(sets)
-    exact, drop = p[:, counts].astype(float), protocol == "paper"
+    exact, drop = p[:, counts].astype(float), protocol == "authors"
     surely = structure[counts]
     for voxels, of_set in sets.items():
         chosen = of_set & counts
@@ -175,7 +175,7 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             of_right = np.where(inside, exact, 1 - exact)[chosen]
             expected = CalibrationTables(
                 top=BinCounts.at(bins, confidence[chosen], right[chosen], num_bins),
-                classwise=BinCounts.of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "paper"),
+                classwise=BinCounts.of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "authors"),
                 fine=fine_histogram(confidence[chosen], right[chosen]),
                 nll=np.array(-np.log(np.maximum(of_right, NLL_CLIP)).sum()),
                 brier=np.array(np.square(exact - inside)[chosen].sum()),

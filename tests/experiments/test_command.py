@@ -139,7 +139,7 @@ def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Tra
     of_final = {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
     study = tmp_path / "toys.yaml"
     study.write_text("title: Toys\nruns: [{name: NACL, trainer: nnUNetTrainerNACL_2epochs_2iterations}]")
-    printed = run(study, "--checkpoint", "best")
+    printed = run(study, "-chk", "checkpoint_best.pth")
     assert "NACL, fold 0: train" not in printed
     out = nnunet.folder / "out" / OUTPUT
     for folder in ("predictions_best", "validation_best"):
@@ -153,8 +153,10 @@ def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Tra
     assert of_final == {file: file.read_bytes() for file in (fold / "validation").glob("*.nii.gz")}
     for page in ("test_best", "validation_best"):
         assert f"{NAME}, best checkpoint" in (out / "toys" / f"{page}.html").read_text()
-    assert "fold 0: done" in run(study, "--checkpoint", "best", "--dry_run")
-    assert "-chk checkpoint_best.pth --disable_tta" in run(study, "--checkpoint", "best", "--disable_tta", "--dry_run")
+    assert "fold 0: done" in run(study, "-chk", "checkpoint_best.pth", "--dry_run")
+    assert "-chk checkpoint_best.pth --disable_tta" in run(
+        study, "-chk", "checkpoint_best.pth", "--disable_tta", "--dry_run"
+    )
 
 
 @pytest.mark.slow
@@ -214,7 +216,7 @@ def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.Capt
 
 
 def test_the_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["experiment", "sigma", "--show"]) == 0
+    assert cli.main(["experiment", "sigma"]) == 0
     assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out
 
 

@@ -217,7 +217,7 @@ def test_only_where_there_is_a_closed_form(regions: bool) -> None:
     for voxels, tables in tables_of(p, y, regions, voxels=(*SETS, "near", "image")).items():
         assert (tables.expected_top is not None) == (tables.expected_classwise is not None) == (voxels in SETS)
         assert ("ECE_expected" in tables.metrics()) == ("CECE_expected" in tables.metrics()) == (voxels in SETS)
-    for tables in tables_of(p, y, regions, protocol="paper").values():
+    for tables in tables_of(p, y, regions, protocol="authors").values():
         assert tables.expected_top is None
         assert tables.expected_classwise is None
         assert "ECE_expected" not in tables.metrics()

@@ -40,7 +40,7 @@ def configurations(plans_file: Path) -> dict[str, dict[str, object]]:
 
 def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = json.loads(plans_file.read_text())
-    command = ["networks", "add", "-d", "901", "-c", "2d", "--patch_size", "32x16", "--batch_size", "6"]
+    command = ["paper", "networks", "-d", "901", "-c", "2d", "--patch_size", "32x16", "--batch_size", "6"]
     assert main([*command, "attention_unet"]) == 0
     printed = capsys.readouterr().out
     assert f"Added the configuration 2d_attention_unet to {plans_file}" in printed
@@ -149,7 +149,7 @@ def test_a_missing_package(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "monai", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "nnunet_nacl.networks._monai", raising=False)
-    assert main(["networks", "add", "-d", "901", "-c", "2d", "--patch_size", "32x32", "attention_unet"]) == 1
+    assert main(["paper", "networks", "-d", "901", "-c", "2d", "--patch_size", "32x32", "attention_unet"]) == 1
     expected = "nnunet_nacl.networks.AttentionUNet needs monai, which is not installed: pip install monai"
     assert expected in capsys.readouterr().err
     assert plans_file.read_text() == before

@@ -75,7 +75,7 @@ def test_what_must_be_alike() -> None:
 
 def test_what_is_not_alike_is_said() -> None:
     one = make_result(0.4)
-    other = make_result(1.0, settings=Settings(protocol="paper", margin_mm=3))
+    other = make_result(1.0, settings=Settings(protocol="authors", margin_mm=3))
     other = replace(with_origin(other, part=(0, 2)), skipped=[Skipped("x", "gone", missing=True)])
     comparison = compare({"one": one, "other": other})
     assert not comparison.has_scores  # the paper's protocol drops voxels
@@ -83,7 +83,7 @@ def test_what_is_not_alike_is_said() -> None:
     assert comparison.notes == [
         "other: cases that could not be evaluated (1): x.",
         "The methods were evaluated with different --protocol (one: standard, other: paper): not quite comparable.",
-        "The methods were evaluated with different --margin_mm (one: 5.0, other: 3): not quite comparable.",
+        "The methods were evaluated with different margin_mm (one: 5.0, other: 3): not quite comparable.",
         "other: only part 0 of 2 of the cases was evaluated.",
         "HD95 is left out: it was not measured (--surface) for other.",
     ]

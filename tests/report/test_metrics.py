@@ -182,7 +182,7 @@ def test_what_methods_are_judged_by(results: dict[str, FolderResult]) -> None:
     assert titles(Settings(voxels=("image",))) == ["NLL per foreground voxel", "ECE image"]
     assert titles(Settings(voxels=("near", "union"))) == ["ECE near"]
     assert titles(Settings(voxels=("union",))) == []
-    assert titles(Settings(protocol="paper")) == ["ECE near"]  # its tables lack voxels
+    assert titles(Settings(protocol="authors")) == ["ECE near"]  # its tables lack voxels
     comparison = compare(results)
     leading, paper = leading_metrics(comparison), paper_metrics(comparison)
     assert [metric.title for metric in leading] == [

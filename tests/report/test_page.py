@@ -159,7 +159,7 @@ def test_an_evaluation_without_near_says_how_to_get_it(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=Settings(voxels=("union",))) for name, t in (("one", 1), ("other", 0.5))}
     page = write(tmp_path, results)
     assert "one was not evaluated over the voxel sets near and image" in page.text
-    assert "nnunet_nacl evaluate labelsTs predictions/1 -djfile dataset.json" in page.text
+    assert "nnunet_nacl evaluate labelsTs predictions/1" in page.text
     assert "Whether the confidences are right is told by the voxel sets near and image" in page.text
 
 

@@ -52,7 +52,7 @@ def test_ece_of_a_cases_curve_is_the_cases(comparison: Comparison) -> None:
 
 
 def test_the_papers_protocol_drops_zeros_from_the_bins() -> None:
-    comparison = compare({"one": make_result(0.05, settings=Settings(protocol="paper"))})
+    comparison = compare({"one": make_result(0.05, settings=Settings(protocol="authors"))})
     curve = class_curve(comparison, "one", "union", "core")
     assert curve.error == pytest.approx(np.nansum(curve.share * np.abs(curve.accuracy - curve.confidence)), abs=1e-12)
 

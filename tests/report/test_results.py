@@ -126,13 +126,10 @@ def test_the_commands_that_evaluated() -> None:
     def command(*places: Place, part: tuple[int, int] | None = None) -> str:
         return evaluate_command(with_origin(result, places=places, part=part))
 
-    options = "--voxels image --bins 10 --surface"
+    options = "--surface --bins 10"
     assert command(Place("labelsTs", "p", "p/dataset.json", None)) == f"nnunet_nacl evaluate labelsTs p {options}"
     elsewhere = command(Place("labelsTs", "a b", "raw/dataset.json", "x/plans.json"), part=(1, 4))
-    assert elsewhere == (
-        "nnunet_nacl evaluate labelsTs 'a b' -djfile raw/dataset.json -pfile x/plans.json "
-        f"{options} --num_parts 4 --part_id 1"
-    )
+    assert elsewhere == f"nnunet_nacl evaluate labelsTs 'a b' {options} --num_parts 4 --part_id 1"
     model = "/r/Dataset004_H/nnUNetTrainerNACL__nnUNetPlans__2d"
     expected = f"nnunet_nacl evaluate -d Dataset004_H -c 2d -tr nnUNetTrainerNACL -p nnUNetPlans -f 0 1 {options}"
     folds = [Place("gt", f"{model}/fold_{fold}/validation", "dataset.json", None) for fold in (0, 1)]
@@ -145,7 +142,7 @@ def test_the_commands_that_evaluated() -> None:
 def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> None:
     """As a user runs it: by the command's name, from elsewhere, with the default output, and once more."""
     program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    command = [program, "report", *map(str, runs.values()), "--baseline", "soft", "--names", "sharp", "a b", "soft"]
+    command = [program, "report", *map(str, runs.values()), "--names", "sharp", "a b", "soft"]
     for _ in range(2):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -160,23 +157,15 @@ def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> No
     [
         (["report", "{missing}"], "{missing} does not exist; nnunet_nacl evaluate writes it."),
         (["report", "{soft}", "{sharp}", "--names", "a"], "names: expected one for each of the 2 summaries; got 1."),
-        (["report", "{soft}", "--datasets", "a", "b"], "datasets: expected one for each of the 1 summaries; got 2."),
-        (["report", "{soft}", "--baseline", "DiceCE"], "Dataset004_Demo: baseline: expected one of soft; got DiceCE."),
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-o", "{soft}"], "{soft} exists. Choose another name, or replace it with --overwrite."),
-        (["report", "{soft}", "--images", "nope"], "images: nope is not a folder."),
+        (["report", "{soft}", "-i", "nope"], "images: nope is not a folder."),
         (
             ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
             "mean-case-rank needs the ECE of each case; over the near it is pooled over cases.",
         ),
-        (["plot", "classes", "{soft}", "--classes", "liver"], "one of background, cortex, medulla, core; got liver."),
         (["plot", "case", "{soft}", "--case", "x"], "case: expected one that all methods share; got x."),
-        (["plot", "reliability", "{soft}", "--classes", "x"], "classes: only the plot classes looks at it; got ['x']"),
         (["plot", "radar", "{soft}", "-o", "x.gif"], "x.gif: expected a name that ends with .svg, .pdf or .png."),
-        (
-            ["table", "{soft}", "{sharp}", "--datasets", "A", "B", "--format", "csv"],
-            "format: csv holds one table; got 2 data sets.",
-        ),
     ],
 )
 def test_errors(

@@ -97,7 +97,7 @@ def test_values_are_the_evaluations(comparison: Comparison) -> None:
 
 
 def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
-    text = write_table({"Demo": results}, "paper", intervals=False, digits=2)
+    text = write_table({"Demo": results}, "ece", intervals=False, digits=2)
     assert (
         "| method | Dice ↑ | HD95 (mm) ↓ | ECE foreground ↓ | ECE union ↓ | CECE foreground ↓ | CECE union ↓ |" in text
     )
@@ -123,7 +123,7 @@ def test_what_would_be_expected_stands_beside_the_papers_figures(comparison: Com
 
 
 @pytest.mark.parametrize("voxels", ["union", "near"])
-@pytest.mark.parametrize("name", ["methods", "differences", "paper", "published", "ranks", "sum-rank", "cases"])
+@pytest.mark.parametrize("name", ["methods", "differences", "ece", "published", "ranks", "sum-rank", "cases"])
 def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str, voxels: str) -> None:
     methods = dict(zip(["DiceCE", "CE", "NACL"], results.values(), strict=True))  # that the paper has values of
     text = write_table({"Demo": methods}, name, form="csv", voxels=voxels)

@@ -122,8 +122,8 @@ def test_recall_of_other_structures(folder: Path, tmp_path: Path) -> None:
 
 def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
     for options, message in (
-        (["--metric", "recall"], "--metric recall needs --fit FIT.json"),
-        (["--alpha", "0.1"], "--fit, --alpha and --force are for --metric recall."),
+        (["--force"], "--alpha and --force go with --fit FIT.json"),
+        (["--alpha", "0.1"], "--alpha and --force go with --fit FIT.json"),
     ):
         with pytest.raises(SystemExit) as end:
             main(["decode", "in", "-o", "out", *options])
@@ -207,7 +207,7 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
         drawn = (np.random.default_rng(seed).random(SHAPE) > p.cumsum(0)).sum(0).clip(0, 2).astype(np.uint8)
         change(truth / f"{name}.nii.gz", lambda _, drawn=drawn: drawn)
     assert main(["review", "fit", str(truth), str(folder), "-o", str(fit), "-np", "1", "--coverage", "0.8"]) == 0
-    options = ["--metric", "recall", "--alpha", "0.2", "--fit", fit]
+    options = ["--alpha", "0.2", "--fit", fit]
     assert decode(folder, tmp_path / "out", *options) == 1
     assert f"{fit} was fitted to 24 of the 24 cases in {folder}" in capsys.readouterr().err
     assert decode(folder, tmp_path / "out", *options, "--force") == 0

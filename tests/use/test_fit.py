@@ -241,7 +241,7 @@ def test_a_fit_to_argmax_is_not_for_decoded_segmentations(new: tuple[Path, Path]
     assert main(["decode", str(new[1]), "-o", str(tmp_path / "decoded"), "-np", "1"]) == 0
     with pytest.raises(ValueError, match=r"to segmentations that are not decoded, and these are decoded \(dice\)"):
         review_folder(tmp_path / "decoded", fit=fitted)
-    recall = ["--metric", "recall", "--alpha", "0.2", "--fit", str(fitted)]  # thresholds are of the same probabilities
+    recall = ["--alpha", "0.2", "--fit", str(fitted)]  # thresholds are of the same probabilities
     assert main(["decode", str(tmp_path / "decoded"), "-o", str(tmp_path / "again"), "-np", "1", *recall]) == 0
     assert read_mark(tmp_path / "again")["metric"] == "recall"
 

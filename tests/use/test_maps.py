@@ -14,6 +14,7 @@ from scipy.stats import entropy as scipy_entropy
 from skimage.io import imread
 
 from nnunet_nacl.cli import main
+from nnunet_nacl.use import write_maps
 from tests.use.generated import (
     LABELS,
     REGIONS,
@@ -81,7 +82,7 @@ def test_mutual_information_of_members(tmp_path: Path, labels: dict[str, object]
 def test_scaled(tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]) -> None:
     p = random_probabilities(0)
     folder = write_folder(tmp_path / "in", {"a": p})
-    assert maps(folder, tmp_path / "out", "--what", "confidence", "entropy", "--dtype", dtype) == 0
+    print(write_maps(folder, tmp_path / "out", what=["confidence", "entropy"], dtype=dtype, num_processes=1).summary())
     whole = np.iinfo(dtype).max
     confidence, entropy = (read(tmp_path / "out" / f"a_{one}.nii.gz") for one in ("confidence", "entropy"))
     assert confidence.dtype == entropy.dtype == np.dtype(dtype)

@@ -12,6 +12,7 @@ from nnunetv2.ensembling.ensemble import ensemble_folders
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import CALIBRATED_NAME, PredictionFolder
+from nnunet_nacl.use import combine_members
 from tests.use.generated import (
     LABELS,
     REGIONS,
@@ -29,7 +30,7 @@ from tests.use.generated import (
 
 
 def combine(folders: list[Path], output: Path, *options: object) -> int:
-    return main(["members", "combine", *map(str, folders), "-o", str(output), "-np", "1", *map(str, options)])
+    return main(["members", *map(str, folders), "-o", str(output), "-np", "1", *map(str, options)])
 
 
 def made(labels: dict[str, object], member: int, case: int) -> np.ndarray:
@@ -140,7 +141,7 @@ def test_members_that_lie_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixtur
     shift(members[1] / "a.nii.gz")
     assert combine(members, tmp_path / "out") == 1
     assert f"Not combined: a: {members[1] / 'a.nii.gz'} has the origin (" in capsys.readouterr().out
-    assert combine(members, tmp_path / "out", "--overwrite", "--ignore_geometry") == 0
+    combine_members(members, tmp_path / "again", num_processes=1, ignore_geometry=True)
     arguments = ["-o", tmp_path / "maps", "-np", 1, "--what", "mutual_information", "--members", *members]
     assert main(["maps", *map(str, [members[0], *arguments])]) == 1
     assert "Not mapped: a: " in capsys.readouterr().out

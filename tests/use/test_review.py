@@ -156,7 +156,7 @@ def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
 
 
 def test_ground_truth_judges_it(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["review", str(folders[1]), "-np", "1", "--gt", str(folders[0])]) == 0
+    assert main(["review", str(folders[1]), "-np", "1", "-gt", str(folders[0])]) == 0
     rows = rows_in(folders[1] / REVIEW_NAME)
     errors = []
     for case in "abcd":

@@ -161,7 +161,7 @@ def test_json(tmp_path: Path) -> None:
     assert read_json(file, Settings) == Settings(15, ["near"])
     file.write_text('{"bins": "15", "voxels": []}')
     assert read_json(file, Settings, strict=False) == Settings(15, [])
-    with pytest.raises(ValueError, match=rf"{file} is not as expected: .*\nbins\n  Input should be a valid integer"):
+    with pytest.raises(ValueError, match=rf"{file} is not as expected: bins: Input should be a valid integer"):
         read_json(file, Settings)
     with pytest.raises(FileNotFoundError, match=r"b\.json does not exist\."):
         read_json(tmp_path / "b.json", Settings)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Place, Settings, bins_file, merge_results
-from nnunet_nacl.files import check_input, read_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in, file_state
+from nnunet_nacl.files import check_input, file_state, read_json
+from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in
 
 _SEPARATORS = "_ -"
 

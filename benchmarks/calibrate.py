@@ -33,7 +33,7 @@ from nnunet_nacl.calibrate._judge import NUM_BINS, _decoded, _gaps, _predicted, 
 from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import Head
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
-from nnunet_nacl.nnunet import DataSet, labelled_cases, model_folder, preprocessed_cases
+from nnunet_nacl.nnunet import DataSet, PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)
 METHODS = (AS_TRAINED, "temperature", "vector", "isotonic", "head")
@@ -67,7 +67,7 @@ def networks_of(model: Path, folds: list[str]) -> list[of_model.Network]:
 
 def validation_sample(network: of_model.Network, fold: str, data_set: DataSet) -> Sample:
     """As the command draws it."""
-    names, load = preprocessed_cases(network.predictor, fold)
+    names, load = PreprocessedCases.of_fold(network.predictor, fold)
     most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
     samples = []
     for name in tqdm(names, desc=f"fold {fold}, validation"):
@@ -140,7 +140,7 @@ def measure(options: argparse.Namespace) -> None:
     by_count = few_cases(samples[0], networks[0].layer) if len(networks) == 1 and options.counts else {}
 
     raw = Path(nnUNet_raw) / model.parent.name
-    names, load = labelled_cases(networks[0].predictor, raw / "imagesTs", raw / "labelsTs")
+    names, load = PreprocessedCases.of_images(networks[0].predictor, raw / "imagesTs", raw / "labelsTs")
     results: dict[str, list[Any]] = {}
     near_logits: dict[str, list[Any]] = {}
     near_truth: list[Any] = []

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from nnunet_nacl.networks import NETWORKS
-from nnunet_nacl.nnunet import build_network, find_plans
+from nnunet_nacl.nnunet import PlansJson
 
 STEPS = 3
 
@@ -47,13 +47,13 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=8)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plans = find_plans(options.d, options.c, options.p)
+    plans = PlansJson.find(options.d, options.c, options.p)
     print("| configuration | patch | parameters (M) | float32 (s) | bfloat16 (s) |\n| --- | --- | ---: | ---: | ---: |")
     for name in [options.c, *(f"{options.c}_{network}" for network in NETWORKS)]:
         if name not in plans.configurations:
             continue
         (size,) = [one["patch_size"] for one in plans.lineage(name) if "patch_size" in one][:1]
-        network, channels = build_network(plans, name)
+        network, channels = plans.build_network(name)
         images = torch.randn(options.batch_size, channels, *size)
         parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6
         single, half = (step_seconds(network.train(), images, half=half) for half in (False, True))

@@ -27,15 +27,11 @@ def export_model(model_folder: str | Path, output_folder: str | Path | None = No
     Our trainers differ from ``nnUNetTrainer`` in training only, so the copy predicts bit for bit the same. Its
     checkpoints are for prediction: training would go on with nnU-Net's default loss.
 
-    Args:
-        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``, trained with one of our trainers.
-        output_folder: the copy; by default ``<model_folder>_stock``.
-        overwrite: replace files of the same names.
+    ``output_folder`` is ``<model_folder>_stock`` by default; ``overwrite`` replaces files of the same names.
 
     Raises:
         FileNotFoundError: ``model_folder`` is no trained model folder.
         FileExistsError: ``output_folder`` exists, or is the model's own.
-        OSError: the copy cannot be written.
         ValueError: a checkpoint is damaged, holds what could run, or is of another trainer.
     """
     source = Path(model_folder).resolve()

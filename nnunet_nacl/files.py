@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,6 +79,24 @@ def only_writer(output: Path) -> Iterator[None]:
         with suppress(OSError):  # Windows removes it later
             file.unlink()
         lock.release()
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Put a file there as a hard link, which takes no room, or as a copy where the file system has none."""
+    with whole_file(target) as partial:
+        try:
+            os.link(source.resolve(), partial)
+        except OSError:
+            shutil.copy2(source, partial)
+
+
+def file_state(file: Path) -> list[str | int] | None:
+    """Path, size and time of change, by which a changed file is known; None if it is missing."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
 
 
 def is_full(error: OSError) -> bool:

@@ -14,14 +14,8 @@ PTH_NAME = "nnunet_nacl_trainers.pth"
 
 
 def trainers_path() -> Path:
-    """The folder to put into ``nnUNet_extTrainer``; raises a ValueError if its path cannot stand in a list of them."""
-    folder = Path(__file__).resolve().parent / "trainers" / "ext"
-    if os.pathsep in str(folder):
-        raise ValueError(
-            f"{folder}: expected a path without {os.pathsep!r}, which separates the folders of nnUNet_extTrainer. "
-            "Install nnunet_nacl elsewhere."
-        )
-    return folder
+    """The folder to put into ``nnUNet_extTrainer``."""
+    return Path(__file__).resolve().parent / "trainers" / "ext"
 
 
 def pth_file() -> Path:

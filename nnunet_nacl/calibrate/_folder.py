@@ -32,7 +32,6 @@ from nnunet_nacl.nnunet import (
     NpzChannels,
     PredictionFolder,
     Predictions,
-    nnunet_labels,
     write_prediction,
 )
 
@@ -183,7 +182,7 @@ def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path)
         before = flat[:, start : start + (1 << 20)]
         after = link.probabilities(method.logits(link.logits(before)))
         flat[:, start : start + (1 << 20)] = link.keep_labels(before, after) if keeps else after
-    labels = None if keeps and files.thresholds is None else nnunet_labels(probabilities, data_set.meaning)
+    labels = None if keeps and files.thresholds is None else data_set.meaning.segmentation(probabilities)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
         write_prediction(files, Path(temporary), data_set.reader, labels=labels, probabilities=probabilities)
         for file in Path(temporary).iterdir():

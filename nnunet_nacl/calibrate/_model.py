@@ -35,12 +35,10 @@ from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DataSet,
-    LoadCase,
     Model,
-    fold_name,
-    labelled_cases,
+    PreprocessedCases,
+    fold_folder,
     load_predictor,
-    preprocessed_cases,
     read_checkpoint,
 )
 
@@ -191,11 +189,11 @@ def calibrate_fold(
             "fold all is validated on the cases that it was trained with: a fit to them would be too sure."
         )
     model = Path(model_folder)
-    folder = model / fold_name(fold)
+    folder = fold_folder(model, fold)
     network = Network(model, fold, checkpoint, device, mirroring=use_mirroring)
     target = check_output(folder / CALIBRATED_CHECKPOINT, overwrite=overwrite)
     data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
-    names, load = preprocessed_cases(network.predictor, fold)
+    names, load = PreprocessedCases.of_fold(network.predictor, fold)
     most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
     draw = partial(sample_case, data_set=data_set, most=most, seed=seed)
     samples = []
@@ -222,7 +220,7 @@ def calibrate_fold(
     _write_checkpoint(folder / checkpoint, network.names, fit.method.layer(*network.weights), target)
     fit.write(folder / FIT_NAME)
     if save_probabilities:
-        _predict_validation(network, (names, load), trials, fit, folder / VALIDATION_NAME)
+        _predict_validation(network, PreprocessedCases(names, load), trials, fit, folder / VALIDATION_NAME)
     return CalibratedFold(fit, target)
 
 
@@ -271,9 +269,7 @@ def _write_checkpoint(source: Path, names: Sequence[str], layer: Layer, target: 
             raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(target)) from error
 
 
-def _predict_validation(
-    network: Network, cases: tuple[list[str], LoadCase], trials: Trials, fit: Fit, folder: Path
-) -> None:
+def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits
@@ -339,11 +335,11 @@ def calibrate_ensemble(
     """
     model = Path(model_folder)
     networks = [Network(model, fold, checkpoint, device, mirroring=use_mirroring) for fold in folds]
-    targets = [check_output(model / fold_name(fold) / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
-    fits = [Fit.read(model / fold_name(fold) / FIT_NAME) for fold in folds]
+    targets = [check_output(fold_folder(model, fold) / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
+    fits = [Fit.read(fold_folder(model, fold) / FIT_NAME) for fold in folds]
     layers = [fit.method.layer(*network.layer) for fit, network in zip(fits, networks, strict=True)]
     data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
-    names, load = labelled_cases(networks[0].predictor, images, gt_folder)
+    names, load = PreprocessedCases.of_images(networks[0].predictor, images, gt_folder)
     seen = sorted({case for fit in fits for case in fit.cases} & set(names))
     if seen:
         raise ValueError(
@@ -380,6 +376,6 @@ def calibrate_ensemble(
         return CalibratedEnsemble(fit, [])
     for fold, network, fold_fit, target in zip(folds, networks, fits, targets, strict=True):
         of_fold = fold_fit.method.layer(*network.weights)
-        _write_checkpoint(model / fold_name(fold) / checkpoint, network.names, fit.method.layer(*of_fold), target)
+        _write_checkpoint(fold_folder(model, fold) / checkpoint, network.names, fit.method.layer(*of_fold), target)
     fit.write(model / ENSEMBLE_FIT_NAME)
     return CalibratedEnsemble(fit, targets)

@@ -11,9 +11,10 @@ from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_j
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from tqdm import tqdm
 
-from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
+from nnunet_nacl.datasets._folder import MADE_BY, planned_folder, whole_data_set
 from nnunet_nacl.datasets._layouts import CONVERTERS, ENDINGS, LAYOUTS, Layout, SourceCase
-from nnunet_nacl.nnunet import MADE_BY, check_image_file, check_written, place
+from nnunet_nacl.files import link_or_copy
+from nnunet_nacl.nnunet import check_image_file, write_labels
 
 _SHOWN = 10
 _ORIGIN_VOXELS = 0.1  # how far origins may be apart, as a share of the smallest voxel side
@@ -142,14 +143,14 @@ def _write(folder: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
         part = "Ts" if case.is_test else "Tr"
         (folder / f"images{part}").mkdir(exist_ok=True)
         for channel, image in enumerate(case.images):
-            place(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
+            link_or_copy(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
         if case.mask is not None:
             target = folder / f"labels{part}" / f"{case.name}{ending}"
             target.parent.mkdir(exist_ok=True)
             if layout.relabel:
                 _relabel(case.mask, target, layout)
             else:
-                place(case.mask, target)
+                link_or_copy(case.mask, target)
     generate_dataset_json(
         str(folder),
         channel_names=dict(enumerate(layout.channels)),
@@ -167,8 +168,5 @@ def _write(folder: Path, cases: Sequence[SourceCase], layout: Layout) -> None:
 def _relabel(mask: Path, target: Path, layout: Layout) -> None:
     table = np.zeros(max(layout.relabel) + 1, dtype=np.uint8)
     table[list(layout.relabel)] = list(layout.relabel.values())
-    image = sitk.ReadImage(str(mask))
-    relabelled: Any = sitk.GetImageFromArray(table[sitk.GetArrayViewFromImage(image).astype(np.intp)])
-    relabelled.CopyInformation(image)
-    sitk.WriteImage(relabelled, str(target))
-    check_written(sitk.GetArrayViewFromImage(relabelled), target, SimpleITKIO())
+    labels = sitk.GetArrayFromImage(sitk.ReadImage(str(mask))).astype(np.intp)
+    write_labels(table[labels], mask, SimpleITKIO(), target)

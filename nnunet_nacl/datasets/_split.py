@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
-from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import MADE_BY, SPLITS_NAME, RawDataSet, Split, nnunet_folder, place
+from nnunet_nacl.datasets._folder import MADE_BY, planned_folder, whole_data_set
+from nnunet_nacl.files import link_or_copy, whole_file
+from nnunet_nacl.nnunet import SPLITS_NAME, RawDataSet, Split, nnunet_folder
 
 
 def split_test(
@@ -73,7 +73,7 @@ def split_test(
             for file in files:
                 part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
                 (partial / part).mkdir(exist_ok=True)
-                place(file, partial / part / file.name)
+                link_or_copy(file, partial / part / file.name)
         (partial / "dataset.json").write_text(json.dumps(description, indent=4))
     if splits is not None:
         _write_splits(folder, splits)

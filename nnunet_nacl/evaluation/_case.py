@@ -13,7 +13,7 @@ from nnunet_nacl.evaluation._labels import Labels, canonical_labels, check_shape
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
-from nnunet_nacl.nnunet import ArrayChannels, CaseFiles, DataSet, LabelMeaning, NpzChannels, Region
+from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, NpzChannels, Region
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
@@ -76,7 +76,7 @@ def evaluate_case(
     Raises:
         ValueError: shapes that do not match, labels that no channel stands for, or values that are no probabilities.
     """
-    channels = ArrayChannels(probabilities)
+    channels = Channels(probabilities)
     if regions is None and len(channels.shape) > 0 and channels.shape[0] < 2:
         raise ValueError(
             f"{channels.name}: expected 2 classes or more, the background being one; got shape {channels.shape}."

@@ -17,7 +17,7 @@ from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
 from nnunet_nacl.evaluation._settings import Origin, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_html, format_line
-from nnunet_nacl.files import whole_file, write_csv
+from nnunet_nacl.files import file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
@@ -31,7 +31,7 @@ from nnunet_nacl.metrics import (
     resample_tables,
     resample_weights,
 )
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Region, file_state
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Region
 
 if TYPE_CHECKING:
     import pandas

@@ -12,13 +12,12 @@ from typing import Literal
 from nnunet_nacl.experiments._study import Row, StudyTable
 from nnunet_nacl.nnunet import (
     Checkpoint,
+    PlansJson,
     PreprocessedDataSet,
     RawDataSet,
     Split,
-    find_plans,
-    fold_name,
+    fold_folder,
     missing_trainer,
-    validation_folder,
 )
 from nnunet_nacl.trainers import build_loss, parse_name
 
@@ -109,14 +108,14 @@ class Job:
 
     @property
     def fold_folder(self) -> Path:
-        return self.data.model_folder(self.run.trainer) / fold_name(self.run.fold)
+        return fold_folder(self.data.model_folder(self.run.trainer), self.run.fold)
 
     @property
     def validation(self) -> Path:
         """Predictions of the validation cases: nnU-Net's, which are of the final checkpoint, or ours."""
         if self.options.of_best:
             return self.output / "validation_best" / self.run.trainer / self.fold_folder.name
-        return validation_folder(self.data.model_folder(self.run.trainer), self.run.fold)
+        return self.fold_folder / "validation"
 
     @property
     def predictions(self) -> Path:
@@ -184,7 +183,7 @@ def _with_network(data: PreprocessedDataSet, network: str | None) -> Preprocesse
     if network is None:
         return data
     name = f"{data.configuration}_{network}"
-    plans = find_plans(data.name, data.configuration, data.plans)
+    plans = PlansJson.find(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
         command = ["nnunet_nacl", "networks", "add", "-d", data.name, "-c", data.configuration, "-p", data.plans]
         raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join([*command, network])}")

@@ -25,7 +25,7 @@ from nnunet_nacl.experiments._steps import (
 )
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import check_model, checkpoint_name, write_splits
+from nnunet_nacl.nnunet import CHECKPOINTS
 
 _SLURM = {"time": 1440, "mem": "32G", "cpus_per_task": 8, "gpus_per_node": 1}
 
@@ -64,11 +64,9 @@ def carry_out(job: Job, *, show: Callable[[str], None] = print) -> str | None:
         for folder in (_lock_file(job).parent, job.output / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         with _locked(job, waiting=lambda: show("waiting for another process that has this run")):
-            check_model(job.data, job.run.trainer, job.run.fold, job.split)
+            job.data.check_model(job.run.trainer, job.run.fold, job.split)
             if is_trained(job):
-                check_input(
-                    job.fold_folder / checkpoint_name(job.options.checkpoint), ", although the training has ended."
-                )
+                check_input(job.fold_folder / CHECKPOINTS[job.options.checkpoint], ", although the training has ended.")
             _do_steps(job, show)
             if job.options.keep == "summaries":
                 delete_probabilities(job)
@@ -218,5 +216,4 @@ class _SlurmRun:
 
 def _write_splits(experiments: Sequence[Experiment]) -> None:
     for experiment in experiments:
-        data = experiment.jobs[0].data
-        write_splits(data.folder, experiment.splits, known=data.splits)
+        experiment.jobs[0].data.write_splits(experiment.splits)

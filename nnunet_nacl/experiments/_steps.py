@@ -8,8 +8,8 @@ from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
 from nnunet_nacl.experiments._plan import Job, raw_validation_files
-from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet import CHECKPOINTS, FINAL_CHECKPOINT, checkpoint_name, place
+from nnunet_nacl.files import link_or_copy, read_json
+from nnunet_nacl.nnunet import CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _train(job: Job) -> Step:
     command += ["-p", job.data.plans, *(["--npz"] if not job.options.of_best else []), "-device", job.options.device]
     if is_trained(job):
         return Step("validate", [*command, "--val"])
-    begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS)
+    begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())
     return Step("train", [*command, "--c"] if begun else command)
 
 
@@ -66,7 +66,7 @@ def _predict(name: str, job: Job, images: Path, output: Path, *, mirroring: bool
     processes = str(job.options.num_processes)
     command = ["nnUNetv2_predict", "-i", str(images), "-o", str(output), *_model(job)]
     command += ["-f", str(job.run.fold), "--save_probabilities", "-device", job.options.device]
-    command += [] if not job.options.of_best else ["-chk", checkpoint_name(job.options.checkpoint)]
+    command += [] if not job.options.of_best else ["-chk", CHECKPOINTS[job.options.checkpoint]]
     command += [] if mirroring else ["--disable_tta"]
     return Step(name, [*command, "-npp", processes, "-nps", processes, "--continue_prediction"])
 
@@ -82,7 +82,7 @@ def clear_the_way(job: Job, step: Step) -> None:
     Call only while holding the run's lock, before the step.
     """
     if step.name == "train":
-        for name in CHECKPOINTS:
+        for name in CHECKPOINTS.values():
             file = job.fold_folder / name
             if file.is_file() and not zipfile.is_zipfile(file):
                 file.replace(file.with_suffix(".broken"))
@@ -106,7 +106,7 @@ def link_validation_data(job: Job) -> None:
         old.unlink()
     for target, file in wanted.items():
         target.parent.mkdir(parents=True, exist_ok=True)
-        place(file, target)
+        link_or_copy(file, target)
 
 
 def mark_trained(job: Job) -> None:
@@ -157,7 +157,7 @@ def evaluated_cases(job: Job, folder: Path) -> set[str]:
 
 def is_trained(job: Job) -> bool:
     """Whether nnU-Net has finished the training."""
-    return zipfile.is_zipfile(job.fold_folder / FINAL_CHECKPOINT)
+    return zipfile.is_zipfile(job.fold_folder / CHECKPOINTS["final"])
 
 
 def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
@@ -177,5 +177,5 @@ def _is_current(job: Job, npz: Path) -> bool:
 
 
 def _is_newer(job: Job, file: Path) -> bool:
-    final = job.fold_folder / FINAL_CHECKPOINT
+    final = job.fold_folder / CHECKPOINTS["final"]
     return not final.is_file() or file.stat().st_mtime >= final.stat().st_mtime

@@ -11,7 +11,7 @@ import numpy as np
 from nnunet_nacl.files import check_input, check_output, write_json
 from nnunet_nacl.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
-from nnunet_nacl.nnunet import Checkpoint, ModelName, checkpoint_name, fold_name, furthest_checkpoint
+from nnunet_nacl.nnunet import CHECKPOINTS, Checkpoint, ModelName, fold_folder, furthest_checkpoint
 from nnunet_nacl.report.plots import save_plot
 
 
@@ -44,7 +44,7 @@ def compare_logits(
     models = _named(model_folders, names)
     output = check_output(output, overwrite=overwrite)  # before hours of work
     for folder in models.values():
-        check_input(folder / fold_name(fold) / checkpoint_name(checkpoint))
+        check_input(fold_folder(folder, fold) / CHECKPOINTS[checkpoint])
     means, histories, without = {}, {}, {}
     for name, folder in models.items():
         file, content = furthest_checkpoint(folder, fold)
@@ -59,7 +59,7 @@ def compare_logits(
             labels=labels,
             device=device,
             checkpoint=checkpoint,
-            content=content if file.name == checkpoint_name(checkpoint) else None,
+            content=content if file.name == CHECKPOINTS[checkpoint] else None,
         )
     plots = {"logits_by_class": draw_mean_logits(means)}
     if histories:

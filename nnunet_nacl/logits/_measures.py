@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.nnunet import Checkpoint, labelled_cases, load_predictor, preprocessed_cases
+from nnunet_nacl.nnunet import Checkpoint, PreprocessedCases, load_predictor
 from nnunet_nacl.trainers import (
     MAX_LOGIT_EDGES,
     MAX_LOGIT_HISTOGRAM,
@@ -130,9 +130,9 @@ def mean_logits(
 
     predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, content=content)
     if images is None or labels is None:
-        names, load = preprocessed_cases(predictor, fold)
+        names, load = PreprocessedCases.of_fold(predictor, fold)
     else:
-        names, load = labelled_cases(predictor, images, labels)
+        names, load = PreprocessedCases.of_images(predictor, images, labels)
     manager = predictor.label_manager
     sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):

@@ -11,7 +11,7 @@ from torch import nn
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.networks._catalogue import NETWORKS, Network
-from nnunet_nacl.nnunet import build_network, find_plans
+from nnunet_nacl.nnunet import PlansJson
 
 _SMALLEST_BATCH = 2
 _LEAST_MEMORY_GB = 8.0
@@ -65,7 +65,7 @@ def add_network(
     if network not in NETWORKS:
         raise ValueError(f"There is no network {network!r}; there are {', '.join(NETWORKS)}.")
     chosen, name = NETWORKS[network], f"{configuration}_{network}"
-    parent = find_plans(dataset, configuration, plans)
+    parent = PlansJson.find(dataset, configuration, plans)
     inherited: dict[str, Any] = {}
     for content in reversed(parent.lineage(configuration)):
         inherited |= content
@@ -81,9 +81,9 @@ def add_network(
     content = {"inherits_from": configuration, "architecture": architecture}
     if size != planned:
         content["patch_size"] = list(size)
-    step = _measure(network, *build_network(parent.having(name, content), name), size)
+    step = _measure(network, *parent.having(name, content).build_network(name), size)
     if batch_size is None:
-        reference = _measure(configuration, *build_network(parent, configuration), planned)
+        reference = _measure(configuration, *parent.build_network(configuration), planned)
         budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
         batch_size = min(inherited["batch_size"], step.most_images(budget))
         if batch_size < _SMALLEST_BATCH:

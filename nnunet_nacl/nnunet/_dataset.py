@@ -1,15 +1,19 @@
-"""What a data set's ``dataset.json`` and ``plans.json`` say: its labels, their channels, and how to read its files."""
+"""What a data set's ``dataset.json`` says of its labels and their channels, and how its files are read."""
 
 import io
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nnunet_nacl.files import only_writer, read_json, whole_file
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.files import read_json
+from nnunet_nacl.nnunet._names import ModelName
+from nnunet_nacl.nnunet._plans import PlansJson
 
 Region: TypeAlias = tuple[int, ...]
 """Labels that together make up a structure."""
@@ -17,9 +21,14 @@ Region: TypeAlias = tuple[int, ...]
 NamedLabels: TypeAlias = dict[str, int | list[int]]
 """``labels`` of ``dataset.json``: name -> label, or labels of a region."""
 
+Labels = NDArray[np.unsignedinteger]
 
-@dataclass(frozen=True)
-class _DatasetContent:
+_DTYPES = {".png": ("uint16", "uint8"), ".bmp": ("uint8",)}  # formats of whole numbers, the finest first
+_ORIGIN = ("dataset", "trainer", "plans", "configuration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Described:
     labels: NamedLabels
     file_ending: str
     channel_names: dict[str, str] | list[str] | None = None
@@ -27,91 +36,24 @@ class _DatasetContent:
     regions_class_order: list[int] | None = None
 
 
-@dataclass(frozen=True)
-class DatasetJson:
-    """What ``dataset.json`` says."""
+@dataclass(frozen=True, kw_only=True)
+class DatasetJson(_Described):
+    """What ``dataset.json`` says; its whole content with it."""
 
     file: Path
-    labels: NamedLabels
-    file_ending: str
-    channel_names: tuple[str, ...]
-    regions_class_order: tuple[int, ...] | None
     content: dict[str, Any]
 
     @classmethod
     def read(cls, file: Path) -> "DatasetJson":
         """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
-        read = read_json(file, _DatasetContent, strict=False)  # nnU-Net converts labels that are texts
-        if not re.fullmatch(r"\.[^/\\\0]+", read.file_ending):
-            raise ValueError(f"{file}: file_ending: expected one such as .nii.gz; got {read.file_ending!r}")
-        channels = read.channel_names or read.modality or {}
-        order = read.regions_class_order
-        return cls(
-            file,
-            read.labels,
-            read.file_ending,
-            tuple(channels.values() if isinstance(channels, dict) else channels),
-            None if order is None else tuple(order),
-            json.loads(file.read_bytes()),
-        )
+        described = read_json(file, _Described, strict=False)  # nnU-Net converts labels that are texts
+        return cls(**vars(described), file=file, content=json.loads(file.read_bytes()))
 
-
-@dataclass(frozen=True)
-class _PlansContent:
-    image_reader_writer: str
-    dataset_name: str | None = None
-    plans_name: str | None = None
-    configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PlansJson:
-    """What nnU-Net's ``plans.json`` says."""
-
-    file: Path
-    reader: str
-    dataset: str | None
-    name: str | None
-    configurations: dict[str, dict[str, Any]]
-    content: dict[str, Any]
-
-    @classmethod
-    def read(cls, file: Path) -> "PlansJson":
-        """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
-        read = read_json(file, _PlansContent)
-        content = json.loads(file.read_bytes())
-        return cls(file, read.image_reader_writer, read.dataset_name, read.plans_name, read.configurations, content)
-
-    def lineage(self, configuration: str) -> list[dict[str, Any]]:
-        """A configuration, the one that it inherits from, and so on."""
-        names = [configuration]
-        while True:
-            if names[-1] not in self.configurations:
-                known = ", ".join(self.configurations) or "none"
-                raise ValueError(f"{self.file} has no configuration {names[-1]!r}; it has {known}.")
-            parent = self.configurations[names[-1]].get("inherits_from")
-            if parent is None:
-                return [self.configurations[name] for name in names]
-            if parent in names:
-                raise ValueError(f"{self.file}: the configuration {parent!r} inherits from itself.")
-            names.append(parent)
-
-    def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
-        """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
-        if name in self.configurations:
-            raise FileExistsError(
-                f"{self.file} has a configuration {name} already. It stays as it is, for the models that were trained "
-                "with it; to add another one of that name, remove it from the file first."
-            )
-        configurations = {**self.configurations, name: dict(configuration)}
-        return replace(self, configurations=configurations, content={**self.content, "configurations": configurations})
-
-    def add(self, name: str, configuration: Mapping[str, Any]) -> None:
-        """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
-        with only_writer(self.file):
-            plans = PlansJson.read(self.file).having(name, configuration)  # to what the file holds by now
-            with whole_file(self.file) as partial:
-                partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
+    @property
+    def channels(self) -> list[str]:
+        """The names of an image's channels."""
+        names = self.channel_names or self.modality or []
+        return list(names.values() if isinstance(names, dict) else names)
 
 
 @dataclass(frozen=True)
@@ -149,10 +91,18 @@ class LabelMeaning:
 
     def name_of(self, structure: int | Region) -> str:
         """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
-        for name, value in self.labels.items():
-            if _region(value) == _region(structure):
-                return name
-        return str(structure)
+        named = (name for name, value in self.labels.items() if _region(value) == _region(structure))
+        return next(named, str(structure))
+
+    def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:
+        """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
+        if self.regions is None:
+            top: Labels = probabilities.argmax(0).astype(np.min_scalar_type(len(probabilities) - 1))
+            return top
+        labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(self.known)))
+        for p, label in zip(probabilities, self.written, strict=True):
+            labels[p > 0.5] = label
+        return labels
 
     @classmethod
     def of_classes(cls, num_classes: int) -> "LabelMeaning":
@@ -170,10 +120,8 @@ class LabelMeaning:
         named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
         known = {label for name, value in named.items() if name != "ignore" for label in _region(value)} | {0}
         if regions is None:
-            meaning = cls.of_classes(len(known))
-        else:
-            meaning = cls.of_regions(list(map(tuple, regions)), sorted(known))
-        return replace(meaning, labels=named)
+            return replace(cls.of_classes(len(known)), labels=named)
+        return replace(cls.of_regions(list(map(tuple, regions)), sorted(known)), labels=named)
 
 
 def _region(value: int | Sequence[int]) -> Region:
@@ -198,6 +146,11 @@ class DataSet:
     ignore_label: int | None
     reader: Any
 
+    @property
+    def image_dtypes(self) -> tuple[str, ...]:
+        """The dtypes that images of the file ending can have, of float32, uint16 and uint8; the finest first."""
+        return _DTYPES.get(self.file_ending.lower(), ("float32", "uint16", "uint8"))
+
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
         """Read ``dataset.json``, and the reader's name from ``plans.json``."""
@@ -214,17 +167,16 @@ class DataSet:
                 for region, label in zip(regions, order or (), strict=True):
                     if label not in region:
                         raise ValueError(f"regions_class_order: expected one of the labels {region}; got {label}")
-                meaning = replace(LabelMeaning.of_names(described.labels, regions), written=order or ())
+                meaning = replace(LabelMeaning.of_names(described.labels, regions), written=tuple(order or ()))
             elif known != list(range(len(known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, known))}")
             else:
                 meaning = LabelMeaning.of_names(described.labels, None)
-        if plans is None:
-            reader = _find_reader(described, examples)
-        else:
-            name = PlansJson.read(plans).reader
-            with naming(plans):
-                reader = reader_of(name)
+        with naming(plans or dataset_json):
+            if plans is None:
+                reader = _find_reader(described, examples)
+            else:
+                reader = reader_of(PlansJson.read(plans).image_reader_writer)
         return cls(described.labels, described.file_ending, meaning, labels.ignore_label, reader)
 
 
@@ -238,12 +190,11 @@ def reader_of(name: str) -> Any:
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    with naming(described.file):
-        for example in examples:
-            # nnU-Net prints a traceback for each reader that cannot read the example.
-            with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-                return determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)()
-        return determine_reader_writer_from_dataset_json(described.content, None, verbose=False)()
+    for example in examples:
+        # nnU-Net prints a traceback for each reader that cannot read the example.
+        with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+            return determine_reader_writer_from_dataset_json(described.content, str(example), verbose=False)()
+    return determine_reader_writer_from_dataset_json(described.content, None, verbose=False)()
 
 
 @contextmanager
@@ -251,7 +202,59 @@ def naming(file: Path) -> Iterator[None]:
     """Whatever nnU-Net raises over a file's content says which file it was."""
     try:
         yield
-    except (ValueError, RuntimeError, AssertionError) as error:
-        raise ValueError(f"{file}: {error}") from error
-    except Exception as error:  # such as a KeyError, whose text is the key alone
-        raise ValueError(f"{file}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        if isinstance(error, OSError) or str(file) in str(error):
+            raise
+        kind = "" if isinstance(error, (ValueError, RuntimeError, AssertionError)) else f"{type(error).__name__}: "
+        raise ValueError(f"{file}: {kind}{error}") from error
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that predictions are of, to which a fit to them may be applied; names that are not known are None."""
+
+    labels: NamedLabels
+    regions_class_order: list[int] | None
+    channels: int
+    dataset: str | None = None
+    trainer: str | None = None
+    plans: str | None = None
+    configuration: str | None = None
+
+    @classmethod
+    def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
+        """Read it from the data set, ``plans.json`` and the names of the folders.
+
+        ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
+        which name themselves and the data set; the trainer is known if a folder has its name.
+        """
+        known: dict[str, str | None] = {}
+        if plans is not None:
+            stored = PlansJson.read(plans)
+            known = {"dataset": stored.dataset_name, "plans": stored.plans_name}
+        known |= _named_by(folder.resolve())
+        order = None if data_set.meaning.regions is None else list(data_set.meaning.written)
+        return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
+
+    def difference(self, other: "Model") -> str | None:
+        """How the model of a folder is certainly another one; None if it may be the same."""
+        same = self.labels == other.labels
+        if self.regions_class_order is not None:  # the order of regions is that of the channels
+            same = same and list(self.labels) == list(other.labels)
+        if not same:
+            return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
+        for name in ("regions_class_order", "channels", *_ORIGIN):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs and not (name in _ORIGIN and None in {mine, theirs}):
+                return f"the {name} {mine}, not {theirs}"
+        return None
+
+
+def _named_by(folder: Path) -> dict[str, str | None]:
+    model = ModelName.of(folder)
+    for part in (folder, *folder.parents):
+        if model is not None and part == model.folder and model.dataset is not None:
+            return {name: getattr(model, name) for name in _ORIGIN}
+        if part.name.startswith("nnUNetTrainer") and "__" not in part.name:
+            return {"trainer": part.name}
+    return {}

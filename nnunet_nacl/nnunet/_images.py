@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import check_input
 
 _NIFTI = (".nii", ".nii.gz")
-_DTYPES = {".png": ("uint16", "uint8"), ".bmp": ("uint8",)}  # formats of whole numbers, the finest first
 _ROUNDING = 1e-5
 """By how much origins (in mm) and direction cosines may differ beside nnU-Net's relative tolerance: near 0, where that
 is of no use, files in single precision are off by this much."""
@@ -151,23 +150,15 @@ def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32],
     return np.asarray(image, np.float32), _geometry_of(properties, beside)
 
 
-def image_dtypes(ending: str) -> tuple[str, ...]:
-    """The dtypes that images of a file ending can have, of float32, uint16 and uint8; the finest first."""
-    return _DTYPES.get(ending.lower(), ("float32", "uint16", "uint8"))
-
-
 def write_labels(labels: NDArray[np.integer], like: Path, reader: Any, file: Path) -> None:
     """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
-    properties = _properties(like, reader, labels.shape)
-    with _whole(file) as partial:
+    with _written(labels, like, reader, file) as (partial, properties):
         reader.write_seg(labels, str(partial), properties)
-        check_written(labels, partial, reader, name=file)
 
 
 def write_image(values: NDArray[Any], like: Path, reader: Any, file: Path) -> None:
     """Write an image where a label map lies; nnU-Net's own readers can write label maps only."""
-    properties = _properties(like, reader, values.shape)
-    with _whole(file) as partial:
+    with _written(values, like, reader, file) as (partial, properties):
         if isinstance(reader, SimpleITKIO):
             _write_with_simpleitk(values, properties["sitk_stuff"], partial)
         elif "nibabel_stuff" in properties:
@@ -183,38 +174,33 @@ def write_image(values: NDArray[Any], like: Path, reader: Any, file: Path) -> No
             partial.with_suffix(".json").write_text(json.dumps({"spacing": list(properties["spacing"])}))
         else:
             raise ValueError(f"{file}: no images can be written with the reader {type(reader).__name__}.")
-        check_written(values, partial, reader, name=file)
-
-
-def check_written(values: NDArray[Any], file: Path, reader: Any, *, name: Path | None = None) -> None:
-    """Raise an OSError unless a file holds what was written to it: on a full disk, ITK says nothing."""
-    try:
-        check_image_file(file)
-        whole = np.array_equal(np.squeeze(reader.read_seg(str(file))[0]), np.squeeze(values))
-    except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
-        whole = False
-    if not whole:
-        raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(name or file))
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[Path]:
-    """Yield a path of the same name elsewhere; what is written there, and beside it, is put in place on leaving."""
-    with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-        yield Path(folder) / file.name
-        for written in Path(folder).iterdir():
-            written.replace(file.parent / written.name)
+def _written(values: NDArray[Any], like: Path, reader: Any, file: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield a path elsewhere, and properties for the reader; what is written there is checked, then put in place.
 
-
-def _properties(like: Path, reader: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    On a full disk, ITK says nothing: what is read again has to be what was written.
+    """
     try:
         stored, properties = reader.read_seg(str(like))
     except Exception as error:
         raise ValueError(f"{like} cannot be read: {error}") from error
-    if stored.shape[1:] != shape:
-        raise ValueError(f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {shape}.")
-    known: dict[str, Any] = properties
-    return known
+    if stored.shape[1:] != values.shape:
+        raise ValueError(f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {values.shape}.")
+    del stored
+    with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
+        partial = Path(folder) / file.name
+        yield partial, properties
+        try:
+            check_image_file(partial)
+            whole = np.array_equal(np.squeeze(reader.read_seg(str(partial))[0]), np.squeeze(values))
+        except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
+            whole = False
+        if not whole:
+            raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
+        for written in Path(folder).iterdir():
+            written.replace(file.parent / written.name)
 
 
 def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], Geometry]:

@@ -34,17 +34,11 @@ def dataset_name(dataset: str | int) -> str:
 
     try:
         name = str(maybe_convert_to_dataset_name(dataset))
-        dataset_number(name)
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"Data set {dataset!r}: {error}") from error
-    return name
-
-
-def dataset_number(name: str) -> int:
-    """XXX of ``DatasetXXX_NAME``; raises a ValueError for a name of another form."""
     if not _DATASET_NAME.fullmatch(name):
-        raise ValueError(f"expected a name such as Dataset004_Hippocampus; got {name!r}.")
-    return int(name[7:10])
+        raise ValueError(f"Data set {dataset!r}: expected a number or a name such as Dataset004_Hippocampus.")
+    return name
 
 
 def dataset_in(path: str | Path) -> str | None:
@@ -53,19 +47,16 @@ def dataset_in(path: str | Path) -> str | None:
     return match[0] if match else None
 
 
-def model_folder_name(trainer: str, plans: str, configuration: str) -> str:
-    """What nnU-Net calls the folder of a trained model; :meth:`ModelName.of` reads it."""
-    return f"{trainer}__{plans}__{configuration}"
+def model_folder(
+    dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans"
+) -> Path:
+    """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
+    return nnunet_folder("nnUNet_results") / dataset_name(dataset) / f"{trainer}__{plans}__{configuration}"
 
 
-def fold_name(fold: int | str) -> str:
-    """The name of a fold's folder in a model's folder."""
-    return f"fold_{fold}"
-
-
-def validation_folder(model_folder: Path, fold: int | str) -> Path:
-    """Where nnU-Net saves the predictions of a fold's validation cases."""
-    return model_folder / fold_name(fold) / "validation"
+def fold_folder(model_folder: str | Path, fold: int | str) -> Path:
+    """A fold's folder in that of a model: its checkpoints, and the predictions of its validation cases."""
+    return Path(model_folder) / f"fold_{fold}"
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,24 @@
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input, read_json, whole_file
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, LabelMeaning
+from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
+from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
+from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, Labels
 from nnunet_nacl.nnunet._images import write_labels
-from nnunet_nacl.nnunet._names import (
-    ModelName,
-    dataset_name,
-    fold_name,
-    model_folder_name,
-    nnunet_folder,
-    validation_folder,
-)
-from nnunet_nacl.nnunet._preprocessed import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._raw import place
-
-Labels = NDArray[np.unsignedinteger]
+from nnunet_nacl.nnunet._names import ModelName, fold_folder, model_folder, nnunet_folder
 
 CALIBRATED_NAME = "posthoc_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
 DECODED_NAME = "decoded.json"
 """In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
-_ARGUMENTS = "predict_from_raw_data_args.json"
+
+_VALIDATION = ("validation", "validation_calibrated")  # in a fold's folder: as nnU-Net predicts, and once calibrated
 
 
 @dataclass(frozen=True)
@@ -62,20 +52,6 @@ class _DecodedCase:
 class _Decoded:
     inclusive: bool
     cases: dict[str, _DecodedCase]
-
-
-def read_thresholds(folder: Path) -> dict[str, Thresholds]:
-    """The thresholds of each case of a folder that ``nnunet_nacl decode`` has written; none for other folders."""
-    file = folder / DECODED_NAME
-    if not file.exists():
-        return {}
-    decoded = read_json(file, _Decoded)
-    return {name: Thresholds(case.thresholds, decoded.inclusive) for name, case in decoded.cases.items()}
-
-
-VALIDATION = "validation"
-CALIBRATED_VALIDATION = "validation_calibrated"
-"""In a fold's folder: predictions of its validation cases, as nnU-Net makes them and once calibrated."""
 
 
 @dataclass(frozen=True)
@@ -117,21 +93,12 @@ class CaseFiles:
         return {role: file_state(file) for role, file in files.items()}
 
 
-def file_state(file: Path) -> list[str | int] | None:
-    """Path, size and time of change, by which a changed file is known; None if it is missing."""
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return [str(file.resolve()), status.st_size, status.st_mtime_ns]
-
-
 def _how_to_save(folder: Path) -> str:
     """How nnU-Net saves the probabilities that a folder lacks."""
     model = ModelName.of(folder)
     if folder.name != "validation" or model is None:
         return "predict with nnUNetv2_predict --save_probabilities"
-    fold = folder.resolve().parent.name.removeprefix(fold_name(""))
+    fold = folder.resolve().parent.name.removeprefix("fold_")
     return (
         f"validate with nnUNetv2_train {model.dataset or 'DATASET'} {model.configuration} {fold} -tr {model.trainer} "
         f"-p {model.plans} --val --npz"
@@ -177,13 +144,9 @@ class Predictions:
                 reader is chosen by the file ending.
 
         Raises:
-            FileNotFoundError: a folder, ``dataset.json`` or ``plans`` is missing.
             ValueError: ``pred_folder`` holds no probabilities, or is given as its own ground truth.
         """
-        ground_truth, predictions = Path(gt_folder), Path(pred_folder)
-        for folder in (ground_truth, predictions):
-            if not folder.is_dir():
-                raise FileNotFoundError(f"{folder} is not a folder.")
+        ground_truth, predictions = _folder(gt_folder), _folder(pred_folder)
         if ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
         if not any(predictions.glob("*.npz")):
@@ -191,9 +154,9 @@ class Predictions:
             if any(ground_truth.glob("*.npz")):
                 reason = f", but {ground_truth} does. The folder of the ground truth comes first, then the predictions."
             raise ValueError(f"{predictions} holds no probabilities (.npz){reason}")
-        dataset_file, plans_file = dataset_files(predictions, dataset_json, plans)
-        cases = find_cases(ground_truth, predictions, DatasetJson.read(dataset_file).file_ending)
-        return cls({"": cases}, ground_truth, (predictions,), dataset_file, plans_file)
+        described, plans_file = _descriptions(predictions, dataset_json, plans)
+        cases = _find_cases(ground_truth, predictions, described.file_ending)
+        return cls({"": cases}, ground_truth, (predictions,), described.file, plans_file)
 
     @classmethod
     def of_model(
@@ -204,16 +167,15 @@ class Predictions:
         trainer: str = "nnUNetTrainer",
         plans: str = "nnUNetPlans",
         folds: Sequence[int | str] = (0, 1, 2, 3, 4),
-        validation: str = VALIDATION,
+        validation: str = "validation",
     ) -> "Predictions":
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
 
         The ground truth is what nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
         """
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
-        return cls.of_validation(
-            model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation=validation
-        )
+        preprocessed = nnunet_folder("nnUNet_preprocessed") / model.parent.name
+        return cls.of_validation(model, preprocessed, folds, validation=validation)
 
     @classmethod
     def of_validation(
@@ -222,7 +184,7 @@ class Predictions:
         preprocessed_folder: str | Path,
         folds: Sequence[int | str],
         *,
-        validation: str = VALIDATION,
+        validation: str = "validation",
     ) -> "Predictions":
         """As :meth:`of_model`, of folders.
 
@@ -232,32 +194,26 @@ class Predictions:
         """
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
-        model, ground_truth = Path(model_folder), Path(preprocessed_folder) / "gt_segmentations"
-        for folder in (model, ground_truth):
-            if not folder.is_dir():
-                raise FileNotFoundError(f"{folder} is not a folder.")
+        model, ground_truth = _folder(model_folder), _folder(Path(preprocessed_folder) / "gt_segmentations")
         ending = DatasetJson.read(model / "dataset.json").file_ending
-        groups, folders = {}, []
-        for fold in folds:
-            folder = validation_folder(model, fold).with_name(validation)
+        groups: dict[str, list[CaseFiles]] = {}
+        seen: dict[str, Path] = {}
+        folders = [fold_folder(model, fold) / validation for fold in folds]
+        for fold, folder in zip(folds, folders, strict=True):
             if not folder.is_dir():
-                found = model.glob(str(validation_folder(Path(), "*").with_name(validation)))
-                present = ", ".join(sorted(path.parent.name for path in found))
+                present = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}")))
                 raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
             if not any(folder.glob("*.npz")):
                 raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
             expected = _expected_cases(ground_truth.parent / SPLITS_NAME, str(fold))
-            cases = find_cases(ground_truth, folder, ending)
+            cases = _find_cases(ground_truth, folder, ending)
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
-            folders.append(folder)
-        predictions = cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
-        for case, following in pairwise(predictions.cases):
-            if case.name == following.name:
-                raise ValueError(
-                    f"the case {case.name} is in {case.probabilities.parent} and in "
-                    f"{following.probabilities.parent}: folds must not share cases."
-                )
-        return predictions
+            for case in groups[f"fold {fold}"]:
+                if seen.setdefault(case.name, folder) != folder:
+                    raise ValueError(
+                        f"the case {case.name} is in {seen[case.name]} and in {folder}: folds must not share cases."
+                    )
+        return cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
 
     def to_fit_to(self) -> "Predictions":
         """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
@@ -267,7 +223,7 @@ class Predictions:
 
     def read_data_set(self) -> DataSet:
         """How to read the files and what their labels mean; errors as those of :meth:`DataSet.read`."""
-        return DataSet.read(self.dataset_json, self.plans, _examples([case.ground_truth for case in self.cases]))
+        return DataSet.read(self.dataset_json, self.plans, _smallest_first([case.ground_truth for case in self.cases]))
 
 
 @dataclass(frozen=True)
@@ -285,13 +241,11 @@ class PredictionFolder:
         cls, folder: str | Path, *, dataset_json: str | Path | None = None, plans: str | Path | None = None
     ) -> "PredictionFolder":
         """Find its cases; arguments and errors as for :meth:`Predictions.of_folder`."""
-        folder = Path(folder)
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-        dataset_file, plans_file = dataset_files(folder, dataset_json, plans)
-        cases = find_cases(folder, folder, DatasetJson.read(dataset_file).file_ending)
-        data_set = DataSet.read(dataset_file, plans_file, _examples([case.prediction for case in cases]))
-        return cls(folder, dataset_file, plans_file, data_set, cases)
+        folder = _folder(folder)
+        described, plans_file = _descriptions(folder, dataset_json, plans)
+        cases = _find_cases(folder, folder, described.file_ending)
+        examples = _smallest_first([case.prediction for case in cases])
+        return cls(folder, described.file, plans_file, DataSet.read(described.file, plans_file, examples), cases)
 
     @property
     def is_calibrated(self) -> bool:
@@ -300,59 +254,11 @@ class PredictionFolder:
 
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
-        described = {"dataset.json": self.dataset_json, "plans.json": self.plans, _ARGUMENTS: self.folder / _ARGUMENTS}
+        arguments = "predict_from_raw_data_args.json"
+        described = {"dataset.json": self.dataset_json, "plans.json": self.plans, arguments: self.folder / arguments}
         for name, source in described.items():
             if source is not None and source.is_file():
                 _copy(source, folder / name)
-
-
-def model_folder(
-    dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans"
-) -> Path:
-    """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist.
-
-    Raises:
-        RuntimeError: nnU-Net's environment variables are not set.
-        ValueError: nnU-Net knows no such data set.
-    """
-    name = dataset_name(dataset)
-    return nnunet_folder("nnUNet_results") / name / model_folder_name(trainer, plans, configuration)
-
-
-def dataset_files(
-    pred_folder: Path, dataset_json: str | Path | None, plans: str | Path | None
-) -> tuple[Path, Path | None]:
-    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
-    beside = pred_folder
-    if pred_folder.name in {VALIDATION, CALIBRATED_VALIDATION} and not (pred_folder / "dataset.json").is_file():
-        beside = pred_folder.resolve().parent.parent
-    dataset_file = Path(dataset_json) if dataset_json else beside / "dataset.json"
-    check_input(dataset_file, "; name the data set's dataset.json with -djfile.")
-    plans_file = Path(plans) if plans else beside / "plans.json"
-    return dataset_file, plans_file if plans or plans_file.is_file() else None
-
-
-def find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
-    """Every case that has ground truth, a prediction or probabilities, in the order of their names."""
-    thresholds = read_thresholds(pred_folder)
-    names = {
-        file.name.removesuffix(ending) for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}")
-    }
-    names |= {file.stem for file in pred_folder.glob("*.npz")}
-    cases = [
-        CaseFiles(
-            name,
-            gt_folder / f"{name}{ending}",
-            pred_folder / f"{name}{ending}",
-            pred_folder / f"{name}.npz",
-            thresholds.get(name),
-        )
-        for name in sorted(names)
-        if not name.startswith(".")
-    ]
-    if not cases:
-        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {pred_folder}.")
-    return cases
 
 
 def write_prediction(
@@ -373,33 +279,59 @@ def write_prediction(
         labels: (Z, Y, X).
         probabilities: (C, Z, Y, X).
     """
-    if labels is None:
-        beside = case.prediction.with_suffix(".json")  # where nnU-Net keeps the spacing of TIFF
-        for file in (case.prediction, *([beside] if case.prediction.suffix.lower() in {".tif", ".tiff"} else [])):
-            if file.is_file():
-                _copy(file, folder / file.name)
-    else:
+    copied = [case.probabilities.with_suffix(".pkl")]
+    if labels is not None:
         write_labels(labels, case.prediction, reader, folder / case.prediction.name)
+    else:
+        copied.append(case.prediction)
+        if case.prediction.suffix.lower() in {".tif", ".tiff"}:
+            copied.append(case.prediction.with_suffix(".json"))  # where nnU-Net keeps the spacing
     target = folder / case.probabilities.name
     if probabilities is None:
-        place(case.probabilities, target)
+        link_or_copy(case.probabilities, target)
     else:
         with whole_file(target) as partial, partial.open("wb") as stream:
             np.savez_compressed(stream, probabilities=probabilities)
-    properties = case.probabilities.with_suffix(".pkl")
-    if properties.is_file():
-        _copy(properties, folder / properties.name)
+    for file in copied:
+        if file.is_file():
+            _copy(file, folder / file.name)
 
 
-def nnunet_labels(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:
-    """The segmentation as nnU-Net makes it: the most probable class, or each region's label over those before it."""
-    if meaning.regions is None:
-        top: Labels = probabilities.argmax(0).astype(np.min_scalar_type(len(probabilities) - 1))
-        return top
-    labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
-    for p, label in zip(probabilities, meaning.written, strict=True):
-        labels[p > 0.5] = label
-    return labels
+def _folder(path: str | Path) -> Path:
+    if not Path(path).is_dir():
+        raise FileNotFoundError(f"{path} is not a folder.")
+    return Path(path)
+
+
+def _descriptions(
+    folder: Path, dataset_json: str | Path | None, plans: str | Path | None
+) -> tuple[DatasetJson, Path | None]:
+    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
+    beside = folder
+    if folder.name in _VALIDATION and not (folder / "dataset.json").is_file():
+        beside = folder.resolve().parent.parent
+    dataset_file = Path(dataset_json or beside / "dataset.json")
+    check_input(dataset_file, "; name the data set's dataset.json with -djfile.")
+    plans_file = Path(plans or beside / "plans.json")
+    return DatasetJson.read(dataset_file), plans_file if plans or plans_file.is_file() else None
+
+
+def _find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
+    """Every case that has ground truth, a prediction or probabilities, in the order of their names."""
+    thresholds, decoded = {}, pred_folder / DECODED_NAME
+    if decoded.exists():
+        read = read_json(decoded, _Decoded)
+        thresholds = {name: Thresholds(case.thresholds, read.inclusive) for name, case in read.cases.items()}
+    found = (file for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}"))
+    names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in pred_folder.glob("*.npz")}
+    cases = []
+    for name in sorted(name for name in names if not name.startswith(".")):
+        file = f"{name}{ending}"
+        probabilities = pred_folder / f"{name}.npz"
+        cases.append(CaseFiles(name, gt_folder / file, pred_folder / file, probabilities, thresholds.get(name)))
+    if not cases:
+        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {pred_folder}.")
+    return cases
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -407,8 +339,7 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copy2(source, partial)
 
 
-def _examples(files: Sequence[Path]) -> list[Path]:
-    """The files that are there, the smallest first."""
+def _smallest_first(files: Sequence[Path]) -> list[Path]:
     return sorted((file for file in files if file.is_file()), key=lambda file: file.stat().st_size)
 
 
@@ -416,5 +347,4 @@ def _expected_cases(splits_file: Path, fold: str) -> set[str]:
     """The cases that a fold validates on; none are known for ``all`` or without nnU-Net's splits."""
     if not fold.isdigit() or not splits_file.is_file():
         return set()
-    splits = read_splits(splits_file)
-    return set(splits[int(fold)]["val"]) if int(fold) < len(splits) else set()
+    return {case for split in read_splits(splits_file)[int(fold) : int(fold) + 1] for case in split["val"]}

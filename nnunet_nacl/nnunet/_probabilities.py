@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -20,38 +20,29 @@ KEY = "probabilities"
 _READ = 1 << 18  # bytes at a time, as np.load
 
 
-class Channels(Protocol):
-    """Probabilities (C, *spatial) that are read in order."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.floating]
-
-    def channels(self) -> Iterator[NDArray[np.floating]]:
-        """Yield each channel (*spatial), in C order. Can be called again."""
-
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
-        """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
-
-
-class ArrayChannels:
-    """An array in memory as :class:`Channels`."""
+class Channels:
+    """Probabilities (C, *spatial) that are read in order: here, of an array in memory."""
 
     def __init__(self, probabilities: NDArray[np.floating], name: str = "the probabilities") -> None:
         self.name = name
         self.shape = probabilities.shape
-        self.dtype = check_dtype(probabilities.dtype, name)
+        self.dtype = _check_dtype(probabilities.dtype, name)
         self._probabilities = probabilities
 
     def channels(self) -> Iterator[NDArray[np.floating]]:
+        """Yield each channel (*spatial), in C order. Can be called again."""
         for channel in self._probabilities:
             yield np.ascontiguousarray(channel, self.dtype)
 
     def blocks(self) -> Iterator[NDArray[np.floating]]:
-        return _blocks(self.channels())
+        """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
+        for channel in self.channels():
+            voxels = channel.reshape(-1)
+            for start in range(0, voxels.size, BLOCK):
+                yield voxels[start : start + BLOCK]
 
 
-class NpzChannels:
+class NpzChannels(Channels):
     """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
 
     Raises:
@@ -70,7 +61,7 @@ class NpzChannels:
                 self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
                 declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
             size = archive.getinfo(f"{KEY}.npy").file_size
-        self.dtype = check_dtype(self._stored_dtype, self.name)
+        self.dtype = _check_dtype(self._stored_dtype, self.name)
         if not self.shape or size != declared:
             raise ValueError(
                 f"{file} cannot be right: shape {self.shape} and dtype {self.dtype} take {declared} bytes, but it "
@@ -82,7 +73,7 @@ class NpzChannels:
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
             with _naming(self._file), np.load(self._file) as archive:
                 whole = archive[KEY]
-            yield from ArrayChannels(whole).channels()
+            yield from Channels(whole).channels()
             return
         with (
             _naming(self._file),
@@ -98,10 +89,6 @@ class NpzChannels:
                 del channel  # or three would be in memory
             yield ahead.result()
 
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
-        """Yield blocks as :class:`Channels` has them; errors are those of :meth:`channels`."""
-        return _blocks(self.channels())
-
     def _read(self, stream: IO[bytes]) -> NDArray[np.floating]:
         channel = np.empty(self.shape[1:], self._stored_dtype)
         data = channel.reshape(-1).view(np.uint8).data
@@ -112,18 +99,11 @@ class NpzChannels:
         return channel.astype(self.dtype, copy=False)
 
 
-def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
-    """Return the dtype in the machine's byte order if it is a floating one of two, four or eight bytes."""
+def _check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
+    """The dtype in the machine's byte order."""
     if dtype.kind != "f" or dtype.itemsize > 8:
         raise ValueError(f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}.")
     return dtype.newbyteorder("=")
-
-
-def _blocks(channels: Iterator[NDArray[np.floating]]) -> Iterator[NDArray[np.floating]]:
-    for channel in channels:
-        voxels = channel.reshape(-1)
-        for start in range(0, voxels.size, BLOCK):
-            yield voxels[start : start + BLOCK]
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

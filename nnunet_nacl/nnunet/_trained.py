@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 from unittest import mock
 
 import numpy as np
@@ -15,64 +15,41 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
+from nnunet_nacl.nnunet._dataset import naming
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import fold_name, model_folder_name
-from nnunet_nacl.nnunet._preprocessed import SPLITS_NAME, validation_cases
+from nnunet_nacl.nnunet._names import fold_folder, model_folder
 
 Checkpoint = Literal["final", "best"]
 """Of a training: the last epoch's, or that of the epoch with the best moving average of nnU-Net's pseudo Dice."""
 
-FINAL_CHECKPOINT = "checkpoint_final.pth"
-CHECKPOINTS = (FINAL_CHECKPOINT, "checkpoint_latest.pth", "checkpoint_best.pth")
-"""The checkpoints that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
+CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
+"""The files that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
 
-LoadCase = Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]]
-"""From a case's name to its image (c, *spatial) and ground truth (*spatial), both preprocessed."""
-
+_Loaded: TypeAlias = tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]
 _VARIABLE = "nnUNet_extTrainer"
 
 
-def checkpoint_name(checkpoint: str) -> str:
-    """The name of its file in a fold's folder: of ``final`` or ``best``; others are names already."""
-    return f"checkpoint_{checkpoint}.pth" if checkpoint in {"final", "best"} else checkpoint
-
-
-def saved_checkpoints(model_folder: Path) -> list[Path]:
-    """The checkpoints of all folds; raises a FileNotFoundError for a folder without."""
-    _check_model_folder(model_folder)
-    checkpoints = sorted(model_folder.glob(f"{fold_name('*')}/checkpoint_*.pth"))
-    if not checkpoints:
-        raise FileNotFoundError(f"{model_folder}: no fold has a checkpoint.")
-    return checkpoints
-
-
-def _check_model_folder(folder: Path) -> None:
-    missing = [name for name in ("dataset.json", "plans.json") if not (folder / name).is_file()]
+def saved_checkpoints(model_folder: str | Path, fold: int | str = "*") -> list[Path]:
+    """The checkpoints of a fold, or of all; raises a FileNotFoundError for a folder without."""
+    model = Path(model_folder)
+    missing = [name for name in ("dataset.json", "plans.json") if not (model / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{folder} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no {', '.join(missing)} in it."
+            f"{model} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no {', '.join(missing)} in it."
         )
-
-
-def _fold_folder(model_folder: str | Path, fold: int | str) -> Path:
-    model = Path(model_folder)
-    _check_model_folder(model)
-    folder = model / fold_name(fold)
-    if not folder.is_dir():
-        folds = ", ".join(sorted(path.name for path in model.glob(fold_name("*")) if path.is_dir()))
-        raise FileNotFoundError(f"{model} has no {folder.name}; it has {folds or 'no fold at all'}.")
-    return folder
+    checkpoints = sorted(model.glob(f"fold_{fold}/checkpoint_*.pth"))
+    if not checkpoints:
+        folds = ", ".join(sorted(path.name for path in model.glob("fold_*") if path.is_dir()))
+        raise FileNotFoundError(f"{model} has no checkpoint of fold {fold}; it has {folds or 'no fold at all'}.")
+    return checkpoints
 
 
 def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path, dict[str, Any]]:
     """The final checkpoint and its content, or of an unfinished training the one of the latest epoch."""
-    folder = _fold_folder(model_folder, fold)
-    files = [file for file in (folder / name for name in CHECKPOINTS) if file.is_file()]
-    if not files:
-        raise FileNotFoundError(f"{folder} holds no checkpoint: expected {', '.join(CHECKPOINTS)}.")
-    if files[0].name == FINAL_CHECKPOINT:
-        files = files[:1]
-    return max(((file, read_checkpoint(file)) for file in files), key=lambda pair: int(pair[1]["current_epoch"]))
+    files = [file for file in saved_checkpoints(model_folder, fold) if file.name in CHECKPOINTS.values()]
+    final = [file for file in files if file.name == CHECKPOINTS["final"]]
+    return max(((file, read_checkpoint(file)) for file in final or files), key=lambda pair: pair[1]["current_epoch"])
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
@@ -125,18 +102,18 @@ def load_predictor(
 
     Raises:
         FileNotFoundError: no such model, fold or checkpoint.
-        RuntimeError: nnU-Net does not find the trainer, or the weights do not fit.
-        ValueError: a checkpoint cannot be read.
+        ValueError: a checkpoint cannot be read, or nnU-Net cannot use it.
     """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
-    name = checkpoint_name(checkpoint)
+    name = CHECKPOINTS.get(checkpoint, checkpoint)
     folds = [fold] if isinstance(fold, (int, str)) else fold
     contents = [] if content is None else [content]
     for one in folds[len(contents) :]:
-        file = _fold_folder(model_folder, one) / name
-        check_input(file, ": the training has not ended." if name == FINAL_CHECKPOINT else ".")
+        saved_checkpoints(model_folder, one)  # which says what is missing
+        file = fold_folder(model_folder, one) / name
+        check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
         contents.append(read_checkpoint(file))
     predictor = nnUNetPredictor(
         use_mirroring=use_mirroring,
@@ -145,13 +122,8 @@ def load_predictor(
         allow_tqdm=False,
     )
     # nnU-Net gets what is read already: it would run what is in a file.
-    with _our_trainers_found(), mock.patch.object(torch, "load", side_effect=contents):
-        try:
-            predictor.initialize_from_trained_model_folder(str(model_folder), tuple(map(str, folds)), name)
-        except (OSError, RuntimeError, ValueError):
-            raise
-        except Exception as error:  # such as an ImportError for a network that plans.json names
-            raise ValueError(f"{model_folder}: nnU-Net cannot use it: {type(error).__name__}: {error}") from error
+    with _our_trainers_found(), mock.patch.object(torch, "load", side_effect=contents), naming(Path(model_folder)):
+        predictor.initialize_from_trained_model_folder(str(model_folder), tuple(map(str, folds)), name)
     predictor.configuration_name = contents[0]["init_args"]["configuration"]
     return predictor
 
@@ -176,117 +148,120 @@ def _our_trainers_found() -> Iterator[None]:
     """
     import torch
 
-    before, threads = os.environ.get(_VARIABLE), torch.get_num_threads()
-    os.environ[_VARIABLE] = os.pathsep.join(filter(None, (before, str(trainers_path()))))
+    threads = torch.get_num_threads()
+    known = os.pathsep.join(filter(None, (os.environ.get(_VARIABLE), str(trainers_path()))))
     try:
-        with redirect_stdout(io.StringIO()):
+        with mock.patch.dict(os.environ, {_VARIABLE: known}), redirect_stdout(io.StringIO()):
             yield
     finally:
         torch.set_num_threads(threads)
-        del os.environ[_VARIABLE]
-        if before is not None:
-            os.environ[_VARIABLE] = before
 
 
-def preprocessed_cases(predictor: Any, fold: int | str) -> tuple[list[str], LoadCase]:
-    """The cases that a fold is validated on, from nnU-Net's preprocessed data.
+class PreprocessedCases(NamedTuple):
+    """Cases as the network sees them; ``load`` returns a case's image (c, *spatial), labels (*spatial), properties."""
 
-    Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
+    names: list[str]
+    load: Callable[[str], _Loaded]
 
-    Raises:
-        FileNotFoundError: the preprocessed data, the splits, a case, or its segmentation by the first stage is missing.
-        RuntimeError: an environment variable of nnU-Net is not set.
-        ValueError: the splits have no such fold, or it has no case.
-    """
-    from nnunetv2.paths import nnUNet_preprocessed
-    from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
-    from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
+    @classmethod
+    def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
+        """The cases that a fold is validated on, from nnU-Net's preprocessed data.
 
-    plans, configuration = predictor.plans_manager, predictor.configuration_manager
-    data_set = Path(nnUNet_preprocessed.require()) / plans.dataset_name
-    folder = data_set / configuration.data_identifier
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not a folder: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images "
-            "and labels."
-        )
-    dataset_class = infer_dataset_class(str(folder))
-    present = sorted(dataset_class.get_identifiers(str(folder)))
-    names = present if str(fold) == "all" else validation_cases(data_set / SPLITS_NAME, int(fold))
-    missing = sorted(set(names) - set(present))
-    if missing:
-        raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-    previous = _first_stage(predictor, names)
+        Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
 
-    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]:
-        cases = dataset_class(str(folder), [name], None if previous is None else str(previous))
-        stored, labels, segmentation, properties = cases.load_case(name)
-        image = np.array(stored[:], np.float32)
-        if segmentation is not None:
-            foreground = predictor.label_manager.foreground_labels
-            image = np.vstack((image, convert_labelmap_to_one_hot(segmentation[:], foreground, image.dtype)))
-        return image, np.asarray(labels[:])[0], properties
+        Raises:
+            FileNotFoundError: the preprocessed data, the splits, a case, or its first segmentation is missing.
+            ValueError: the splits have no such fold, or it has no case.
+        """
+        from nnunetv2.paths import nnUNet_preprocessed
+        from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
-    return names, load
+        data_set = Path(nnUNet_preprocessed.require()) / predictor.plans_manager.dataset_name
+        folder = data_set / predictor.configuration_manager.data_identifier
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder} is not a folder: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images "
+                "and labels."
+            )
+        dataset_class = infer_dataset_class(str(folder))
+        present = sorted(dataset_class.get_identifiers(str(folder)))
+        names = present if str(fold) == "all" else _validation_cases(data_set / SPLITS_NAME, int(fold))
+        missing = sorted(set(names) - set(present))
+        if missing:
+            raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
+        previous = _first_stage(predictor, names)
+
+        def load(name: str) -> _Loaded:
+            stored, labels, first, properties = dataset_class(str(folder), [name], previous).load_case(name)
+            image = np.array(stored[:], np.float32)
+            if first is not None:
+                foreground = predictor.label_manager.foreground_labels
+                image = np.vstack((image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype)))
+            return image, np.asarray(labels[:])[0], properties
+
+        return cls(names, load)
+
+    @classmethod
+    def of_images(cls, predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
+        """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
+        plans, configuration = predictor.plans_manager, predictor.configuration_manager
+        if configuration.previous_stage_name is not None:
+            raise ValueError(
+                "A cascade's second stage needs the first one's segmentations: only validation cases have them."
+            )
+        images, labels, described = Path(images), Path(labels), predictor.dataset_json
+        ending, channels = described["file_ending"], described.get("channel_names", described.get("modality"))
+        for folder in (images, labels):
+            if not folder.is_dir():
+                raise FileNotFoundError(f"{folder} is not a folder.")
+        names = {file.name.removesuffix(ending) for file in labels.glob(f"*{ending}")}
+        names |= {file.name.removesuffix(f"_0000{ending}") for file in images.glob(f"*_0000{ending}")}
+        files = {
+            name: [
+                *(images / f"{name}_{number:04}{ending}" for number in range(len(channels))),
+                labels / f"{name}{ending}",
+            ]
+            for name in sorted(names)
+            if not name.startswith(".")
+        }
+        if not files:
+            raise ValueError(f"No case found: no *_0000{ending} in {images}, no *{ending} in {labels}.")
+        for file in (file for of_case in files.values() for file in of_case):
+            check_input(file, f": a case has {len(channels)} image file(s) and a label file.")
+
+        def load(name: str) -> _Loaded:
+            *of_image, label_file = files[name]
+            for file in files[name]:
+                check_image_file(file, finite=file == label_file)
+            preprocessor = configuration.preprocessor_class(verbose=False)
+            with naming(label_file):
+                image, label_map, properties = preprocessor.run_case(
+                    list(map(str, of_image)), str(label_file), plans, configuration, described
+                )
+            return image.astype(np.float32, copy=False), label_map[0], properties
+
+        return cls(list(files), load)
 
 
-def _first_stage(predictor: Any, names: Sequence[str]) -> Path | None:
+def _validation_cases(file: Path, fold: int) -> list[str]:
+    splits = read_splits(file)
+    if not 0 <= fold < len(splits):
+        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
+    if not splits[fold]["val"]:
+        raise ValueError(f"{file}: fold {fold} has no validation case.")
+    return sorted(splits[fold]["val"])
+
+
+def _first_stage(predictor: Any, names: Sequence[str]) -> str | None:
     """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
     stage = predictor.configuration_manager.previous_stage_name
     if stage is None:
         return None
-    from nnunetv2.paths import nnUNet_results
-
     plans = predictor.plans_manager
-    model = Path(nnUNet_results.require()) / plans.dataset_name
-    model /= model_folder_name(predictor.trainer_name, plans.plans_name, stage)
-    folder: Path = model / "predicted_next_stage" / predictor.configuration_name
+    model = model_folder(plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name)
+    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
     missing = sorted(set(names) - {file.stem for file in folder.glob("*")})
     if missing:
         raise FileNotFoundError(f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage.")
-    return folder
-
-
-def labelled_cases(predictor: Any, images: str | Path, labels: str | Path) -> tuple[list[str], LoadCase]:
-    """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
-    if predictor.configuration_manager.previous_stage_name is not None:
-        raise ValueError(
-            "A cascade's second stage needs the first one's segmentations: only validation cases have them."
-        )
-    images, labels = Path(images), Path(labels)
-    description = predictor.dataset_json
-    ending = description["file_ending"]
-    channels = len(description.get("channel_names", description.get("modality")))
-    for folder in (images, labels):
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{folder} is not a folder.")
-    present = {file.name.removesuffix(ending) for file in labels.glob(f"*{ending}")}
-    present |= {file.name.removesuffix(f"_0000{ending}") for file in images.glob(f"*_0000{ending}")}
-    names = sorted(name for name in present if not name.startswith("."))
-    if not names:
-        raise ValueError(f"No case found: no *_0000{ending} in {images}, no *{ending} in {labels}.")
-    files = {
-        name: [*(images / f"{name}_{channel:04}{ending}" for channel in range(channels)), labels / f"{name}{ending}"]
-        for name in names
-    }
-    for file in (file for of_case in files.values() for file in of_case):
-        check_input(file, f": a case has {channels} image file(s) and a label file.")
-
-    def load(name: str) -> tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]:
-        preprocessor = predictor.configuration_manager.preprocessor_class(verbose=False)
-        *channel_files, label_file = files[name]
-        for file in files[name]:
-            check_image_file(file, finite=file == label_file)
-        try:
-            image, label_map, properties = preprocessor.run_case(
-                list(map(str, channel_files)),
-                str(label_file),
-                predictor.plans_manager,
-                predictor.configuration_manager,
-                description,
-            )
-        except Exception as error:
-            raise ValueError(f"{label_file} and its image cannot be preprocessed: {error}") from error
-        return image.astype(np.float32, copy=False), label_map[0], properties
-
-    return names, load
+    return str(folder)

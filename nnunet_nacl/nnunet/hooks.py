@@ -1,7 +1,8 @@
 """Every hook into nnU-Net's own classes: what our trainers use of them that nnU-Net does not promise to keep.
 
-If a new version of nnU-Net breaks a training, look here first. Each function says with which version it was tried.
-Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer`` (tried with nnunetv2 2.8.1):
+If a new version of nnU-Net breaks a training, look here first. All was tried with nnunetv2 2.8.1; what a function uses
+of nnU-Net stands last in its docstring.
+Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``:
 ``initialize``, ``configure_optimizers``, ``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``,
 ``validation_step``, ``on_validation_epoch_end``, ``on_epoch_end`` and ``perform_actual_validation``.
 """
@@ -17,7 +18,7 @@ from torch import nn
 def inner_loss(loss: nn.Module) -> nn.Module:
     """The loss of one scale: that under nnU-Net's deep supervision, or the loss itself without it.
 
-    Tried with nnunetv2 2.8.1: ``DeepSupervisionWrapper.loss``.
+    Uses ``DeepSupervisionWrapper.loss``.
     """
     inner: nn.Module = loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
     return inner
@@ -28,7 +29,7 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
 
     nnU-Net gives the last scale no weight. If it is the only one, nnU-Net divides 0 by 0, and it gets the weight 1.
 
-    Tried with nnunetv2 2.8.1: ``DeepSupervisionWrapper.loss`` and ``.weight_factors``.
+    Uses ``DeepSupervisionWrapper.loss`` and ``.weight_factors``.
     """
     if not isinstance(loss, DeepSupervisionWrapper):
         return replacement
@@ -42,7 +43,7 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
 def dice_part(loss: nn.Module) -> nn.Module | None:
     """The Dice loss inside of nnU-Net's compound losses, compiled and set up for distributed training as it is there.
 
-    Tried with nnunetv2 2.8.1: the attribute ``dc`` of ``DC_and_CE_loss``, ``DC_and_BCE_loss``.
+    Uses the attribute ``dc`` of ``DC_and_CE_loss``, ``DC_and_BCE_loss``.
     """
     return getattr(loss, "dc", None)
 
@@ -54,7 +55,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
     The call of the loss is the only place where nnU-Net's ``validation_step`` hands out both; afterwards it overwrites
     ignored labels.
 
-    Tried with nnunetv2 2.8.1: ``nnUNetTrainer.loss`` is called with the network's output and the target, with deep
+    Uses ``nnUNetTrainer.loss`` is called with the network's output and the target, with deep
     supervision with a list of each, the full resolution first.
     """
     loss = trainer.loss
@@ -75,7 +76,7 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
 
     nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest one.
 
-    Tried with nnunetv2 2.8.1: ``nnUNetTrainer.logger.local_logger.my_fantastic_logging``.
+    Uses ``nnUNetTrainer.logger.local_logger.my_fantastic_logging``.
     """
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
     return logged
@@ -84,7 +85,7 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
 def log_values(trainer: Any, values: dict[str, float]) -> None:
     """Log numbers of the current epoch.
 
-    Tried with nnunetv2 2.8.1: ``nnUNetTrainer.logger.log``, which also tells Weights & Biases.
+    Uses ``nnUNetTrainer.logger.log``, which also tells Weights & Biases.
     """
     for name, value in values.items():
         trainer.logger.log(name, value, trainer.current_epoch)
@@ -93,6 +94,6 @@ def log_values(trainer: Any, values: dict[str, float]) -> None:
 def log_list(trainer: Any, name: str, values: list[int]) -> None:
     """Log a list as the current epoch's entry, for the checkpoint alone: Weights & Biases takes none.
 
-    Tried with nnunetv2 2.8.1: ``nnUNetTrainer.logger.local_logger.log``.
+    Uses ``nnUNetTrainer.logger.local_logger.log``.
     """
     trainer.logger.local_logger.log(name, values, trainer.current_epoch)

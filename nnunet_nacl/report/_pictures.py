@@ -13,12 +13,12 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.files import file_state
 from nnunet_nacl.nnunet import (
     Geometry,
     LabelMeaning,
     NpzChannels,
     check_geometry,
-    file_state,
     image_file,
     read_image,
     read_labels,

@@ -15,8 +15,8 @@ from nnunet_nacl.evaluation import (
     merge_results,
     read_summary_or_parts,
 )
-from nnunet_nacl.files import check_input, read_json
-from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in, file_state
+from nnunet_nacl.files import check_input, file_state, read_json
+from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in
 
 _SEPARATORS = "_ -"
 

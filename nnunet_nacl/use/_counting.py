@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import CORE_PROBABILITY, SavedCase, canonical_labels, near_core
-from nnunet_nacl.files import read_json
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels, check_geometry, file_state, read_labels
+from nnunet_nacl.files import file_state, read_json
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels, check_geometry, read_labels
 from nnunet_nacl.use._conformal import THRESHOLDS, missed_voxels
 from nnunet_nacl.use._pictures import Doubt, SlicePicture, doubtful_slices
 from nnunet_nacl.use._quantities import (

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMeaning, PredictionFolder, image_dtypes, write_image
+from nnunet_nacl.nnunet import CaseFiles, DataSet, LabelMeaning, PredictionFolder, write_image
 from nnunet_nacl.use._folders import Written, write_cases
 from nnunet_nacl.use._members import check_same_labels, read_mean
 from nnunet_nacl.use._quantities import class_entropy, region_entropy
@@ -71,7 +71,7 @@ def write_maps(
     others = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
     data_set = predictions.data_set
     maps = _maps_of(what, data_set.meaning, len(others))
-    possible = image_dtypes(data_set.file_ending)
+    possible = data_set.image_dtypes
     chosen = dtype or possible[0]
     if chosen not in possible:
         raise ValueError(f"dtype: {data_set.file_ending} files can have {' or '.join(possible)}; got {chosen}.")

@@ -19,7 +19,6 @@ from nnunet_nacl.nnunet import (
     Model,
     PredictionFolder,
     check_geometry,
-    nnunet_labels,
     write_image,
     write_prediction,
 )
@@ -140,7 +139,7 @@ def _write_case(
     data_set = members[0].data_set
     case = read_mean(files, members, disagreement=disagreement, ignore_geometry=ignore_geometry)
     first = _case_of(members[0], files.name)
-    labels = nnunet_labels(case.probabilities, data_set.meaning)
+    labels = data_set.meaning.segmentation(case.probabilities)
     write_prediction(first, folder, data_set.reader, labels=labels, probabilities=case.probabilities)
     if case.disagreement is not None:
         (folder / DISAGREEMENT_FOLDER).mkdir()

@@ -122,7 +122,7 @@ def test_what_does_not_belong_together(
         apply_folder(fit_file, new[1], tmp_path / "other")
     spoiled = tmp_path / "spoiled.json"
     spoiled.write_text(fit_file.read_text().replace('"parameters"', '"parameter"'))
-    with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: parameters"):
+    with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: parameters: Field required"):
         apply_folder(spoiled, new[1], tmp_path / "other")
 
 

@@ -218,7 +218,7 @@ def test_an_interrupted_split_leaves_nothing(acdc: Path, nnunet: Path, monkeypat
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_split, "place", interrupted)
+    monkeypatch.setattr(_split, "link_or_copy", interrupted)
     with pytest.raises(KeyboardInterrupt):
         split_test(27, test=4, output_id=127, folds=3)
     assert sorted(nnunet.rglob("*")) == before
@@ -248,7 +248,7 @@ def test_overwrite(acdc: Path, nnunet: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_split, "place", interrupted)
+        patch.setattr(_split, "link_or_copy", interrupted)
         with pytest.raises(KeyboardInterrupt):
             split_test(27, test=5, output_id=127, val=3, overwrite=True)
     assert tree(nnunet) == before

@@ -8,7 +8,7 @@ import torch
 from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from nnunet_nacl.nnunet import PreprocessedDataSet, check_model, write_splits
+from nnunet_nacl.nnunet import PreprocessedDataSet
 from tests.conftest import NUM_CASES, NNUNet
 from tests.experiments.conftest import NAME, TEST_CASES
 
@@ -19,18 +19,17 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     assert not splits.exists()
     assert data_set.name == NAME
     assert data_set.test_cases == TEST_CASES
-    assert data_set.num_channels == 3
-    write_splits(data_set.folder, data_set.splits, known=data_set.splits)
+    data_set.write_splits(data_set.splits)
     assert json.loads(splits.read_text()) == data_set.splits
     assert len(data_set.splits) == 5
     assert sorted(case for split in data_set.splits for case in split["val"]) == [f"toy_{n}" for n in range(NUM_CASES)]
 
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
-    write_splits(data_set.folder, extended, known=data_set.splits)
-    write_splits(data_set.folder, extended, known=data_set.splits)
+    data_set.write_splits(extended)
+    data_set.write_splits(extended)
     assert PreprocessedDataSet.find(NAME, "2d_small", "nnUNetPlans").splits == extended
     with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
-        write_splits(data_set.folder, [*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}], known=data_set.splits)
+        data_set.write_splits([*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
     assert json.loads(splits.read_text()) == extended
 
 
@@ -93,30 +92,30 @@ def test_splits_that_do_not_fit(nnunet: NNUNet) -> None:
 @pytest.mark.parametrize("file", ["plans.json", "dataset.json"])
 def test_a_model_of_other_settings_is_refused(data_set: PreprocessedDataSet, file: str) -> None:
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
-    check_model(data_set, trainer, 0, data_set.splits[0])
+    data_set.check_model(trainer, 0, data_set.splits[0])
     model = data_set.model_folder(trainer)
     model.mkdir(parents=True, exist_ok=True)
     shutil.copy(data_set.folder / "nnUNetPlans.json", model / "plans.json")
     shutil.copy(data_set.folder / "dataset.json", model / "dataset.json")
-    check_model(data_set, trainer, 0, data_set.splits[0])
+    data_set.check_model(trainer, 0, data_set.splits[0])
     read = json.loads((model / file).read_text())
     if file == "plans.json":
         read["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
         (model / file).write_text(json.dumps(read))
-        check_model(data_set, trainer, 0, data_set.splits[0])
+        data_set.check_model(trainer, 0, data_set.splits[0])
         read["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
     else:
         read["labels"] = {"background": 0, "other": 1, "core": 2}
     (model / file).write_text(json.dumps(read))
     with pytest.raises(ValueError, match=f"was trained with another {file} than"):
-        check_model(data_set, trainer, 0, data_set.splits[0])
+        data_set.check_model(trainer, 0, data_set.splits[0])
 
 
 def test_a_model_of_other_cases_is_refused(data_set: PreprocessedDataSet) -> None:
     trainer = "nnUNetTrainerNACL_1epochs_2iterations"
-    check_model(data_set, trainer, 0, data_set.splits[0])
-    check_model(data_set, trainer, 0, data_set.splits[1])  # nothing was trained yet
+    data_set.check_model(trainer, 0, data_set.splits[0])
+    data_set.check_model(trainer, 0, data_set.splits[1])  # nothing was trained yet
     (data_set.model_folder(trainer) / "fold_0").mkdir()
-    check_model(data_set, trainer, 0, data_set.splits[1])
+    data_set.check_model(trainer, 0, data_set.splits[1])
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
-        check_model(data_set, trainer, 0, data_set.splits[0])
+        data_set.check_model(trainer, 0, data_set.splits[0])

@@ -8,7 +8,7 @@ import pytest
 import SimpleITK as sitk
 
 from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, Thresholds, write_prediction
-from nnunet_nacl.nnunet._preprocessed import read_splits
+from nnunet_nacl.nnunet._data import read_splits
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}

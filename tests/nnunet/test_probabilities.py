@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.nnunet import BLOCK, ArrayChannels, NpzChannels
+from nnunet_nacl.nnunet import BLOCK, Channels, NpzChannels
 
 
 def example(shape: tuple[int, ...] = (3, 5, 70, 200)) -> np.ndarray:
@@ -41,7 +41,7 @@ def test_what_numpy_wrote(tmp_path: Path, dtype: object, order: str) -> None:
     found = read(tmp_path / "a.npz")
     assert np.array_equal(found, p)
     assert found.dtype == p.dtype.newbyteorder("=")
-    assert all(np.array_equal(*pair) for pair in zip(ArrayChannels(p).channels(), p, strict=True))
+    assert all(np.array_equal(*pair) for pair in zip(Channels(p).channels(), p, strict=True))
 
 
 @pytest.mark.parametrize("zip64", [False, True])
@@ -56,7 +56,7 @@ def test_blocks_are_of_one_channel(tmp_path: Path) -> None:
     write(tmp_path / "a.npz", p)
     sizes = [BLOCK, BLOCK, 140_000 - 2 * BLOCK] * 2
     assert [block.size for block in NpzChannels(tmp_path / "a.npz").blocks()] == sizes
-    assert [block.size for block in ArrayChannels(p).blocks()] == sizes
+    assert [block.size for block in Channels(p).blocks()] == sizes
 
 
 def test_reading_may_stop_early(tmp_path: Path) -> None:

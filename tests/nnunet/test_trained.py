@@ -11,7 +11,7 @@ import pytest
 import torch
 from nnunetv2.inference import predict_from_raw_data
 
-from nnunet_nacl.nnunet import furthest_checkpoint, labelled_cases, load_predictor, missing_trainer, preprocessed_cases
+from nnunet_nacl.nnunet import PreprocessedCases, furthest_checkpoint, load_predictor, missing_trainer
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_folds_and_checkpoints(
 def test_what_is_missing(model: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"is no trained nnU-Net model folder .*: no dataset.json, plans.json"):
         load_predictor(tmp_path, 0, "cpu")
-    with pytest.raises(FileNotFoundError, match=r"2d has no fold_3; it has fold_0, fold_1\.$"):
+    with pytest.raises(FileNotFoundError, match=r"2d has no checkpoint of fold 3; it has fold_0, fold_1\.$"):
         load_predictor(model, [0, 3], "cpu")
     with pytest.raises(FileNotFoundError, match=r"fold_0/mine\.pth does not exist\.$"):
         load_predictor(model, 0, "cpu", checkpoint="mine.pth")
@@ -113,29 +113,29 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
-    names, load = preprocessed_cases(predictor_of(None), 0)
+    names, load = PreprocessedCases.of_fold(predictor_of(None), 0)
     assert names == ["b"]
     image, labels, _ = load("b")
     assert image.shape == (1, 2, 3, 4)
     assert image.dtype == np.float32
     assert labels.tolist() == np.ones((2, 3, 4)).tolist()
-    assert preprocessed_cases(predictor_of(None), "all")[0] == ["a", "b"]
+    assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
     (preprocessed / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
-        preprocessed_cases(predictor_of(None), 0)
+        PreprocessedCases.of_fold(predictor_of(None), 0)
 
 
 @pytest.mark.usefixtures("preprocessed")
 def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
     predictor = predictor_of("3d_lowres")
     with pytest.raises(FileNotFoundError, match="lacks b: train 3d_lowres, all its folds, before its second stage"):
-        preprocessed_cases(predictor, 0)
+        PreprocessedCases.of_fold(predictor, 0)
     model = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__3d_lowres"
     folder = model / "predicted_next_stage" / "3d_cascade_fullres"
     folder.mkdir(parents=True)
     first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
     np.savez(folder / "b.npz", seg=first)
-    image, *_ = preprocessed_cases(predictor, 0)[1]("b")
+    image, *_ = PreprocessedCases.of_fold(predictor, 0)[1]("b")
     assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
     with pytest.raises(ValueError, match="only validation cases have them"):
-        labelled_cases(predictor, tmp_path, tmp_path)
+        PreprocessedCases.of_images(predictor, tmp_path, tmp_path)

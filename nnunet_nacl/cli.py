@@ -9,9 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nnunet_nacl import __version__
-from nnunet_nacl.commands import calibrate, evaluate, experiment, paper, report, review, trainers, use
-from nnunet_nacl.commands._bridge import Command
-from nnunet_nacl.commands._shared import MAIN_PATH
+from nnunet_nacl.commands import (
+    MAIN_PATH,
+    Command,
+    calibrate,
+    evaluate,
+    experiment,
+    paper,
+    report,
+    review,
+    trainers,
+    use,
+)
 
 _GROUPS: dict[str, dict[str, Callable[..., int | None]]] = {
     "calibrate and measure": {

@@ -132,19 +132,19 @@ class Runs:
         return os.mkdir, (str(self.file),)
 
 
-@pytest.mark.parametrize("command", ["export", "logits"])
+@pytest.mark.parametrize("command", ["export", "paper logits"])
 def test_nothing_in_a_checkpoint_runs(
     model_folder: Path, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = model_folder / "fold_0" / "checkpoint_final.pth"
     torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "evil": Runs(tmp_path / "ran")}, file)
     before = sorted(tmp_path.rglob("*"))
-    assert main([command, str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
     printed = capsys.readouterr().err
     assert f"{file} cannot be read as a checkpoint of nnU-Net: it asks for posix.mkdir" in printed
     assert sorted(tmp_path.rglob("*")) == before
     file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
-    assert main([command, str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -188,7 +188,7 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
         calibrate_fold(copy.model, "all")
-    with pytest.raises(FileNotFoundError, match=r"has no fold_3; it has fold_0"):
+    with pytest.raises(FileNotFoundError, match="has no checkpoint of fold 3; it has fold_0"):
         calibrate_fold(copy.model, 3)
     with pytest.raises(FileNotFoundError, match=r"checkpoint_other\.pth does not exist"):
         calibrate_fold(copy.model, 0, checkpoint="checkpoint_other.pth")

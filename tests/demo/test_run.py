@@ -60,7 +60,7 @@ def _read(file: Path) -> bytes:
 def test_calibrated_by_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = []
     monkeypatch.setattr(_run, "_run", lambda command, _: commands.append(command))
-    data = PreprocessedDataSet(_run.DATASET, "2d_demo", "nnUNetPlans", *[tmp_path] * 3, [], [], ".nii.gz", 4, False)
+    data = PreprocessedDataSet(_run.DATASET, "2d_demo", "nnUNetPlans", *[tmp_path] * 3, [], [], ".nii.gz", False)
     job = Job(Run("a", "nnUNetTrainerDiceCE", 0, 0), {"train": [], "val": []}, data, tmp_path / "out")
     output = _run._calibrate(replace(job))
     model = ["-d", "996", "-c", "2d_demo", "-tr", "nnUNetTrainerDiceCE", "-f", "0"]

@@ -230,7 +230,7 @@ def test_bad_regions() -> None:
         ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
         ({"margin_mm": -1}, r"^margin_mm must be at least 0 and finite; got -1\.$"),
         ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0 and finite; got nan\.$"),
-        ({"protocol": "papers"}, r"^protocol must be one of standard, paper; got 'papers'\.$"),
+        ({"protocol": "papers"}, r"^protocol must be one of standard, authors; got 'papers'\.$"),
     ],
 )
 def test_bad_settings(options: dict[str, object], message: str) -> None:

@@ -188,7 +188,7 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signa
     else:
         process.send_signal(number)
     _, printed = process.communicate(timeout=60)
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), printed
+    assert process.returncode == (-number if number == signal.SIGKILL else 130), printed
     assert "Traceback" not in printed
     wait_until(lambda: not processes_of(process.pid), 30)
     assert list(folders[1].glob("calibration_*")) == []

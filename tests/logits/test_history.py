@@ -64,7 +64,7 @@ def test_an_unfinished_training(model: Model, tmp_path: Path) -> None:
     best.unlink()
     assert max_logit_history(copy, 0).checkpoint == latest
     latest.unlink()
-    with pytest.raises(FileNotFoundError, match=r"fold_0 holds no checkpoint: expected checkpoint_final\.pth, "):
+    with pytest.raises(FileNotFoundError, match=r"has no checkpoint of fold 0; it has fold_0"):
         max_logit_history(copy, 0)
 
 

@@ -118,7 +118,7 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(runs: dict[str, Path], tmp_
     assert list(data.segmentations) == ["sharp", "soft"]
     assert len(data.missing) == 2
     assert str(predictions["soft"] / "case_01.npz") in data.missing[0]
-    assert f"no case_01_0000.nii.gz in {folder / 'imagesTs'}; name the folder with --images" in data.missing[1]
+    assert f"no case_01_0000.nii.gz in {folder / 'imagesTs'}" in data.missing[1]
     elsewhere = read_slice(comparison, "case_01", images=runs["soft"].parents[1] / "imagesTs")
     assert elsewhere.image is not None
     (folder / "labelsTs" / "case_01.nii.gz").unlink()

@@ -108,7 +108,7 @@ def test_the_command_where_there_is_no_review(reviewed: dict[str, Path], runs: d
     found = judged(reviewed)
     assert [one.name for one in found.methods] == ["right"]
     assert found.missing == ["sharp", "soft"]
-    assert found.commands == [f"nnunet_nacl review {runs[name]} --gt {truth}" for name in ("sharp", "soft")]
+    assert found.commands == [f"nnunet_nacl review {runs[name]} -gt {truth}" for name in ("sharp", "soft")]
 
 
 def test_nothing_without_a_review(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_nothing_without_a_review(runs: dict[str, Path], tmp_path: Path) -> None
     assert TITLE in page.text
     assert "AURC" not in page.text
     assert "No review with ground truth was found for sharp, right, soft" in page.text
-    assert f"nnunet_nacl review {runs['soft']} --gt {runs['soft'].parents[1] / 'labelsTs'}" in page.text
+    assert f"nnunet_nacl review {runs['soft']} -gt {runs['soft'].parents[1] / 'labelsTs'}" in page.text
 
 
 def test_a_review_beside_the_summary(reviewed: dict[str, Path], tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_a_path_with_the_separator_in_it(tmp_path: Path) -> None:
     place = tmp_path / f"a{os.pathsep}b"
     shutil.copytree(Path(linking.__file__).parent, place / "nnunet_nacl", ignore=shutil.ignore_patterns("__pycache__"))
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from nnunet_nacl.cli import main; sys.exit(main())"
-    for command in (["link"], ["trainers", "--path"]):
+    for command in (["link"], ["link", "--list"]):
         done = subprocess.run(
             [sys.executable, "-c", code, str(place), *command], capture_output=True, text=True, check=False
         )

@@ -147,7 +147,6 @@ WRONG = [
     (["--what", "structure:liver", "structure:1"], "would have the same file"),
     (["--what", "mutual_information", "--members", "IN"], "got 1 members"),
     (["--members", "IN", "IN"], "got 2 members for the maps confidence"),
-    (["-np", "0"], "num_processes must be at least 1; got 0."),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands._bridge import Command
 from nnunet_nacl.commands._shared import Positive, wrong_usage
+from tests.calibrate.generated import write_folder
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -277,3 +278,30 @@ def test_a_variable_that_is_no_number_is_named(
     assert cli.main(["evaluate", "gt", "pred"]) == 1
     expected = f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
     assert expected in capsys.readouterr().err
+
+
+def test_from_predictions_to_a_list_of_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of each command that reads predictions, as users type them; parts are read as one."""
+    monkeypatch.setenv("nnUNet_def_n_proc", "1")
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "val", "abcdef")
+    write_folder(tmp_path / "new", "xyz", first=100)
+    write_folder(tmp_path / "other", "xyz", first=100, temperature=1.5)
+    for line in (
+        "calibrate val/labels val/predictions -o fit.json --method temperature",
+        "apply fit.json new/predictions -o calibrated",
+        "evaluate new/labels calibrated",
+        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 0",
+        "evaluate new/labels new/predictions -o all.json --num_parts 2 --part_id 1",
+        "report all.json calibrated --names before after",
+        "table all.json calibrated --names before after --table ece -o table.md",
+        "plot reliability all.json -o plot.svg",
+        "review calibrated -gt new/labels",
+        "decode calibrated -o decoded",
+        "maps calibrated -o maps --what confidence entropy",
+        "members new/predictions other/predictions -o ensemble",
+    ):
+        assert cli.main([*line.split(), *(["-np", "1"] if line.startswith("evaluate") else [])]) == 0, line
+    made = {"report.html", "table.md", "plot.svg", "decoded", "maps", "ensemble", "calibrated/review.csv"}
+    assert all((tmp_path / name).exists() for name in made)
+    assert "before" in (tmp_path / "table.md").read_text()

@@ -341,7 +341,7 @@ def _shared_calibration(folders: Sequence[Path]) -> str | None:
     if len(different) > 1 and None in different:
         listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
         raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(different) > 1:
+    if len(different) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
         return " or ".join(sorted({_method(how) for how in different})) + _EACH
     return next(iter(different))
 

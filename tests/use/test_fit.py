@@ -269,6 +269,12 @@ def test_folds_calibrated_each_by_its_own_fit(
     found = fit_review(predictions, coverage=0.8, output=tmp_path / "fit.json")
     assert found.calibration == "temperature, each fold by its own fit"
     assert [part.part for part in found.held_out.parts] == ["fold 0", "fold 1"]
+    one = Predictions.of_validation(*calibrated_model, [0], validation="validation_calibrated")
+    assert (
+        fit_review(one, coverage=0.8, output=tmp_path / "one.json").calibration
+        == "temperature, each fold by its own fit"
+    )
+    assert not review_folder(new[1], fit=tmp_path / "one.json", output=tmp_path / "list_one.csv").skipped
     same = calibrated_model[0] / "fold_0" / "validation_calibrated"
     assert not review_folder(same, fit=tmp_path / "fit.json", force=True, output=tmp_path / "a.csv").skipped
     unmarked = review_folder(new[1], fit=tmp_path / "fit.json")  # as nnUNetv2_predict leaves those of a checkpoint

@@ -340,7 +340,8 @@ def calibrate_ensemble(
     layers = [fit.method.layer(*network.layer) for fit, network in zip(fits, networks, strict=True)]
     data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
     names, load = PreprocessedCases.of_images(networks[0].predictor, images, gt_folder)
-    seen = sorted({case for fit in fits for case in fit.cases} & set(names))
+    trained_with, _ = PreprocessedCases.of_fold(networks[0].predictor, "all")
+    seen = sorted(set(trained_with) & set(names))
     if seen:
         raise ValueError(
             f"{images} has {seen[0]}, with which folds were trained: expected cases that no fold has seen."

@@ -163,10 +163,10 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     assert isinstance(fitted, Vector)
     expected = np.array(fitted.scale)[:, None, None] * (fold - fold.mean(0)) + np.array(fitted.shift)[:, None, None]
     assert forward(copy.model, "checkpoint_calibrated_ensemble.pth", image) == pytest.approx(expected, abs=1e-4)
-    shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_1_0000.nii.gz")
-    shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_1.nii.gz")
-    with pytest.raises(ValueError, match="has toy_1, with which folds were trained"):
-        calibrate_ensemble(copy.model, [0, 1], images, labels, overwrite=True)
+    shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")  # of training, in fold 0
+    shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
+    with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
+        calibrate_ensemble(copy.model, [0], images, labels, overwrite=True)
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:

@@ -124,38 +124,37 @@ class Trials:
         return next(fit for fit, cases in zip(self.of_parts[method], self.parts, strict=True) if case in cases)
 
 
-def try_methods(
-    sample: Sample, wanted: Sequence[str] = tuple(METHODS), *, layer: Layer | None = None, seed: int = 0
-) -> Trials:
+def try_methods(sample: Sample, layer: Layer | None = None) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
     The strength of ``head`` is the one of the lowest NLL on held-out cases, so that its scores are a little too good.
 
     Args:
         sample: of several cases.
-        wanted: methods; ``head`` needs the features of the sample and ``layer``.
-        layer: the last layer as trained.
-        seed: of the division into parts.
+        layer: the last layer as trained, for ``head``, which also needs the features of the sample.
     """
-    parts = list(split_cases(sample.names, seed).values())
+    parts = list(split_cases(sample.names).values())
     part_of = {name: number for number, names in enumerate(parts) for name in names}
     part = np.array([part_of[name] for name in sample.names])[sample.case]
-    everything = _fit(sample, wanted, layer)
-    held_out: dict[str, Floats] = {name: np.empty_like(sample.logits) for name in everything}
-    of_parts: dict[str, list[Method]] = {name: [] for name in everything}
+    fitted = _fit_all(sample, layer)
+    held_out: dict[str, Floats] = {name: np.empty_like(sample.logits) for name in fitted}
+    of_parts: dict[str, list[Method]] = {name: [] for name in fitted}
     for number in tqdm(range(len(parts)), desc="judging on held-out cases", unit="part", leave=False):
-        fitted = _fit(sample.take(part != number), wanted, layer)
         outside = sample.take(part == number)
-        for name, method in fitted.items():
+        for name, method in _fit_all(sample.take(part != number), layer).items():
             held_out[name][:, part == number] = method.logits(outside.logits, outside.features)
             of_parts[name].append(method)
     scores = {name: judge(sample, logits) for name, logits in held_out.items()}
-    heads = [name for name in everything if name.startswith(Head.method)]
+    heads = [name for name in fitted if name.startswith(Head.method)]
+    kept = {name: name for name in fitted if name not in heads}
     if heads:
-        best = min(heads, key=lambda name: scores[name].NLL)
-        for table in (everything, of_parts, scores):
-            _keep_only(table, heads, best)
-    return Trials(everything, of_parts, parts, {AS_TRAINED: judge(sample, sample.logits), **scores})
+        kept[Head.method] = min(heads, key=lambda name: scores[name].NLL)
+    return Trials(
+        {name: fitted[key] for name, key in kept.items()},
+        {name: of_parts[key] for name, key in kept.items()},
+        parts,
+        {AS_TRAINED: judge(sample, sample.logits), **{name: scores[key] for name, key in kept.items()}},
+    )
 
 
 def split_cases(cases: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
@@ -165,21 +164,11 @@ def split_cases(cases: Sequence[str], seed: int = 0) -> dict[str, list[str]]:
     return {f"part {number + 1} of {parts}": drawn[number::parts] for number in range(parts)}
 
 
-def _keep_only(table: Any, heads: Sequence[str], best: str) -> None:
-    kept = table[best]
-    for name in heads:
-        del table[name]
-    table[Head.method] = kept
-
-
-def _fit(sample: Sample, wanted: Sequence[str], layer: Layer | None) -> dict[str, Method]:
-    fitted: dict[str, Method] = {}
-    if Temperature.method in wanted:
-        fitted[Temperature.method] = Temperature.fit(sample)
-    if Vector.method in wanted or Head.method in wanted:
-        vector = Vector.fit(sample)
-        if Vector.method in wanted:
-            fitted[Vector.method] = vector
-        if Head.method in wanted and layer is not None:
-            fitted |= {f"{Head.method} {head.strength:g}": head for head in Head.fit(sample, vector, layer)}
-    return fitted
+def _fit_all(sample: Sample, layer: Layer | None) -> dict[str, Method]:
+    vector = Vector.fit(sample)
+    heads = [] if layer is None else Head.fit(sample, vector, layer)
+    return {
+        Temperature.method: Temperature.fit(sample),
+        Vector.method: vector,
+        **{f"{Head.method} {head.strength:g}": head for head in heads},
+    }

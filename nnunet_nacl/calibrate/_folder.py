@@ -4,14 +4,13 @@ import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from nnunet_nacl.calibrate._fit import Fit, try_methods
-from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Vector
+from nnunet_nacl.calibrate._methods import Head, Method, Temperature
 from nnunet_nacl.calibrate._sample import (
     Sample,
     check_sample,
@@ -42,9 +41,7 @@ def calibrate_folder(
     *,
     method: str | None = None,
     num_processes: int = 1,
-    seed: int = 0,
     overwrite: bool = False,
-    ignore_geometry: bool = False,
 ) -> Fit:
     """Fit temperature and vector scaling to a folder of predictions with ground truth, and write the better one.
 
@@ -53,9 +50,7 @@ def calibrate_folder(
         output: the JSON file.
         method: ``temperature`` or ``vector``; by default the one with the lowest NLL on held-out cases.
         num_processes: how many cases are read at a time.
-        seed: of the draw of voxels and of the division into parts.
         overwrite: replace the file.
-        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
 
     Raises:
         FileExistsError: ``output`` exists.
@@ -68,23 +63,22 @@ def calibrate_folder(
     data_set = predictions.read_data_set()
     cases = predictions.to_fit_to().cases
     most = voxels_per_case(data_set.meaning.num_channels, len(cases))
-    draw = partial(_draw, data_set=data_set, most=most, seed=seed, ignore_geometry=ignore_geometry)
+    draw = partial(_draw, data_set=data_set, most=most)
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     if not samples:
         raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
     sample = Sample.join(list(samples.values()))
     check_sample(sample, data_set.meaning)
-    wanted = (Temperature.method, Vector.method) if method is None else tuple({Temperature.method, method})
-    trials = try_methods(sample, wanted, seed=seed)
-    settings = {"gt_folder": str(predictions.gt_folder), "seed": seed,
-                "pred_folders": list(map(str, predictions.pred_folders))}  # fmt: skip
+    trials = try_methods(sample)
+    folders = list(map(str, predictions.pred_folders))
+    settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
     model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
     fit = Fit(trials.best(method), model, list(sample.names), trials.scores, settings, skipped)
     fit.write(file)
     return fit
 
 
-def _draw(files: CaseFiles, *, data_set: DataSet, most: int, seed: int, ignore_geometry: bool) -> Sample:
+def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     missing = files.missing()
     if missing is not None:
         raise FileNotFoundError(missing)
@@ -92,30 +86,13 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int, seed: int, ignore_g
     link = link_of(meaning)
     case = SavedCase(files, data_set)
     p = case.probabilities(np.float32)
-    read = read_case_labels(files, NpzChannels(files.probabilities), data_set, ignore_geometry=ignore_geometry)
+    read = read_case_labels(files, NpzChannels(files.probabilities), data_set)
     labels = read.ground_truth.reshape(-1)
     near = near_prediction(p, link, read.geometry.spacing).reshape(-1)
-    index, weights = draw_voxels(near, labels != meaning.ignored, most, files.name, seed)
+    index, weights = draw_voxels(near, labels != meaning.ignored, most, files.name)
     logits = link.logits(p.reshape(len(p), -1)[:, index])
     truth = truth_of(labels[index], meaning)
     return Sample(link, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (files.name,))
-
-
-@dataclass(frozen=True)
-class Applied:
-    """What :func:`apply_folder` did.
-
-    Attributes:
-        output: the new folder.
-        cases: that were calibrated.
-        skipped: those that could not be, and why.
-        fitted_to: those of the cases that the method was fitted to, which do not test it.
-    """
-
-    output: Path
-    cases: list[str]
-    skipped: list[Skipped]
-    fitted_to: list[str]
 
 
 def apply_folder(
@@ -124,9 +101,8 @@ def apply_folder(
     output: str | Path,
     *,
     num_processes: int = 1,
-    force: bool = False,
     overwrite: bool = False,
-) -> Applied:
+) -> tuple[list[str], list[Skipped]]:
     """Write a calibrated copy of a folder of predictions: probabilities, and segmentations where labels can change.
 
     Args:
@@ -134,12 +110,15 @@ def apply_folder(
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write into; ``posthoc_applied.json`` there says how it came to be.
         num_processes: how many cases are calibrated at a time.
-        force: apply it to cases that it was fitted to, too.
         overwrite: write into a folder that is there; only files of the same names are replaced.
+
+    Returns:
+        The cases that were calibrated, and those that could not be.
 
     Raises:
         FileExistsError: ``output`` holds something.
-        ValueError: the fit is of another model or of the same cases, needs features, or ``pred_folder`` is calibrated.
+        ValueError: the fit is of another model or was fitted to cases of ``pred_folder``, which it cannot test; it
+            needs features; or ``pred_folder`` is calibrated.
     """
     fit = Fit.read(Path(fit_file))
     if isinstance(fit.method, Head):
@@ -158,19 +137,17 @@ def apply_folder(
     if difference is not None:
         raise ValueError(f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {difference}.")
     seen = sorted({case.name for case in predictions.cases} & set(fit.cases))
-    if seen and not force:
+    if seen:
         raise ValueError(
             f"{fit_file} was fitted to {len(seen)} of the {len(predictions.cases)} cases in {pred_folder}, "
-            f"{seen[0]} for one: they do not test it. --force applies it nevertheless."
+            f"{seen[0]} for one: they do not test it. Expected other cases."
         )
     folder.mkdir(exist_ok=True)
-    fit.write(
-        folder / CALIBRATED_NAME, applied_to=predictions.folder
-    )  # first: a folder that is written in part is calibrated, too
+    fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)  # first: a part is calibrated, too
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.method, data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)
-    return Applied(folder, list(done), skipped, [name for name in seen if name in done])
+    return list(done), skipped
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:

@@ -8,8 +8,7 @@ layer, are what a prediction with that layer will give.
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from tqdm import tqdm
 from nnunet_nacl.calibrate._fit import AS_TRAINED, Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._link import Floats
-from nnunet_nacl.calibrate._methods import METHODS, Head, Layer, Temperature, Vector
+from nnunet_nacl.calibrate._methods import Head, Layer
 from nnunet_nacl.calibrate._sample import (
     Sample,
     check_sample,
@@ -51,19 +50,6 @@ FOLDS = "folds"
 """Calibrated one by one."""
 
 _BLOCK = 1 << 20  # voxels whose features are turned into logits at a time
-
-
-@dataclass(frozen=True)
-class CalibratedFold:
-    """A fold that was calibrated.
-
-    Attributes:
-        fit: the calibration.
-        checkpoint: that was written; None if nothing improves on held-out cases.
-    """
-
-    fit: Fit
-    checkpoint: Path | None
 
 
 class Network:
@@ -96,6 +82,12 @@ class Network:
 
         with _output_is_features(self.predictor, self._last) if self.has_features else nullcontext():
             return self.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+
+    def spacing_mm(self, properties: dict[str, Any]) -> list[float]:
+        """Distance between the voxels of a preprocessed image."""
+        spacing = list(map(float, self.predictor.configuration_manager.spacing))
+        first = properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]
+        return spacing if len(spacing) == 3 else [float(first), *spacing]
 
 
 def _last_layer(network: Any, patch_size: Sequence[int], model_folder: Path) -> Any:
@@ -160,9 +152,8 @@ def calibrate_fold(
     use_mirroring: bool = True,
     method: str | None = None,
     save_probabilities: bool = False,
-    seed: int = 0,
     overwrite: bool = False,
-) -> CalibratedFold:
+) -> tuple[Fit, Path | None]:
     """Calibrate a fold by its validation cases; write ``checkpoint_calibrated.pth`` and ``calibration.json`` beside.
 
     Args:
@@ -175,8 +166,10 @@ def calibrate_fold(
             then, no checkpoint is written.
         save_probabilities: predict the validation cases, too, each calibrated by a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
-        seed: of the draw of voxels and of the division into parts.
         overwrite: replace what an earlier calibration wrote.
+
+    Returns:
+        The calibration, and the checkpoint; None if nothing improves on held-out cases.
 
     Raises:
         FileExistsError: the fold has been calibrated.
@@ -192,47 +185,42 @@ def calibrate_fold(
     folder = fold_folder(model, fold)
     network = Network(model, fold, checkpoint, device, mirroring=use_mirroring)
     target = check_output(folder / CALIBRATED_CHECKPOINT, overwrite=overwrite)
+    if method == Head.method and not network.has_features:
+        raise ValueError(f"{model}: its last convolution is larger than 1×1; expected --method temperature or vector.")
     data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
     names, load = PreprocessedCases.of_fold(network.predictor, fold)
     most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
-    draw = partial(sample_case, data_set=data_set, most=most, seed=seed)
     samples = []
     for name in tqdm(names, desc=f"{folder.name}: features", unit="case"):
         image, labels, properties = load(name)
         features = network.features(image)
         logits = _logits(features, network.layer)
-        index, sample = draw(logits, labels, name, spacing_mm=_spacing(network.predictor, properties))
+        index, sample = sample_case(logits, labels, name, data_set, network.spacing_mm(properties), most)
         drawn = features.reshape(len(features), -1)[:, index].float().cpu().numpy()
         samples.append(replace(sample, features=drawn))
     sample = Sample.join(samples)
     check_sample(sample, data_set.meaning)
-    if method == Head.method and not network.has_features:
-        raise ValueError(f"{model}: its last convolution is larger than 1×1; expected --method temperature or vector.")
-    wanted = tuple(METHODS) if method in {None, Head.method} else (Temperature.method, str(method))
-    wanted = wanted if network.has_features else tuple(name for name in wanted if name != Head.method)
-    trials = try_methods(sample, wanted, layer=network.layer, seed=seed)
-    settings = {"model_folder": str(model), "fold": str(fold), "checkpoint": checkpoint,
-                "use_mirroring": use_mirroring, "seed": seed}  # fmt: skip
+    trials = try_methods(sample, network.layer if network.has_features else None)
+    settings = {"model_folder": str(model), "fold": str(fold), "checkpoint": checkpoint, "use_mirroring": use_mirroring}
     its_model = Model.of_folder(model, model / "plans.json", data_set)
     fit = Fit(trials.best(method), its_model, list(sample.names), trials.scores, settings, [])
     if not fit.improves and method is None:
-        return CalibratedFold(fit, None)
+        target.unlink(missing_ok=True)
+        return fit, None
     _write_checkpoint(folder / checkpoint, network.names, fit.method.layer(*network.weights), target)
     fit.write(folder / FIT_NAME)
     if save_probabilities:
         _predict_validation(network, PreprocessedCases(names, load), trials, fit, folder / VALIDATION_NAME)
-    return CalibratedFold(fit, target)
+    return fit, target
 
 
-def sample_case(
+def sample_case(  # noqa: PLR0917
     logits: NDArray[np.float32],
     labels: NDArray[np.integer],
     case: str,
-    *,
     data_set: DataSet,
     spacing_mm: Sequence[float],
     most: int,
-    seed: int,
 ) -> tuple[NDArray[np.intp], Sample]:
     """Voxels drawn from a case: their indices, and what is known of them."""
     meaning = data_set.meaning
@@ -240,17 +228,10 @@ def sample_case(
     near = near_prediction(link.probabilities(logits), link, spacing_mm).reshape(-1)
     labels = np.maximum(labels.reshape(-1), 0)  # −1: outside the crop to what is not 0
     counted = np.ones(labels.shape, bool) if data_set.ignore_label is None else labels != data_set.ignore_label
-    index, weights = draw_voxels(near, counted, most, case, seed)
+    index, weights = draw_voxels(near, counted, most, case)
     truth = truth_of(labels[index], meaning)
     drawn = link.centered(logits.reshape(len(logits), -1)[:, index])
     return index, Sample(link, drawn, truth, weights, near[index], np.zeros(index.size, np.int32), (case,))
-
-
-def _spacing(predictor: Any, properties: dict[str, Any]) -> list[float]:
-    """Distance between the voxels of a preprocessed image, in mm."""
-    spacing = list(map(float, predictor.configuration_manager.spacing))
-    first = properties["spacing"][predictor.plans_manager.transpose_forward[0]]
-    return spacing if len(spacing) == 3 else [float(first), *spacing]
 
 
 def _write_checkpoint(source: Path, names: Sequence[str], layer: Layer, target: Path) -> None:
@@ -287,20 +268,6 @@ def _predict_validation(network: Network, cases: PreprocessedCases, trials: Tria
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class CalibratedEnsemble:
-    """Folds that predict together.
-
-    Attributes:
-        fit: the calibration of their averaged logits; ``tried`` has the folds ``as trained``, calibrated one by one
-            (``folds``), and with one temperature or vector more.
-        checkpoints: one for each fold; empty if nothing improves on the calibrated folds.
-    """
-
-    fit: Fit
-    checkpoints: list[Path]
-
-
 def calibrate_ensemble(
     model_folder: str | Path,
     folds: Sequence[int | str],
@@ -311,9 +278,8 @@ def calibrate_ensemble(
     device: str = "cpu",
     use_mirroring: bool = True,
     method: str | None = None,
-    seed: int = 0,
     overwrite: bool = False,
-) -> CalibratedEnsemble:
+) -> tuple[Fit, list[Path]]:
     """Fit one temperature or vector to the averaged logits of calibrated folds, on cases that no fold has seen.
 
     Writes ``checkpoint_calibrated_ensemble.pth`` of each fold and ``calibration_ensemble.json`` in the model's folder.
@@ -327,8 +293,11 @@ def calibrate_ensemble(
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: as for the folds.
         method: ``temperature`` or ``vector``; by default the better one.
-        seed: of the draw of voxels and of the division into parts.
         overwrite: replace what an earlier calibration wrote.
+
+    Returns:
+        The calibration, whose ``tried`` has the folds ``as trained``, calibrated one by one (``folds``), and with one
+        temperature or vector more; and a checkpoint for each fold, none if nothing improves on the calibrated folds.
 
     Raises:
         As :func:`calibrate_fold`.
@@ -337,6 +306,12 @@ def calibrate_ensemble(
     networks = [Network(model, fold, checkpoint, device, mirroring=use_mirroring) for fold in folds]
     targets = [check_output(fold_folder(model, fold) / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
     fits = [Fit.read(fold_folder(model, fold) / FIT_NAME) for fold in folds]
+    for fold, fit in zip(folds, fits, strict=True):
+        if fit.settings.get("use_mirroring") != use_mirroring:
+            raise ValueError(
+                f"{fold_folder(model, fold) / FIT_NAME} was fitted {'without' if use_mirroring else 'with'} mirroring: "
+                "expected the same --disable_tta for all folds and their ensemble."
+            )
     layers = [fit.method.layer(*network.layer) for fit, network in zip(fits, networks, strict=True)]
     data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
     names, load = PreprocessedCases.of_images(networks[0].predictor, images, gt_folder)
@@ -356,27 +331,23 @@ def calibrate_ensemble(
             features = network.features(image)
             raw = raw + _logits(features, network.layer) / len(networks)
             calibrated = calibrated + _logits(features, layer) / len(networks)
-        spacing = _spacing(networks[0].predictor, properties)
-        index, sample = sample_case(raw, labels, name, data_set=data_set, spacing_mm=spacing, most=most, seed=seed)
+        index, sample = sample_case(raw, labels, name, data_set, networks[0].spacing_mm(properties), most)
         before.append(sample)
         drawn = sample.link.centered(calibrated.reshape(len(sample.logits), -1)[:, index])
         after.append(replace(sample, logits=drawn))
-    sample = Sample.join(after)
+    as_trained, sample = Sample.join(before), Sample.join(after)
     check_sample(sample, data_set.meaning)
-    trials = try_methods(sample, (Temperature.method, Vector.method), seed=seed)
+    trials = try_methods(sample)
+    of_folds = trials.scores.pop(AS_TRAINED)
+    tried = {AS_TRAINED: judge(as_trained, as_trained.logits), FOLDS: of_folds, **trials.scores}
     settings = {"model_folder": str(model), "folds": list(map(str, folds)), "checkpoint": checkpoint,
-                "use_mirroring": use_mirroring, "images": str(images), "gt_folder": str(gt_folder),
-                "seed": seed}  # fmt: skip
+                "use_mirroring": use_mirroring, "images": str(images), "gt_folder": str(gt_folder)}  # fmt: skip
     its_model = Model.of_folder(model, model / "plans.json", data_set)
-    fit = Fit(trials.best(method), its_model, list(sample.names), trials.scores, settings, [])
-    folds_alone = trials.scores[AS_TRAINED]
-    as_trained = Sample.join(before)
-    scores = {AS_TRAINED: judge(as_trained, as_trained.logits), FOLDS: folds_alone}
-    fit = replace(fit, tried={**scores, **{name: fit.tried[name] for name in trials.fitted}})
-    if method is None and fit.tried[fit.method.method].NLL >= folds_alone.NLL:
-        return CalibratedEnsemble(fit, [])
-    for fold, network, fold_fit, target in zip(folds, networks, fits, targets, strict=True):
-        of_fold = fold_fit.method.layer(*network.weights)
-        _write_checkpoint(fold_folder(model, fold) / checkpoint, network.names, fit.method.layer(*of_fold), target)
-    fit.write(model / ENSEMBLE_FIT_NAME)
-    return CalibratedEnsemble(fit, targets)
+    ensemble = Fit(trials.best(method), its_model, list(sample.names), tried, settings, [])
+    if method is None and tried[ensemble.method.method].NLL >= of_folds.NLL:
+        return ensemble, []
+    for fold, network, fit, target in zip(folds, networks, fits, targets, strict=True):
+        layer = ensemble.method.layer(*fit.method.layer(*network.weights))
+        _write_checkpoint(fold_folder(model, fold) / checkpoint, network.names, layer, target)
+    ensemble.write(model / ENSEMBLE_FIT_NAME)
+    return ensemble, targets

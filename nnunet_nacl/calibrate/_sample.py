@@ -84,12 +84,7 @@ def link_of(meaning: LabelMeaning) -> Link:
 
 
 def voxels_per_case(values: int, cases: int) -> int:
-    """How many voxels to draw from each case.
-
-    Args:
-        values: held for each voxel.
-        cases: how many there are.
-    """
+    """How many voxels to draw from each case, if so many values are held for each voxel."""
     return max(NUM_VALUES // values // cases, 1000)
 
 
@@ -106,7 +101,7 @@ def near_prediction(p: Floats, link: Link, spacing_mm: Sequence[float]) -> NDArr
 
 
 def draw_voxels(
-    near: NDArray[np.bool_], counted: NDArray[np.bool_], most: int, case: str, seed: int
+    near: NDArray[np.bool_], counted: NDArray[np.bool_], most: int, case: str
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Draw voxels of a case: half of them near the prediction, half elsewhere, more where one has not so many.
 
@@ -117,21 +112,19 @@ def draw_voxels(
         near: (n,) whether a voxel is near the prediction.
         counted: (n,) False for ignored voxels.
         most: how many to draw.
-        case: its name, of which the draw depends, with the seed.
-        seed: of the draw.
+        case: its name, which seeds the draw.
 
     Returns:
         Indices, ascending, and weights.
     """
     digest = np.frombuffer(hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32)
-    generator = np.random.default_rng([seed, *digest.tolist()])
+    generator = np.random.default_rng([0, *digest.tolist()])
     strata = [np.flatnonzero(near & counted), np.flatnonzero(~near & counted)]
     chosen, weights = [], []
     for stratum, other in (strata, strata[::-1]):
         size = min(stratum.size, max(most // 2, most - other.size))
-        chosen.append(
-            stratum if size == stratum.size else generator.choice(stratum, size, replace=False, shuffle=False)
-        )
+        whole = size == stratum.size
+        chosen.append(stratum if whole else generator.choice(stratum, size, replace=False, shuffle=False))
         weights.append(np.full(size, stratum.size / max(size, 1), np.float32))
     indices = np.concatenate(chosen)
     order = np.argsort(indices)

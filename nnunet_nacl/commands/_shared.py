@@ -59,7 +59,7 @@ def _positive(text: str) -> int:
 Positive = Annotated[int, _positive]
 
 
-def num_processes(np: int | None) -> int:
+def num_processes(np: int | None = None) -> int:
     """How many processes ``-np`` asks for."""
     from nnunet_nacl.nnunet import environment_number
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from nnunet_nacl.commands._shared import (
-    Positive,
     chosen_predictions,
     find_device,
     num_processes,
@@ -33,8 +32,6 @@ def calibrate(
     i: str | None = None,
     gt: str | None = None,
     o: str | None = None,
-    np: Positive | None = None,
-    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Calibrate a trained nnU-Net, in a checkpoint of its own or in its predictions.
@@ -68,9 +65,8 @@ def calibrate(
             chosen_predictions(gt_folder, pred_folder, d=d, c=c),
             o,
             method=method,
-            num_processes=num_processes(np),
+            num_processes=num_processes(),
             overwrite=overwrite,
-            ignore_geometry=ignore_geometry,
         )
         print(f"{fit.table()}\n{fit.method.method}: {fit.method}\nWrote {o}")
         status = print_skipped(fit.skipped)
@@ -84,13 +80,13 @@ def calibrate(
         raise wrong_usage("-d DATASET goes with -c CONFIGURATION, and not with folders of predictions or -o.")
     if (i is None) != (gt is None):
         raise wrong_usage("-i IMAGES and -gt LABELS go together.")
-    from nnunet_nacl.calibrate import CALIBRATED_CHECKPOINT, ENSEMBLE_CHECKPOINT, calibrate_ensemble, calibrate_fold
+    from nnunet_nacl.calibrate import ENSEMBLE_CHECKPOINT, calibrate_ensemble, calibrate_fold
     from nnunet_nacl.nnunet import model_folder
 
     model, where = model_folder(d, c, trainer=tr, plans=p), find_device(device)
-    status, name = 0, CALIBRATED_CHECKPOINT
+    status, name = 0, "checkpoint_calibrated.pth"
     for fold in f:
-        done = calibrate_fold(
+        fitted, written = calibrate_fold(
             model,
             fold,
             checkpoint=chk,
@@ -100,17 +96,17 @@ def calibrate(
             save_probabilities=npz,
             overwrite=overwrite,
         )
-        print(f"fold {fold}, {len(done.fit.cases)} cases\n{done.fit.table()}")
-        if not done.fit.improves:
-            print(f"fold {fold}: {done.fit.method.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
+        print(f"fold {fold}, {len(fitted.cases)} cases\n{fitted.table()}")
+        if not fitted.improves:
+            print(f"fold {fold}: {fitted.method.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
             status = 1
-        print(f"Wrote {done.checkpoint}" if done.checkpoint else "Wrote no checkpoint.")
+        print(f"Wrote {written}" if written else "Wrote no checkpoint.")
     if i is not None and gt is not None:
-        ensemble = calibrate_ensemble(
+        together, checkpoints = calibrate_ensemble(
             model, f, i, gt, checkpoint=chk, device=where, use_mirroring=not disable_tta, overwrite=overwrite
         )
-        print(f"folds {' '.join(f)} together\n{ensemble.fit.table()}")
-        if ensemble.checkpoints:
+        print(f"folds {' '.join(f)} together\n{together.table()}")
+        if checkpoints:
             name = ENSEMBLE_CHECKPOINT
             print(f"Wrote {name} of each fold.")
         else:
@@ -126,9 +122,7 @@ def calibrate(
     return status
 
 
-def apply(
-    fit: str, pred_folder: str, *, o: str, np: Positive | None = None, force: bool = False, overwrite: bool = False
-) -> int:
+def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int:
     """Write a calibrated copy of a folder of predictions.
 
     Args:
@@ -140,11 +134,9 @@ def apply(
     """
     from nnunet_nacl.calibrate import apply_folder
 
-    applied = apply_folder(fit, pred_folder, o, num_processes=num_processes(np), force=force, overwrite=overwrite)
-    print(f"Calibrated {len(applied.cases)} cases into {applied.output}.")
-    if applied.fitted_to:
-        print(f"{len(applied.fitted_to)} of them are cases that it was fitted to: they do not test it.")
-    if applied.skipped:
-        return print_skipped(applied.skipped)
+    cases, skipped = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
+    print(f"Calibrated {len(cases)} cases into {o}.")
+    if skipped:
+        return print_skipped(skipped)
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
     return 0

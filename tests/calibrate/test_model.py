@@ -80,8 +80,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     flat = trained.reshape(len(trained), -1)
     kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
     for method in ("temperature", "vector", "head"):
-        done = calibrate_fold(copy.model, 0, method=method, use_mirroring=False, overwrite=True)
-        assert done.checkpoint is not None
+        assert calibrate_fold(copy.model, 0, method=method, use_mirroring=False, overwrite=True)[1] is not None
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
         fitted = Fit.read(copy.model / "fold_0" / "calibration.json").method
         if isinstance(fitted, Head):
@@ -128,7 +127,9 @@ def test_a_stock_nnunet_predicts_with_it(
             "-o", tmp_path / name, "-m", model, "-f", 0, "-chk", checkpoint, "-device", "cpu",
             "--save_probabilities", "-npp", 1, "-nps", 1,
         )  # fmt: skip
-    apply_folder(fold / "calibration.json", tmp_path / "trained", tmp_path / "applied", force=True)
+    fit = json.loads((fold / "calibration.json").read_text())
+    (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
+    apply_folder(tmp_path / "fit.json", tmp_path / "trained", tmp_path / "applied")
     for case in CASES:
         predicted, applied = (
             np.load(tmp_path / name / f"{case}.npz")["probabilities"] for name in ("calibrated", "applied")
@@ -154,19 +155,21 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
         shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
     for fold in (0, 1):
         calibrate_fold(copy.model, fold, method="head", use_mirroring=False)
-    done = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector", use_mirroring=False)
-    assert list(done.fit.tried) == ["as trained", "folds", "temperature", "vector"]
-    assert [file.parent.name for file in done.checkpoints] == ["fold_0", "fold_1"]
+    fit, written = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector", use_mirroring=False)
+    assert list(fit.tried) == ["as trained", "folds", "temperature", "vector"]
+    assert [file.parent.name for file in written] == ["fold_0", "fold_1"]
     image = torch.zeros(1, 1, 16, 16)
     fold = forward(copy.model, "checkpoint_calibrated.pth", image)
-    fitted = done.fit.method
+    fitted = fit.method
     assert isinstance(fitted, Vector)
     expected = np.array(fitted.scale)[:, None, None] * (fold - fold.mean(0)) + np.array(fitted.shift)[:, None, None]
     assert forward(copy.model, "checkpoint_calibrated_ensemble.pth", image) == pytest.approx(expected, abs=1e-4)
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")  # of training, in fold 0
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
-        calibrate_ensemble(copy.model, [0], images, labels, overwrite=True)
+        calibrate_ensemble(copy.model, [0], images, labels, use_mirroring=False, overwrite=True)
+    with pytest.raises(ValueError, match=r"calibration\.json was fitted without mirroring"):
+        calibrate_ensemble(copy.model, [0, 1], images, labels, overwrite=True)
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:

@@ -1,18 +1,15 @@
 """Calibrations of trained models, fitted to the validation cases of a fold and judged on the test cases.
 
-    python benchmarks/calibrate.py measure OUTPUT DATASET CONFIGURATION TRAINER FOLD [FOLD ...]
-    python benchmarks/calibrate.py tables OUTPUT DOCS_FOLDER
+    python benchmarks/calibrate.py docs/results/data/calibrate.csv DATASET CONFIGURATION TRAINER FOLD [FOLD ...]
 
-``measure`` writes OUTPUT/….json: every method on held-out validation cases and on the test cases (imagesTs, labelsTs
-of the raw data), with 95 % intervals by a bootstrap over cases; and how many validation cases it takes. Of several
-folds, it averages their logits, as nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test cases; every
-voxel counts. ECE near: within 5 mm of where the model as trained sees a foreground, the same voxels for all methods.
-``tables`` writes the CSV and the tables of docs/results/calibrate.md.
+Writes a line for each method into the CSV file, in place of the model's earlier ones: scores on held-out validation
+cases and on the test cases (imagesTs, labelsTs of the raw data), with 95 % intervals by a bootstrap over cases. Of
+several folds, it averages their logits, as nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test
+cases; every voxel counts. ECE near: within 5 mm of where the model as trained sees a foreground, the same voxels for
+all methods. With --counts, it also fits to few validation cases. benchmarks/tables.py writes the tables of the pages.
 """
 
 import argparse
-import csv
-import json
 import os
 import platform
 import time
@@ -21,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from nnunetv2.paths import nnUNet_raw
 from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate import AS_TRAINED, Temperature, Vector
+from nnunet_nacl.calibrate import Head, Temperature, Vector
 from nnunet_nacl.calibrate import _model as of_model
-from nnunet_nacl.calibrate._fit import split_cases, try_methods
+from nnunet_nacl.calibrate._fit import AS_TRAINED, split_cases, try_methods
 from nnunet_nacl.calibrate._judge import NUM_BINS, _decoded, _gaps, _predicted, judge
 from nnunet_nacl.calibrate._link import Link
-from nnunet_nacl.calibrate._methods import Head
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.nnunet import DataSet, PreprocessedCases, model_folder
 
@@ -74,9 +71,8 @@ def validation_sample(network: of_model.Network, fold: str, data_set: DataSet) -
         image, labels, properties = load(name)
         features = network.features(image)
         index, sample = of_model.sample_case(
-            of_model._logits(features, network.layer), labels, name, data_set=data_set,
-            spacing_mm=of_model._spacing(network.predictor, properties), most=most, seed=0,
-        )  # fmt: skip
+            of_model._logits(features, network.layer), labels, name, data_set, network.spacing_mm(properties), most
+        )
         samples.append(replace(sample, features=features.reshape(len(features), -1)[:, index].float().numpy()))
     return Sample.join(samples)
 
@@ -126,7 +122,7 @@ def measure(options: argparse.Namespace) -> None:
     fitted, held_out, samples = [], [], []
     for network, fold in zip(networks, options.fold, strict=True):
         sample = validation_sample(network, fold, data_set)
-        trials = try_methods(sample, layer=network.layer)
+        trials = try_methods(sample, network.layer)
         parts = list(split_cases(sample.names).values())
         held = np.empty_like(sample.logits)
         for part in parts:
@@ -163,9 +159,8 @@ def measure(options: argparse.Namespace) -> None:
                     name_of_draw = f"{method} of {count} cases, {number // 2}"
                     means[name_of_draw] = of_model._logits(of_fold, calibrator.layer(*network.layer))
         _, sample = of_model.sample_case(
-            means[AS_TRAINED], labels, name, data_set=data_set,
-            spacing_mm=of_model._spacing(networks[0].predictor, properties), most=10**9, seed=0,
-        )  # fmt: skip
+            means[AS_TRAINED], labels, name, data_set, networks[0].spacing_mm(properties), 10**9
+        )
         near_truth.append(sample.truth[sample.near])
         for method, mean in means.items():
             logits = sample.link.centered(mean.reshape(len(mean), -1))
@@ -186,140 +181,74 @@ def few_cases(sample: Sample, layer: Any) -> dict[int, list[tuple[str, Any]]]:
             numbers = {case: number for number, case in enumerate(sorted(order))}
             part = replace(part, case=np.array([numbers[case] for case in part.case], np.int32),
                            names=tuple(sample.names[case] for case in sorted(order)))  # fmt: skip
-            trials = try_methods(part, ("temperature", "vector", "head"), layer=layer)
+            trials = try_methods(part, layer)
             fitted.setdefault(count, []).extend((name, trials.fitted[name]) for name in (Vector.method, Head.method))
     return fitted
 
 
-def interval(values: list[float]) -> list[float]:
+def interval(values: "pd.Series[float]") -> tuple[float, float]:
     """95 %."""
     low, high = np.percentile(values, [2.5, 97.5])
-    return [low, high]
+    return low, high
 
 
 def write(  # noqa: PLR0917
     options: argparse.Namespace, model: Path, results: Any, near_logits: Any, truth: Any, held_out: Any, more: Any
 ) -> None:
-    """All numbers of a model."""
+    """All numbers of a model, a line for each method."""
     tables = {method: {key: np.array([case[key] for case in cases], float) for key in cases[0]}
               for method, cases in results.items()}  # fmt: skip
     count = len(next(iter(tables.values()))["NLL"])
     draws = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+    resampled = {method: pd.DataFrame([metrics(tables[method], draw) for draw in draws]) for method in METHODS}
+    as_trained = tables[AS_TRAINED]
+    about = {
+        "data_set": model.parent.name, "configuration": options.configuration, "trainer": options.trainer,
+        "test_cases": count, "near_share": as_trained["near"].sum() / as_trained["voxels"].sum(), **more,
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread",
+        "date": time.strftime("%Y-%m-%d"), "folds": " ".join(options.fold),
+    }  # fmt: skip
     whole = {method: metrics(table, np.arange(count)) for method, table in tables.items()}
-    resampled = {method: [metrics(tables[method], draw) for draw in draws] for method in METHODS}
-    rows: dict[str, Any] = {}
-    for method in tables:
-        rows[method] = {"test": whole[method]}
-        if method not in METHODS:
-            continue
-        rows[method]["interval"] = {key: interval([row[key] for row in resampled[method]]) for key in whole[method]}
-        for other in (AS_TRAINED, "vector"):
-            pairs = list(zip(resampled[method], resampled[other], strict=True))
-            rows[method][f"minus {other}"] = {
-                key: [whole[method][key] - whole[other][key], *interval([one[key] - two[key] for one, two in pairs])]
-                for key in ("NLL", "Brier", "Dice", "decoded")
-            }
-        logits = np.concatenate(near_logits[method], axis=1).astype(np.float32)
-        ones = np.ones(truth.size, np.float32)
-        sample = Sample(Link.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
-        rows[method]["T_left"] = Temperature.fit(sample).temperature
-    share = tables[AS_TRAINED]["near"].sum() / tables[AS_TRAINED]["voxels"].sum()
-    content = {"data_set": model.parent.name, "configuration": options.configuration, "trainer": options.trainer,
-               "folds": options.fold, "test_cases": count, "near_share": share, "rows": rows, "held_out": held_out,
-               "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread",
-               "date": time.strftime("%Y-%m-%d"), **more}  # fmt: skip
-    folds = "_".join(options.fold)
-    options.output.mkdir(exist_ok=True)
-    file = options.output / f"{model.parent.name}_{options.configuration}_{options.trainer}_{folds}.json"
-    file.write_text(json.dumps(content, indent=1))
-    for method in METHODS:
-        print(method, {key: round(float(value), 4) for key, value in whole[method].items()}, rows[method]["T_left"])
-
-
-ABOUT = (
-    "data_set",
-    "configuration",
-    "trainer",
-    "test_cases",
-    "near_share",
-    "fit_seconds",
-    "seconds",
-    "machine",
-    "date",
-)
-HEADS = ("", "NLL (95 %)", "NLL − vector (95 %)", "NLL, held out", "Brier", "ECE near", "conf. − acc.", "Dice",
-         "decoded", "T* left")  # fmt: skip
-
-
-def flat(content: dict[str, Any]) -> list[dict[str, Any]]:
-    """A line for each method of a model, as in the CSV."""
     lines = []
-    for method, row in content["rows"].items():
-        line = {**{key: content[key] for key in ABOUT}, "folds": " ".join(content["folds"]), "method": method}
-        line |= {**row["test"], "T_left": row.get("T_left")}
-        for key, (low, high) in row.get("interval", {}).items():
-            line |= {f"{key}_low": low, f"{key}_high": high}
-        for other in (AS_TRAINED, "vector"):
-            for key, (value, low, high) in row.get(f"minus {other}", {}).items():
-                name = f"{key}_minus_{other.replace(' ', '_')}"
-                line |= {name: value, f"{name}_low": low, f"{name}_high": high}
-        if len(content["held_out"]) == 1:
-            line |= {f"held_out_{key}": value for key, value in content["held_out"][0].get(method, {}).items()}
+    for method, values in whole.items():
+        line = {**about, "method": method, **values}
+        if method in METHODS:
+            logits = np.concatenate(near_logits[method], axis=1).astype(np.float32)
+            ones = np.ones(truth.size, np.float32)
+            sample = Sample(Link.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
+            line["T_left"] = Temperature.fit(sample).temperature
+            for key in values:
+                line[f"{key}_low"], line[f"{key}_high"] = interval(resampled[method][key])
+            for other in (AS_TRAINED, "vector"):
+                for key in ("NLL", "Brier", "Dice", "decoded"):
+                    name = f"{key}_minus_{other.replace(' ', '_')}"
+                    line[name] = values[key] - whole[other][key]
+                    low, high = interval(resampled[method][key] - resampled[other][key])
+                    line[f"{name}_low"], line[f"{name}_high"] = low, high
+            if len(held_out) == 1:
+                line |= {f"held_out_{key}": value for key, value in held_out[0][method].items()}
         lines.append(line)
-    return lines
-
-
-def tables(options: argparse.Namespace) -> None:
-    """The CSV and the Markdown tables."""
-    models = [flat(json.loads(file.read_text())) for file in sorted(options.output.glob("*.json"))]
-    data = options.docs / "data" / "calibrate.csv"
-    data.parent.mkdir(exist_ok=True)
-    with data.open("w", newline="") as stream:
-        heads = list(dict.fromkeys(key for lines in models for line in lines for key in line))
-        writer = csv.DictWriter(stream, heads, lineterminator="\n")
-        writer.writeheader()
-        for line in (line for lines in models for line in lines):
-            writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in line.items()})
-    for lines in models:
-        first = lines[0]
-        print(f"\n{first['data_set']}, {first['configuration']}, {first['trainer']}, fold {first['folds']}:\n")
-        print(f"| {' | '.join(HEADS)} |\n|{' --- |' * len(HEADS)}")
-        for line in (line for line in lines if line["method"] in METHODS):
-            low, high = line["NLL_minus_vector_low"], line["NLL_minus_vector_high"]
-            cells = (
-                line["method"],
-                f"{line['NLL']:.3f} ({line['NLL_low']:.3f} to {line['NLL_high']:.3f})",
-                f"{line['NLL_minus_vector']:+.3f} ({low:+.3f} to {high:+.3f})" if line["method"] != "vector" else "",
-                f"{line['held_out_NLL']:.3f}" if "held_out_NLL" in line else "",
-                f"{line['Brier']:.3f}",
-                f"{line['ECE']:.3f}",
-                f"{line['over_confidence']:+.3f}",
-                f"{line['Dice']:.3f}",
-                f"{line['decoded']:.3f}",
-                f"{line['T_left']:.2f}",
-            )
-            print(f"| {' | '.join(cells)} |")
+    new, key = pd.DataFrame(lines), ["data_set", "configuration", "trainer", "folds"]
+    if options.csv.exists():
+        old = pd.read_csv(options.csv, dtype={"folds": str})
+        same = (old[key] == new[key].iloc[0]).all(axis=1)
+        new = pd.concat([old[~same], new]).sort_values(key, kind="stable")
+    new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")
+    print(new[["method", "NLL", "ECE", "over_confidence", "Dice", "decoded", "T_left"]].tail(len(lines)).to_string())
 
 
 def main() -> None:
-    """Measure, or write tables."""
+    """Measure a model, or an ensemble."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    actions = parser.add_subparsers(required=True)
-    one = actions.add_parser("measure")
-    one.add_argument("output", type=Path)
-    one.add_argument("data_set")
-    one.add_argument("configuration")
-    one.add_argument("trainer")
-    one.add_argument("fold", nargs="+")
-    one.add_argument("--counts", action="store_true", help="how many validation cases it takes, too")
-    one.set_defaults(run=measure)
-    every = actions.add_parser("tables")
-    every.add_argument("output", type=Path)
-    every.add_argument("docs", type=Path)
-    every.set_defaults(run=tables)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("data_set")
+    parser.add_argument("configuration")
+    parser.add_argument("trainer")
+    parser.add_argument("fold", nargs="+")
+    parser.add_argument("--counts", action="store_true", help="how many validation cases it takes, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    options.run(options)
+    measure(options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Losses and schedules that were tried against Dice + CE: trainers for nnU-Net, measured in docs/results/dice.md.
+"""Losses and schedules that were tried against Dice + CE: trainers for nnU-Net, measured in docs/results/losses.md.
 
 None of them is in the package. To train one, let nnU-Net find this folder::
 

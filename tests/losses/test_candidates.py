@@ -1,4 +1,4 @@
-"""The losses of benchmarks/dice_candidates, whose figures stand in docs/results/dice.md."""
+"""The losses of benchmarks/dice_candidates, whose figures stand in docs/results/losses.md."""
 
 import math
 import sys

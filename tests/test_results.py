@@ -1,0 +1,71 @@
+"""The tables of README and the docs are those of docs/results/data, and so are the numbers in the text beside them."""
+
+import math
+import os
+import re
+import sys
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from tables import MARKED, TABLES, crossed, fill, pages, read, table, written  # noqa: E402
+
+MARKED_PAGES = [page for page in pages() if "<!-- table" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", MARKED_PAGES, ids=lambda page: page.name)
+def test_tables_are_those_of_the_data(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<!-- table ") == len(MARKED.findall(text)) == text.count("<!-- end -->")
+    assert text == written(text), f"{page}: run python benchmarks/tables.py"
+
+
+def test_every_table_is_in_a_page() -> None:
+    assert {name for page in MARKED_PAGES for _, name, _ in MARKED.findall(page.read_text("utf-8"))} == set(TABLES)
+
+
+def test_a_table() -> None:
+    rows = pd.DataFrame({"loss": ["CE", "NACL"], "steps": [500, 1500], "gap": [0.0126, -0.5], "low": [math.nan, 1]})
+    assert table(rows, {"loss": "{loss}", "gap, steps": "{gap:+.2f}, {steps:,}", "low": "{low:.1f}"}) == (
+        "| loss | gap, steps | low |\n| --- | --- | --- |\n| CE | +0.01, 500 | – |\n| NACL | −0.50, 1,500 | 1.0 |\n"
+    )
+    columns = {"short": "steps == 500", "long": "steps == 1500"}
+    assert crossed(rows, columns, "{gap}", by="loss") == (
+        "| loss | short | long |\n| --- | --- | --- |\n| CE | 0.0126 | – |\n| NACL | – | −0.5 |\n"
+    )
+    with pytest.raises(ValueError, match="at most one row of 'CE' for each of"):
+        crossed(pd.concat([rows, rows]), columns, "{gap}", by="loss")
+    assert fill("2026-11-22", {}) == "2026-11-22"
+
+
+def test_a_page() -> None:
+    page = "a\n<!-- table losses-usgra -->\nold\n<!-- end -->\nb\n"
+    assert written(page) == "a\n<!-- table losses-usgra -->\n" + TABLES["losses-usgra"]() + "<!-- end -->\nb\n"
+    with pytest.raises(ValueError, match="There is no table 'x'; expected one of"):
+        written("<!-- table x -->\n<!-- end -->")
+
+
+def test_numbers_in_the_text_on_losses() -> None:
+    """Those with three decimals, outside of the tables."""
+    text = MARKED.sub("", (ROOT / "docs" / "results" / "losses.md").read_text(encoding="utf-8"))
+    known = {f"{value:.3f}" for value in read("losses").select_dtypes("number").to_numpy().ravel()}
+    margin, most_dice_lost = {"0.002"}, {"0.008", "0.060"}
+    assert not set(re.findall(r"\d\.\d{3}\b", text)) - known - margin - most_dice_lost
+
+
+@pytest.mark.skipif("NNUNET_NACL_DATA" not in os.environ, reason="real data are where NNUNET_NACL_DATA says")
+def test_what_a_cap_costs_on_hippocampus() -> None:
+    folder = Path(os.environ["NNUNET_NACL_DATA"]) / "Dataset004_Hippocampus" / "labelsTs"
+    if not folder.is_dir():
+        pytest.skip(f"there is no {folder}")
+    labels = [np.asarray(nibabel.load(file).dataobj) for file in folder.glob("*.nii.gz")]
+    size = sum(one.size for one in labels) / sum(np.count_nonzero(one) for one in labels)
+    rows = read("losses", "data_set == 'Dataset004_Hippocampus' and NLL_cap.notna()")
+    caps = rows["method"].map(lambda name: 1 - 0.1 * 2 / 3 if name == "LS" else 1 - 0.1 / 3)
+    assert rows["NLL_cap"].to_list() == pytest.approx(-np.log(caps) * size, abs=0.0005)
+    assert f"{size:.1f} voxels" in (ROOT / "docs" / "results" / "losses.md").read_text(encoding="utf-8")

@@ -114,7 +114,61 @@ def losses_dice() -> str:
     return crossed(rows, columns, "{NLL:.3f}, {best:.3f}", by="method")
 
 
+def calibrations(where: str) -> pd.DataFrame:
+    """A row for each model of calibrate.csv, with columns such as ``NLL_head`` for each method."""
+    rows = read("calibrate", where)
+    rows = rows[~rows["method"].str.contains("cases")].replace({"method": {"as trained": "trained"}})
+    rows["signed"] = rows["ECE"].where(rows["over_confidence"] > 0, -rows["ECE"])
+    kept = ["NLL", "Brier", "signed", "Dice", "decoded", "T_left", "NLL_minus_vector", "NLL_minus_vector_low",
+            "NLL_minus_vector_high"]  # fmt: skip
+    of_model = ["configuration", "trainer", "folds"]
+    wide = rows.pivot_table(index=of_model, columns="method", values=kept)
+    wide.columns = wide.columns.map("_".join)
+    wide = wide.reset_index()
+    loss = wide["trainer"].str.extract("nnUNetTrainer([A-Za-z]+)")[0]
+    optimizer = wide["trainer"].str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
+    steps = wide["trainer"].str.extract(r"_(\d+)epochs")[0].astype(int)
+    length = steps.map(lambda epochs: f" {epochs * 125:,} steps" if epochs == 32 else "")
+    dimensions = wide["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
+    wide["model"] = loss + " " + optimizer + length + dimensions + ", " + wide["folds"].str.replace(" ", "+")
+    return wide.sort_values("model")
+
+
+def calibrate(where: str) -> str:
+    """NLL of each method, and what the last layer fitted anew does to the rest."""
+    columns = {
+        "trained with, fold": "{model}",
+        **{title: f"{{NLL_{title}:.3f}}" for title in ("trained", "temperature", "vector", "isotonic", "head")},
+        "head − vector (95 %)": "{NLL_minus_vector_head:+.3f} ({NLL_minus_vector_low_head:+.3f} to "
+        "{NLL_minus_vector_high_head:+.3f})",
+        "Brier": "{Brier_trained:.3f} → {Brier_head:.3f}",
+        "ECE near, signed": "{signed_trained:+.3f} → {signed_head:+.3f}",
+        "Dice": "{Dice_trained:.3f} → {Dice_head:.3f}",
+        "decoded": "{decoded_trained:.3f} → {decoded_head:.3f}",
+        "T*": "{T_left_head:.2f}",
+    }
+    return table(calibrations(where), columns)
+
+
+def calibrate_cases() -> str:
+    """Fits to few validation cases; two draws of each number."""
+    rows = read("calibrate", "method.str.contains('cases')")
+    parts = rows["method"].str.extract(r"(?P<of>\w+) of (?P<cases>\d+) cases, (?P<draw>\d)").astype({"cases": int})
+    wide = rows.assign(**parts).pivot_table(index="cases", columns=["of", "draw"], values=["NLL", "Dice"])
+    wide.columns = wide.columns.map("_".join)
+    columns = {
+        "cases": "{cases}",
+        "vector: NLL": "{NLL_vector_0:.3f}, {NLL_vector_1:.3f}",
+        "head: NLL": "{NLL_head_0:.3f}, {NLL_head_1:.3f}",
+        "head: Dice": "{Dice_head_0:.3f}, {Dice_head_1:.3f}",
+    }
+    return table(wide.reset_index(), columns)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
+    "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
+    "calibrate-cases": calibrate_cases,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-ablations": losses_ablations,

@@ -165,6 +165,16 @@ def calibrate_cases() -> str:
     return table(wide.reset_index(), columns)
 
 
+def yardstick() -> str:
+    """The T that three metrics like best, over each voxel set."""
+    metrics = {"ECE, mean over cases": "mean", "ECE, pooled": "pooled", "NLL": "NLL"}
+    rows = read("yardstick").replace({"metric": metrics})
+    best = rows.loc[rows.groupby(["labels", "voxels", "metric"], sort=False)["value"].idxmin()]
+    best = best.pivot(index=["labels", "voxels"], columns="metric", values="T").loc[rows["labels"].unique()]
+    sets = {voxels: f"voxels == '{voxels}'" for voxels in rows["voxels"].unique()}
+    return crossed(best.reset_index(), sets, "{mean:g}, {pooled:g}, {NLL:g}", by="labels")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
@@ -173,6 +183,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-usgra": losses_usgra,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
+    "yardstick": yardstick,
 }
 
 

@@ -175,6 +175,26 @@ def yardstick() -> str:
     return crossed(best.reset_index(), sets, "{mean:g}, {pooled:g}, {NLL:g}", by="labels")
 
 
+def use() -> str:
+    """What the confidences are good for."""
+    columns = {
+        "model": "{model}",
+        "Dice": "{Dice:.4f}",
+        "decoded": "{decoded:.4f}",
+        "predicted Dice: bias": "{predicted_Dice_bias:+.3f}",
+        "volume: bias": "{volume_bias:+.0%}",
+        "90 % interval held": "{interval_held:.2f}",
+    }
+    return table(read("use"), columns)
+
+
+def members() -> str:
+    """Two folds, and their mean."""
+    predictions = ("fold 0", "fold 1", "mean of probabilities", "mean of logits")
+    columns = {name: f"prediction == '{name}'" for name in predictions}
+    return crossed(read("members"), columns, "{NLL:.3f}, {ECE_near:.3f}", by="loss")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
@@ -184,6 +204,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,
+    "use": use,
+    "members": members,
 }
 
 

@@ -195,6 +195,21 @@ def members() -> str:
     return crossed(read("members"), columns, "{NLL:.3f}, {ECE_near:.3f}", by="loss")
 
 
+def logits() -> str:
+    """The mean of each logit, by true class."""
+    names = ("background", "anterior", "posterior")
+    rows = read("logits").pivot(index=["method", "true_class"], columns="logit", values="mean")
+    rows = rows.loc[read("logits")["method"].unique()].reset_index()
+    columns = {f"true: {name}": f"true_class == '{name}'" for name in names}
+    return crossed(rows, columns, " / ".join(f"{{{name}:.2f}}" for name in names), by="method")
+
+
+def max_logits() -> str:
+    """Quantiles of the maximum logit."""
+    folds = {f"fold {fold}: median (within which half lie)": f"fold == '{fold}'" for fold in (0, 1)}
+    return crossed(read("max_logits"), folds, "{median:.2f} ({half_within:.2f})", by="method")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
@@ -206,6 +221,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "yardstick": yardstick,
     "use": use,
     "members": members,
+    "logits": logits,
+    "max-logits": max_logits,
 }
 
 

@@ -49,8 +49,8 @@ def crossed(rows: pd.DataFrame, columns: Mapping[str, str], cell: str, *, by: st
 
 def markdown(lines: Iterable[Iterable[str]]) -> str:
     """A table whose first line is the head."""
-    head, *rest = (list(line) for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in [head, ["---"] * len(head), *rest])
+    head, *rest = (f"| {' | '.join(cells)} |\n" for cells in lines)
+    return head + "|---" * head.count(" | ") + "|---|\n" + "".join(rest)
 
 
 ECE_NEAR = {"ECE near, signed": "{signed:+.3f}"}
@@ -210,6 +210,30 @@ def max_logits() -> str:
     return crossed(read("max_logits"), folds, "{median:.2f} ({half_within:.2f})", by="method")
 
 
+def evaluation_time() -> str:
+    """Of evaluate, in units of np.load's."""
+    columns = {"one process": "{what}", "dense": "{dense:g}", "saturated": "{saturated:g}", "bound": "{bound:g}"}
+    return table(read("evaluation_time"), columns)
+
+
+def function_time() -> str:
+    """Of single functions, in units of their peers'."""
+    columns = {"what": "{what}", "against": "{against}", "times": "{times:g}", "bound": "{bound:g}"}
+    return table(read("function_time"), columns)
+
+
+def loss_time() -> str:
+    """Of each loss, and its memory."""
+    columns = {"2D: ms": ("2d", "ms"), "over Dice + CE": ("2d", "over_nnunet"), "memory": ("2d", "memory")}
+    columns |= {"3D: ms": ("3d", "ms"), "over Dice + CE ": ("3d", "over_nnunet"), "memory ": ("3d", "memory")}
+    rows = read("loss_time")
+    shapes = {shape: rows[rows["shape"] == shape].set_index("loss").add_suffix(f"_{shape}") for shape in ("2d", "3d")}
+    both = shapes["2d"].join(shapes["3d"]).reset_index()
+    return table(
+        both, {"loss": "{loss}", **{title: f"{{{name}_{shape}:g}}" for title, (shape, name) in columns.items()}}
+    )
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
@@ -223,6 +247,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "members": members,
     "logits": logits,
     "max-logits": max_logits,
+    "evaluation-time": evaluation_time,
+    "function-time": function_time,
+    "loss-time": loss_time,
 }
 
 

@@ -32,11 +32,11 @@ def test_every_table_is_in_a_page() -> None:
 def test_a_table() -> None:
     rows = pd.DataFrame({"loss": ["CE", "NACL"], "steps": [500, 1500], "gap": [0.0126, -0.5], "low": [math.nan, 1]})
     assert table(rows, {"loss": "{loss}", "gap, steps": "{gap:+.2f}, {steps:,}", "low": "{low:.1f}"}) == (
-        "| loss | gap, steps | low |\n| --- | --- | --- |\n| CE | +0.01, 500 | – |\n| NACL | −0.50, 1,500 | 1.0 |\n"
+        "| loss | gap, steps | low |\n|---|---|---|\n| CE | +0.01, 500 | – |\n| NACL | −0.50, 1,500 | 1.0 |\n"
     )
     columns = {"short": "steps == 500", "long": "steps == 1500"}
     assert crossed(rows, columns, "{gap}", by="loss") == (
-        "| loss | short | long |\n| --- | --- | --- |\n| CE | 0.0126 | – |\n| NACL | – | −0.5 |\n"
+        "| loss | short | long |\n|---|---|---|\n| CE | 0.0126 | – |\n| NACL | – | −0.5 |\n"
     )
     with pytest.raises(ValueError, match="at most one row of 'CE' for each of"):
         crossed(pd.concat([rows, rows]), columns, "{gap}", by="loss")

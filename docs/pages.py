@@ -20,6 +20,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = text.replace(f"]({other}", f"]({its_page}")
         text = re.sub(r"\[([^]]*)\]\((CITATION\.cff)\)", r"\1", text).replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
-    parts = [f"## {name}\n\n```text\n{text}```\n" for name, text in command_help().items()]
-    files.append(File.generated(config, "commands.md", content="# Commands\n\n" + "\n".join(parts)))
+    files.append(File.generated(config, "commands.md", content=commands()))
     return files
+
+
+def commands() -> str:
+    """The help of every command."""
+    parts = [f"## {name}\n\n```text\n{text}```\n" for name, text in command_help().items()]
+    return "# Commands\n\n" + "\n".join(parts)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import runpy
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -156,6 +157,15 @@ def test_command_lines_of_help() -> None:
     assert len(lines) > 30
     for line in lines:
         check_line(line)
+
+
+def test_page_of_commands_has_every_option() -> None:
+    pytest.importorskip("mkdocs")
+    page = runpy.run_path(str(ROOT / "docs" / "pages.py"))["commands"]()
+    for name, command in COMMANDS.items():
+        section = page.split(f"## nnunet_nacl {name}\n")[1].split("\n## ")[0]
+        options = {word for action in command.parser()._actions for word in action.option_strings}
+        assert all(re.search(rf"(?<![\w-]){option}\b", section) for option in options), name
 
 
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:

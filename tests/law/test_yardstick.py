@@ -1,4 +1,4 @@
-"""The law of an honest yardstick: on labels drawn from a known posterior, no distortion of it scores better.
+"""The law of a proper yardstick: on labels drawn from a known posterior, no distortion of it scores better.
 
 Proper scores over the image obey it, and ECE pooled over cases, over near and image. Foreground and union, whose voxels
 are chosen by their label, do not, nor does ECE averaged over cases. Nor does the mean of NLL over near: a softer
@@ -25,7 +25,7 @@ from tests.law.posteriors import (
 )
 
 IMAGES = {2: ((48, 64), (1.5, 1.0)), 3: ((10, 24, 28), (4.0, 2.0, 2.0))}
-HONEST = [
+PROPER = [
     ("ECE, pooled", "near"),
     ("ECE, pooled", "image"),
     ("NLL_per_foreground", "image"),
@@ -57,7 +57,7 @@ def check_law(uncertain: Uncertain, axes: int, classes: int, regions: bool, *, v
         scores[name] = figures(evaluate(drawn, predictions, settings=Settings(voxels=SETS), regions=regions))
     truth = scores.pop(TRUTH)
     # All label maps of a volume together have exactly its posterior's frequencies: no sampling noise, only rounding.
-    for key in HONEST:
+    for key in PROPER:
         for name, found in scores.items():
             assert found[key] >= truth[key] - 1e-9, (name, key)
             if not key[0].startswith("ECE"):  # strictly proper

@@ -91,7 +91,7 @@ def losses_usgra() -> str:
 def losses_ablations() -> str:
     """Penalty, prior, constraint."""
     rows = losses("configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
-    return table(rows, {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", **ECE_NEAR, **UNION})
+    return table(rows, {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", **ECE_NEAR})
 
 
 def losses_dice() -> str:
@@ -109,7 +109,7 @@ def losses_dice() -> str:
         )
         for plan, optimizer, steps in settings
     }
-    shown = "DiceCE with T", "CE", "NACL", "FadeDice", "FadeLate", "DicePlusPlus", "LatePlusPlus"
+    shown = "DiceCE with T", "CE", "FadeDice", "FadeLate", "DicePlusPlus", "LatePlusPlus"
     rows = rows[(rows["fold"] == "0") & rows["method"].isin(shown)]
     return crossed(rows, columns, "{NLL:.3f}, {best:.3f}", by="method")
 

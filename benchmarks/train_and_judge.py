@@ -26,7 +26,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
-from nnunetv2.paths import nnUNet_raw, nnUNet_results
+from nnunetv2.paths import nnUNet_preprocessed, nnUNet_raw, nnUNet_results
 from nnunetv2.run.run_training import run_training
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
 from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
@@ -67,7 +67,7 @@ def predict(model: Path, fold: int, images: Path, output: Path, mirroring: bool)
     predictor.predict_from_files_sequential(str(images), str(output), save_probabilities=True)
 
 
-def judge(model: list[str], labels: Path, folder: Path) -> None:
+def judge(validation: list[Path], labels: Path, folder: Path) -> None:
     """Evaluate predictions as trained, decoded for Dice, with a temperature, with both; and their predicted Dice."""
     test, fit, best = folder / "test", folder / "temperature.json", folder / "best_temperature.json"
 
@@ -78,9 +78,9 @@ def judge(model: list[str], labels: Path, folder: Path) -> None:
     run("evaluate", labels, test, "--surface", "-np", 1)
     run("decode", test, "-o", folder / "decoded", "-np", 1, "--overwrite")
     run("evaluate", labels, folder / "decoded", "-np", 1)
-    run("calibrate", "fit", *model, "-o", fit, "--overwrite")
-    run("calibrate", "fit", labels, test, "-o", best, "--overwrite")  # what one temperature could do at best
-    run("calibrate", "apply", fit, test, "-o", folder / "calibrated", "--overwrite")
+    run("calibrate", *validation, "--method", "temperature", "-o", fit, "--overwrite")
+    run("calibrate", labels, test, "--method", "temperature", "-o", best, "--overwrite")  # the most that one could do
+    run("apply", fit, test, "-o", folder / "calibrated", "--overwrite")
     run("evaluate", labels, folder / "calibrated", "-np", 1)
     run("decode", folder / "calibrated", "-o", folder / "calibrated_decoded", "-np", 1, "--overwrite")
     run("evaluate", labels, folder / "calibrated_decoded", "-np", 1)
@@ -145,8 +145,8 @@ def main() -> None:
             in_process(predict, model, int(fold), Path(nnUNet_raw) / name / "imagesTs", test, not options.disable_tta)
             predicted = time.time()
             if not options.study:
-                its_model = ["-d", data_set, "-c", configuration, "-tr", trainer, "-f", fold]
-                in_process(judge, its_model, Path(nnUNet_raw) / name / "labelsTs", folder)
+                validation = [Path(nnUNet_preprocessed) / name / "gt_segmentations", model / f"fold_{fold}/validation"]
+                in_process(judge, validation, Path(nnUNet_raw) / name / "labelsTs", folder)
             seconds = [round(b - a) for a, b in ((start, trained), (trained, predicted), (predicted, time.time()))]
             print(line, "trained, predicted, judged in", seconds, "s", flush=True)
         except (OSError, RuntimeError) as error:

@@ -27,7 +27,7 @@ def fill(template: str, row: Mapping[str, object]) -> str:
     """A cell such as ``"{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})"``; a dash if a value is missing."""
     if any(pd.isna(row[name]) for name in re.findall(r"{(\w+)", template)):
         return "–"
-    return re.sub(r"(?<![\w.])-(?=\d)", "−", template.format_map(row))
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", template.format_map(row)).replace("%", " %")
 
 
 def table(rows: pd.DataFrame, columns: Mapping[str, str]) -> str:

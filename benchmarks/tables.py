@@ -150,6 +150,22 @@ def calibrate(where: str) -> str:
     return table(calibrations(where), columns)
 
 
+def readme() -> str:
+    """The default loss, fold 0 of both data sets."""
+    trainers = "nnUNetTrainerDiceCE_6epochs", "nnUNetTrainerDiceCE_8epochs_125iterations"
+    wide = calibrations(f"trainer in {trainers} and folds == '0'").sort_values("configuration", ascending=False)
+    hippocampus, usgra = wide.to_dict("records")
+    titles = {"trained": "as trained", "temperature": "one temperature", "head": "`calibrate`"}
+    cells = [
+        fill(f"{{{metric}_{method}:{sign}.3f}}", of_data)
+        for method in titles
+        for of_data in (hippocampus, usgra)
+        for metric, sign in (("NLL", ""), ("signed", "+"), ("Dice", ""))
+    ]
+    heads = ["Hippocampus (MRI): NLL", "ECE near", "Dice", "USGRA (ultrasound): NLL", "ECE near", "Dice"]
+    return markdown([["", *heads], *([title, *cells[6 * n : 6 * n + 6]] for n, title in enumerate(titles.values()))])
+
+
 def calibrate_cases() -> str:
     """Fits to few validation cases; two draws of each number."""
     rows = read("calibrate", "method.str.contains('cases')")
@@ -238,6 +254,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
     "calibrate-cases": calibrate_cases,
+    "readme": readme,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-ablations": losses_ablations,

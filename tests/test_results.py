@@ -56,6 +56,8 @@ def test_a_page() -> None:
         ("results/losses.md", ["losses"], {"0.002", "0.008", "0.060"}),  # a rule's margin; most Dice lost
         ("use.md", ["use", "members", "losses"], set()),
         ("metrics.md", ["losses"], set()),
+        ("results/calibrate.md", ["calibrate"], {"0.010"}),  # a bound
+        ("../README.md", ["calibrate"], set()),
     ],
 )
 def test_numbers_in_the_text(page: str, data: list[str], others: set[str]) -> None:

@@ -33,4 +33,4 @@ def draw_floor(methods: Mapping[str, FolderResult], truth: FolderResult, file: P
             ylabel="NLL per foreground voxel",
             title=f"Dashed: {floor:.3f}, that of the\n{name}, the lowest to expect",
         )
-        save_plot(figure, file, overwrite=True)
+        save_plot(figure, file)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, merge_results
 from nnunet_nacl.experiments._plan import Experiment, Job
-from nnunet_nacl.report import has_published, write_report
+from nnunet_nacl.report import write_report
 
 
 def report_experiment(experiment: Experiment) -> list[Path]:
@@ -25,9 +25,7 @@ def report_experiment(experiment: Experiment) -> list[Path]:
         if not results:
             continue
         page = experiment.folder / f"{cases}.html"
-        published = any(has_published(data_set, list(by_method)) for data_set, by_method in results.items())
-        plot, command = experiment.study.plot(), experiment.command
-        write_report(results, page, command=command, study=plot, paper=published, overwrite=True)
+        write_report(results, page, command=experiment.command, study=experiment.study.plot(), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")

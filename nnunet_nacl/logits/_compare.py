@@ -81,7 +81,7 @@ def compare_logits(
     output.mkdir(exist_ok=True)
     for stem, figure in plots.items():
         for ending in ("svg", "png"):
-            save_plot(figure, output / f"{stem}.{ending}", overwrite=True)
+            save_plot(figure, output / f"{stem}.{ending}")
     write_json(output / "logits.json", _plain(numbers))
     return without
 

@@ -3,12 +3,11 @@
 >>> from nnunet_nacl.report import compare, read_results, write_report  # in a notebook
 """
 
-from nnunet_nacl.report._comparison import Comparison, compare, compare_all
-from nnunet_nacl.report._metrics import tradeoff
+from nnunet_nacl.report._comparison import Comparison, compare
 from nnunet_nacl.report._page import write_report
-from nnunet_nacl.report._panels import draw_study, write_plot
-from nnunet_nacl.report._published import has_published, published
-from nnunet_nacl.report._reliability import judge, top_label_curves
+from nnunet_nacl.report._panels import write_plot
+from nnunet_nacl.report._published import published
+from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._results import read_results
 from nnunet_nacl.report._study import Study, Variant
 from nnunet_nacl.report._tables import write_table
@@ -18,14 +17,9 @@ __all__ = [
     "Study",
     "Variant",
     "compare",
-    "compare_all",
-    "draw_study",
-    "has_published",
-    "judge",
     "published",
     "read_results",
     "top_label_curves",
-    "tradeoff",
     "write_plot",
     "write_report",
     "write_table",

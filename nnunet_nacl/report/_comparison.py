@@ -1,20 +1,17 @@
 """Methods on one data set, reduced to the cases and voxel sets that all of them share."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, FolderResult, Origin, Voxels
+from nnunet_nacl.evaluation import VOXEL_SETS, CalibrationTables, FolderResult, Origin, Voxels
 from nnunet_nacl.metrics import BinCounts
-from nnunet_nacl.report._results import Posthoc, posthoc_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from nnunet_nacl.report._results import calibrated_by
 
 Array = NDArray[np.float64]
 Results = Mapping[str, FolderResult]
@@ -30,50 +27,26 @@ class Method:
     name: str
     result: FolderResult
     origin: Origin
-
-    @cached_property
-    def calibration(self) -> "dict[str, pd.DataFrame]":
-        """Voxel set -> data frame of cases by metrics; NaN where the voxel set is empty or the value is not known."""
-        import pandas as pd
-
-        cases = [case.name for case in self.result.cases]
-        return {
-            voxels: pd.DataFrame([one.metrics() for one in self.tables(voxels)], cases, METRICS, np.float64)
-            for voxels in self.result.voxels
-        }
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def tables(self, voxels: str) -> list[CalibrationTables]:
-        """The tables of each case over a voxel set."""
-        return [case.result.calibration[voxels] for case in self.result.cases]  # type: ignore[index]
+        """The tables of each case."""
+        return self.result.tables(cast("Voxels", voxels))
 
-    def bins(self, voxels: str, table: str) -> BinCounts | None:
-        """Tables (cases, rows, M) of that name in :class:`CalibrationTables`; None if a case has none."""
+    def bins(self, voxels: str, table: str) -> Any:
+        """``BinCounts`` (cases, rows, M), the table of that name of each case; None if a case has none."""
         if (voxels, table) not in self.cache:
             of_cases = [getattr(tables, table) for tables in self.tables(voxels)]
             self.cache[voxels, table] = None if any(one is None for one in of_cases) else BinCounts.stack(of_cases)
-        found: BinCounts | None = self.cache[voxels, table]
-        return found
-
-    @cached_property
-    def cache(self) -> dict[Any, Any]:
-        """What was computed of it before."""
-        return {}
+        return self.cache[voxels, table]
 
     def pooled(self, voxels: str) -> dict[str, float]:
         """Metric -> value over the voxels of all cases together."""
-        tables = self.result.pooled_tables(voxels)  # type: ignore[arg-type]
-        assert tables is not None
-        return tables.metrics()
+        return self.result.pooled(cast("Voxels", voxels))
 
     def num_classes(self, voxels: str) -> int:
         """How many rows of the class-wise tables enter CECE."""
         return max(tables.num_classes for tables in self.tables(voxels))
-
-    def sums(self, voxels: str, score: Literal["nll", "brier"]) -> tuple[Array, Array]:
-        """(cases,) sums of a score over a voxel set, and (cases,) foreground voxels; both over all regions."""
-        tables = self.tables(voxels)
-        sums = np.array([float(getattr(one, score).sum()) for one in tables])
-        return sums, np.array([float(one.foreground_voxels) for one in tables])
 
     def segmentation(self, metric: str) -> Array:
         """(cases, structures) values; NaN where a structure is in neither ground truth nor prediction."""
@@ -81,13 +54,7 @@ class Method:
 
     @property
     def has_surface(self) -> bool:
-        """Whether distances between surfaces were measured."""
         return "HD95" in self.result.cases[0].result.segmentation[self.result.names[0]]
-
-    @cached_property
-    def posthoc(self) -> Posthoc | None:
-        """How it was calibrated after training, if it was."""
-        return posthoc_of(self.origin)
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,22 +68,10 @@ class Comparison:
     notes: list[str]
     cache: dict[Any, Any] = field(default_factory=dict, compare=False)
 
-    def __repr__(self) -> str:
-        names = ", ".join(f"{name} (baseline)" if name == self.baseline else name for name in self.names)
-        return f"<Comparison on {self.dataset or 'a data set'}: {names}; {len(self.cases)} cases>"
-
-    def to_dataframe(self) -> "pd.DataFrame":
-        """The values of all shared cases: ``FolderResult.to_dataframe`` of each method, and the column method."""
-        import pandas as pd
-
-        frames = {method.name: method.result.to_dataframe() for method in self.methods}
-        return pd.concat(frames, names=["method"]).reset_index("method").reset_index(drop=True)
-
     def __getitem__(self, name: str) -> Method:
-        for method in self.methods:
-            if method.name == name:
-                return method
-        raise KeyError(f"expected a method, one of {', '.join(self.names)}; got {name}.")
+        if name not in self.names:
+            raise KeyError(f"expected a method, one of {', '.join(self.names)}; got {name}.")
+        return self.methods[self.names.index(name)]
 
     @property
     def names(self) -> list[str]:
@@ -161,78 +116,61 @@ class Comparison:
 
     def before(self, method: Method) -> str | None:
         """The name of what a calibrated method was before, if that is compared, too."""
-        if method.posthoc is None:
-            return None
-        folder = method.posthoc.before.resolve()
-        return next((m.name for m in self.methods if Path(m.origin.places[0].pred_folder).resolve() == folder), None)
+        _, folder = calibrated_by(method.origin) or ("", None)
+        folders = {Path(one.origin.places[0].pred_folder).resolve(): one.name for one in self.methods}
+        return None if folder is None else folders.get(folder.resolve())
 
 
-def compare_all(results: Mapping[str, Results], *, baseline: str | None = None) -> list[Comparison]:
-    """A comparison for each data set of data set -> method -> result; see :func:`compare`."""
-    return [_compare(methods, baseline, dataset) for dataset, methods in results.items()]
+def compare_all(results: Mapping[str, Results]) -> list[Comparison]:
+    """A comparison for each data set of data set -> method -> result; their notes are printed to stderr."""
+    comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
+    for comparison in comparisons:
+        for note in comparison.notes:
+            print(f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}", file=sys.stderr)
+    return comparisons
 
 
-def _compare(results: Results, baseline: str | None, dataset: str) -> Comparison:
-    try:
-        return compare(results, baseline=baseline, dataset=dataset)
-    except ValueError as error:
-        raise ValueError(f"{dataset}: {error}" if dataset else str(error)) from error
+def compare(results: Results, dataset: str = "") -> Comparison:
+    """Reduce the results of methods (method -> result) to the cases and voxel sets that they share.
 
-
-def notes_on(comparisons: Sequence[Comparison]) -> list[str]:
-    """What the reader must know of each, with the data set's name if there are several."""
-    several = len(comparisons) > 1
-    return [f"{one.dataset}: {note}" if several and one.dataset else note for one in comparisons for note in one.notes]
-
-
-def compare(results: Results, *, baseline: str | None = None, dataset: str = "") -> Comparison:
-    """Reduce the results of methods to the cases and voxel sets that they share.
-
-    Args:
-        results: method -> result.
-        baseline: the method that the others are compared with; by default the first.
-        dataset: name of the data set.
+    The first method is the baseline, which the others are compared with.
 
     Raises:
-        ValueError: no results, no such baseline, different structures or bins, or nothing shared, with the reason.
+        ValueError: different structures or bins, or nothing shared.
     """
-    if not results:
-        raise ValueError("expected at least one result.")
-    names = list(results)
-    baseline = names[0] if baseline is None else baseline
-    if baseline not in results:
-        raise ValueError(f"baseline: expected one of {', '.join(names)}; got {baseline}.")
-    voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
-    if not voxels:
-        sets = "; ".join(f"{name}: {', '.join(result.voxels)}" for name, result in results.items())
-        raise ValueError(f"the methods share no voxel set ({sets}); evaluate with the same ones.")
-    structures = _structures(results)
-    bins = {name: result.settings.num_bins for name, result in results.items()}
-    if len(set(bins.values())) > 1:
-        shown = ", ".join(f"{name}: {count}" for name, count in bins.items())
-        raise ValueError(f"the methods have different numbers of bins ({shown}); evaluate with the same --bins.")
-    notes: list[str] = []
-    cases = _shared_cases(results, notes)
-    notes += _different_settings(results)
-    methods = [Method(name, _reduced(result, cases, voxels), result.origin) for name, result in results.items()]
-    without = [method.name for method in methods if not method.has_surface]
-    if without and len(without) < len(methods):
-        notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
-    return Comparison(dataset, methods, baseline, structures, notes)
-
-
-def _structures(results: Results) -> list[str]:
-    """Names of the labels or regions, which must have the same meaning in all results."""
     for name, result in results.items():
         if not result.cases:
             reason = f" ({result.skipped[0].case}: {result.skipped[0].reason})" if result.skipped else ""
             raise ValueError(f"{name} has no evaluated case{reason}.")
-    known = {name: {one: result.labels.name_of(one) for one in result.names} for name, result in results.items()}
-    first, *others = known.values()
-    if any(other != first for other in others):
-        shown = "; ".join(f"{name}: {', '.join(map('{0[1]} {0[0]}'.format, of.items()))}" for name, of in known.items())
-        raise ValueError(f"the methods know different structures ({shown}).")
-    return list(first.values())
+    structures = {n: [f"{result.labels.name_of(one)} {one}" for one in result.names] for n, result in results.items()}
+    _check_alike("structures", structures)
+    _check_alike("numbers of bins", {name: [str(result.settings.num_bins)] for name, result in results.items()})
+    voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
+    if not voxels:
+        _check_alike("voxel sets", {name: result.voxels for name, result in results.items()})
+    notes: list[str] = []
+    cases = _shared_cases(results, notes)
+    for setting in ("protocol", "margin_mm", "tolerance_mm"):
+        values = {name: getattr(result.settings, setting, None) for name, result in results.items()}
+        if len(set(values.values())) > 1:
+            shown = ", ".join(f"{name}: {value}" for name, value in values.items())
+            notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
+    for name, result in results.items():
+        if (part := result.origin.part) is not None:
+            notes.append(f"{name}: only part {part[0]} of {part[1]} of the cases was evaluated.")
+    methods = [Method(name, _reduced(result, cases, voxels), result.origin) for name, result in results.items()]
+    without = [method.name for method in methods if not method.has_surface]
+    if 0 < len(without) < len(methods):
+        notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
+    first = methods[0].result
+    return Comparison(dataset, methods, methods[0].name, [first.labels.name_of(one) for one in first.names], notes)
+
+
+def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
+    """Raise a ValueError unless all methods have the same."""
+    if len({tuple(found) for found in by_method.values()}) > 1:
+        shown = "; ".join(f"{name}: {', '.join(found)}" for name, found in by_method.items())
+        raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
 
 
 def _shared_cases(results: Results, notes: list[str]) -> list[str]:
@@ -241,22 +179,22 @@ def _shared_cases(results: Results, notes: list[str]) -> list[str]:
     every = sorted({case for cases in by_method.values() for case in cases})
     shared = [case for case in every if all(case in cases for cases in by_method.values())]
     if not shared:
-        shown = "; ".join(f"{name}: {first_few(list(cases))}" for name, cases in by_method.items())
+        shown = "; ".join(f"{name}: {_first_few(list(cases))}" for name, cases in by_method.items())
         raise ValueError(f"the methods share no case ({shown}).")
     if len(shared) < len(every):
-        left_out = first_few([case for case in every if case not in set(shared)])
+        left_out = _first_few([case for case in every if case not in set(shared)])
         notes.append(
             f"{len(shared)} of {len(every)} cases are compared. Left out, since not every method has them: {left_out}."
         )
     for name, result in results.items():
         if result.skipped:
-            skipped = first_few([entry.case for entry in result.skipped])
+            skipped = _first_few([entry.case for entry in result.skipped])
             notes.append(f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}.")
     different = [case for case in shared if not _same_ground_truth([cases[case] for cases in by_method.values()])]
     if len(different) == len(shared):
-        raise ValueError(f"the methods share no case: their ground truth differs in {first_few(different)}.")
+        raise ValueError(f"the methods share no case: their ground truth differs in {_first_few(different)}.")
     if different:
-        notes.append(f"Left out, since the methods' ground truth differs: {first_few(different)}.")
+        notes.append(f"Left out, since the methods' ground truth differs: {_first_few(different)}.")
     return [case for case in shared if case not in set(different)]
 
 
@@ -267,44 +205,24 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
     size, whatever was predicted.
     """
     sets = [set(case.result.calibration) & {"foreground", "union", "image"} for case in cases]
-    sizes = []
-    for case in cases:
-        if not (whole := sorted(set.intersection(*sets))):
-            return True
-        tables = case.result.calibration[whole[0]]
-        if tables.classwise.unbinned.any():  # with the paper's protocol tables lack voxels
-            return True
-        sizes.append(tables.classwise.hits.sum(-1)[1 if tables.has_background else 0 :])
+    whole = sorted(set.intersection(*sets))
+    tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
+    if any(one.classwise.unbinned.any() for one in tables):  # with the paper's protocol tables lack voxels
+        return True
+    sizes = [one.classwise.hits.sum(-1)[1 if one.has_background else 0 :] for one in tables]
     return all(np.array_equal(sizes[0], other) for other in sizes)
 
 
-def _different_settings(results: Results) -> list[str]:
-    """A note for each setting that changes values and is not the same in all results."""
-    notes = []
-    for setting in ("protocol", "margin_mm", "tolerance_mm"):
-        values = {name: getattr(result.settings, setting, None) for name, result in results.items()}
-        if len(set(values.values())) > 1:
-            shown = ", ".join(f"{name}: {value}" for name, value in values.items())
-            notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
-    for name, result in results.items():
-        if result.origin.part is not None:
-            part, count = result.origin.part
-            notes.append(f"{name}: only part {part} of {count} of the cases was evaluated.")
-    return notes
-
-
 def _reduced(result: FolderResult, cases: Sequence[str], voxels: Sequence[Voxels]) -> FolderResult:
-    """A result of some of its cases (in that order) and voxel sets."""
-    by_name = {case.name: case for case in result.cases}
-    kept = [
-        replace(by_name[name], result=replace(by_name[name].result, calibration=calibration))
-        for name in cases
-        if (calibration := {one: by_name[name].result.calibration[one] for one in voxels})
-    ]
+    """A result of some of its cases and voxel sets."""
+    kept = []
+    for case in sorted((one for one in result.cases if one.name in set(cases)), key=lambda one: one.name):
+        calibration = {one: case.result.calibration[one] for one in voxels}
+        kept.append(replace(case, result=replace(case.result, calibration=calibration)))
     settings = replace(result.settings, voxels=tuple(voxels))
     return replace(result, cases=kept, origin=replace(result.origin, settings=settings))
 
 
-def first_few(names: Sequence[str]) -> str:
+def _first_few(names: Sequence[str]) -> str:
     """``A, B, C``, or the first five and how many more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

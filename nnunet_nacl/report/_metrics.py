@@ -1,24 +1,15 @@
 """The metrics that methods are compared by, and their estimates: over all cases, and over resamples of them."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import (
-    Interval,
-    bootstrap_interval,
-    mean_of_known,
-    percentile_interval,
-    ratio,
-    resample_weights,
-)
+from nnunet_nacl.metrics import Interval, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Array, Comparison, Method
 
-_POOLED_ERRORS = ("ECE", "CECE", "over_confidence")
-_SCORES: dict[str, Literal["nll", "brier"]] = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
+_SCORES = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
 _LABELS = {
     "NLL_per_foreground": "NLL per foreground voxel",
     "Brier_per_foreground": "Brier per foreground voxel",
@@ -28,32 +19,20 @@ _LABELS = {
 }
 
 
+@dataclass(eq=False)
 class Estimate:
-    """A metric of one method, case by case, from which its value over any resample of the cases follows.
+    """A metric of one method, from which its value over any resample of the cases follows.
 
-    Args:
-        resampled: weights (resamples, cases), how often each case was drawn -> (resamples,) values, NaN if not defined.
-        num_cases: all cases.
-        num_known: those that the value depends on.
-        by_case: (cases,) values to rank and to test, NaN where not defined; None if a single case has none.
+    ``resampled`` gives (resamples,) values, NaN if not defined, from weights (resamples, cases): how often each case
+    was drawn. ``num_known`` cases have a value. ``by_case`` are the cases' values to rank and to test, None if a single
+    case has none; ``values`` (cases, structures) those of a mean over structures of means over cases.
     """
 
-    def __init__(
-        self, resampled: Callable[[Array], Array], num_cases: int, num_known: int, by_case: Array | None = None
-    ) -> None:
-        self.resampled, self.num_cases, self.num_known, self.by_case = resampled, num_cases, num_known, by_case
-
-    def restricted_to(self, other: "Estimate") -> "Estimate":
-        """The same, reduced to the cases and structures that the other method has a value for as well."""
-        del other
-        return self
-
-    def minus(self, other: "Estimate") -> "Estimate":
-        """The difference to another method over the same resamples, and cases and structures that both have."""
-        by_case = None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
-        num_known = min(self.num_known, other.num_known)
-        return Estimate(lambda weights: self.resampled(weights) - other.resampled(weights), self.num_cases, num_known,
-                        by_case)  # fmt: skip
+    resampled: Callable[[Array], Array]
+    num_cases: int
+    num_known: int
+    by_case: Array | None = None
+    values: Array | None = None
 
     @cached_property
     def value(self) -> float:
@@ -62,39 +41,31 @@ class Estimate:
     @cached_property
     def interval(self) -> Interval:
         """95 % percentile bootstrap interval over cases; NaN for fewer than two cases."""
-        if self.num_known < 2:
-            return float("nan"), float("nan")
         return percentile_interval(self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known)
 
+    def shared_with(self, other: "Estimate") -> "Estimate":
+        """The same, reduced to the cases and structures that the other method has a value for as well."""
+        if self.values is None or other.values is None:
+            return self
+        return case_means(np.where(np.isnan(other.values), np.nan, self.values))
 
-class CaseMeans(Estimate):
-    """Mean over structures of their means over cases, NaN ones left out.
+    def minus(self, other: "Estimate") -> "Estimate":
+        """The difference to another method over the same resamples, and cases and structures that both have."""
+        if self.values is not None and other.values is not None:
+            return case_means(self.values - other.values)
+        by_case = None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
+        num_known = min(self.num_known, other.num_known)
+        return Estimate(lambda w: self.resampled(w) - other.resampled(w), self.num_cases, num_known, by_case)
 
-    Args:
-        values: (cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined.
-    """
 
-    def __init__(self, values: Array) -> None:
-        known, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
-        self.values = values
-        super().__init__(
-            lambda weights: mean_of_known(ratio(weights @ filled, weights @ known)),
-            len(values),
-            int(known.any(1).sum()),
-            mean_of_known(values),
-        )
+def case_means(values: Array) -> Estimate:
+    """Mean over structures of their means over cases, NaN ones left out; values: (cases, structures)."""
+    known, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
 
-    @cached_property
-    def interval(self) -> Interval:
-        """As the summary has it, where it has this mean."""
-        return bootstrap_interval(list(self.values[:, 0])) if self.values.shape[1] == 1 else super().interval
+    def resampled(weights: Array) -> Array:
+        return mean_of_known(ratio(weights @ filled, weights @ known))
 
-    def restricted_to(self, other: Estimate) -> "CaseMeans":
-        assert isinstance(other, CaseMeans)
-        return CaseMeans(np.where(np.isnan(other.values), np.nan, self.values))
-
-    def minus(self, other: Estimate) -> Estimate:
-        return CaseMeans(self.values - other.values) if isinstance(other, CaseMeans) else super().minus(other)
+    return Estimate(resampled, len(values), int(known.any(1).sum()), mean_of_known(values), values)
 
 
 def per_foreground(sums: Array, foreground: Array) -> Estimate:
@@ -162,11 +133,6 @@ class Metric:
         """Whether it is what another metric would be if the model were perfectly calibrated."""
         return self.name.endswith("_expected")
 
-    @property
-    def expected(self) -> "Metric":
-        """What it would be if the model were perfectly calibrated."""
-        return replace(self, name=f"{self.name}_expected")
-
     def of(self, method: Method) -> Estimate:
         """The estimate of a method."""
         if self not in method.cache:
@@ -175,22 +141,22 @@ class Metric:
         return found
 
     def _of(self, method: Method) -> Estimate:
-        if self.name in _SCORES:
-            return per_foreground(*method.sums(self.voxels, _SCORES[self.name]))
-        if self.voxels in POOLED and self.name in _POOLED_ERRORS:
+        if self.name in _SCORES:  # over all regions
+            all_tables = method.tables(self.voxels)
+            sums = np.array([float(getattr(one, _SCORES[self.name]).sum()) for one in all_tables])
+            return per_foreground(sums, np.array([float(one.foreground_voxels) for one in all_tables]))
+        if self.voxels in POOLED and self.name in {"ECE", "CECE", "over_confidence"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
-            assert tables is not None
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
             gaps, voxels = (tables.confidence - tables.hits)[:, rows], tables.total[:, rows].astype(np.float64)
             return pooled_gaps(gaps, voxels, signed=self.signed)
-        return CaseMeans(self.values(method))
+        return case_means(self.values(method))
 
     def values(self, method: Method) -> Array:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
         if not self.voxels:
             return method.segmentation(self.name)
-        values: Array = method.calibration[self.voxels][[self.name]].to_numpy(np.float64)
-        return values
+        return np.array([[one.metrics().get(self.name, np.nan)] for one in method.tables(self.voxels)])
 
 
 def place(voxels: str) -> str:
@@ -250,37 +216,3 @@ def leading_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
 def compared_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """All metrics that methods are compared by: the leading ones, then the paper's."""
     return list(dict.fromkeys([*leading_metrics(comparison, voxels), *paper_metrics(comparison, voxels)]))
-
-
-def study_metrics(comparison: Comparison) -> list[Metric]:
-    """The calibration metrics of studies: those that methods are judged by, then the paper's."""
-    return [*judging_metrics(comparison), *paper_metrics(comparison)]
-
-
-@dataclass(frozen=True)
-class Tradeoff:
-    """Segmentation against calibration: Dice and a calibration metric of each method, with 95 % intervals."""
-
-    dataset: str
-    error_name: str
-    names: list[str]
-    dice: list[float]
-    dice_intervals: list[Interval]
-    error: list[float]
-    error_intervals: list[Interval]
-
-
-def tradeoff(comparison: Comparison, metric: str = "ECE", *, voxels: str | None = None) -> Tradeoff:
-    """Dice and ``ECE``, ``CECE``, or, over the image, ``NLL_per_foreground`` or ``Brier_per_foreground``.
-
-    The voxel set is by default near, or the first if near was not evaluated.
-    """
-    voxels = comparison.main if voxels is None else voxels
-    comparison.check_voxels(voxels)
-    chosen = Metric(metric, voxels)
-    dice, errors = ([metric.of(method) for method in comparison.methods] for metric in (DICE, chosen))
-    return Tradeoff(comparison.dataset, chosen.axis, comparison.names, *_ends(dice), *_ends(errors))
-
-
-def _ends(estimates: Sequence[Estimate]) -> tuple[list[float], list[Interval]]:
-    return [one.value for one in estimates], [one.interval for one in estimates]

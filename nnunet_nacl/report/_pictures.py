@@ -4,8 +4,7 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from nnunet_nacl.nnunet import (
     reader_of,
 )
 from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._review import image_layer, outline, window_around
 
 SURE = 0.9
@@ -34,109 +34,66 @@ LOWEST_CONFIDENCE = 0.3
 LABEL_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")
 """Of structures, over gray images: Okabe and Ito's."""
 _LARGEST = 256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
-_SLICES, _FEWER, _MANY = 7, 3, 8  # of each case; fewer of so many methods
+_SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
 _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
-_ROLES = {
-    "best": "Best calibrated case",
-    "median": "Median case",
-    "worst": "Worst calibrated case",
-    "differ": "Where the methods differ most",
-    "only": "The only case",
-}
-
 Labels = NDArray[np.integer]
 
 
-@dataclass(frozen=True, eq=False)
-class CaseSlice:
-    """A slice of a case through its structures, cropped to their surroundings.
-
-    ``number`` is the slice's along the first axis, from 0; ``aspect`` the height of a voxel over its width; ``image``
-    the first channel. Confidences are max_k p_k, with regions the lowest max(p_r, 1 − p_r). ``ignored`` voxels have no
-    label in the ground truth; ``missing`` says what could not be read, with the reason.
-    """
-
-    case: str
-    number: int
-    num_slices: int
-    aspect: float
-    ground_truth: Labels
-    image: NDArray[np.floating] | None
-    segmentations: dict[str, Labels]
-    confidences: dict[str, NDArray[np.floating]]
-    ignored: NDArray[np.bool_]
-    missing: list[str]
-
-    def sure_and_wrong(self, method: str) -> NDArray[np.bool_]:
-        """(H, W) voxels that a method is at least 90 % sure of, and wrong in; none if its files are missing."""
-        if method not in self.segmentations or method not in self.confidences:
-            return np.zeros(self.ground_truth.shape, bool)
-        wrong = (self.segmentations[method] != self.ground_truth) & ~self.ignored
-        return np.asarray(wrong & (self.confidences[method] >= SURE))
-
-
 def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
-    """Role -> case: best, median and worst by the mean of the methods' ECE, and where they differ most."""
-    by_method = np.array([method.calibration[voxels]["ECE"] for method in comparison.methods])
-    errors = by_method.mean(axis=0)
-    order = [int(place) for place in np.argsort(errors, kind="stable") if not np.isnan(errors[place])]
+    """What a case is chosen for -> case: by the methods' ECE, its mean over them and by how much they differ."""
+    by_method = np.array([Metric("ECE", voxels).values(method)[:, 0] for method in comparison.methods])
+    errors, spread = by_method.mean(axis=0), np.ptp(by_method, axis=0)
+    order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
     if len(order) < 2:
-        return {"only": comparison.cases[order[0]]} if order else {}
-    roles = {"worst": order[-1], "median": order[(len(order) - 1) // 2], "best": order[0]}
-    if len(order) == 2:
-        del roles["median"]
-    others = [place for place in order if place not in roles.values()]
+        return {"The only case": comparison.cases[order[0]]} if order else {}
+    roles = {"Worst calibrated case": order[-1], "Best calibrated case": order[0]}
+    if len(order) > 2:
+        roles = {"Worst calibrated case": order[-1], "Median case": order[(len(order) - 1) // 2], **roles}
+    others = [row for row in order if row not in roles.values()]
     if len(by_method) > 1 and others:
-        spread = np.ptp(by_method, axis=0)
-        roles = {"differ": max(others, key=lambda place: float(spread[place])), **roles}
-    return {role: comparison.cases[place] for role, place in roles.items()}
+        roles = {"Where the methods differ most": max(others, key=lambda row: float(spread[row])), **roles}
+    return {role: comparison.cases[row] for role, row in roles.items()}
 
 
-def check_images(folder: str | Path | None) -> None:
-    """Raise a FileNotFoundError unless this is a folder, or none is named."""
-    if folder is not None and not Path(folder).is_dir():
-        raise FileNotFoundError(f"images: {folder} is not a folder.")
+def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> dict[str, Any]:
+    """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest.
 
-
-def read_slices(
-    comparison: Comparison,
-    case: str,
-    most: int = 1,
-    *,
-    images: str | Path | None = None,
-    ignore_geometry: bool = False,
-) -> list[CaseSlice]:
-    """Read slices through the structures of the ground truth, all cropped alike.
-
-    They are evenly spaced, ``most`` at most, and the one in which the structures are largest is among them. Predictions
-    must still be where they were evaluated, and as they were; files that cannot be read are listed in ``missing``.
+    Returns:
+        ``numbers`` of the slices along the first axis, from 0, of ``num_slices``; ``aspect``, a voxel's height over its
+        width; arrays (S, H, W), cropped alike to the surroundings of the structures: ``ground_truth``, ``ignored``
+        (voxels without a label), ``image`` (its first channel, if found), and of each method ``segmentations``,
+        ``confidences`` (max_k p_k, with regions the lowest max(p_r, 1 − p_r)) and ``wrong`` (at least 90 % sure); and
+        what is ``missing``: files that cannot be read, or are no longer as they were evaluated.
 
     Raises:
         OSError: the ground truth cannot be read.
         ValueError: the same.
     """
     by_method = {m.name: next(one for one in m.result.cases if one.name == case).states for m in comparison.methods}
-    origin = comparison.methods[0].result.origin
-    ignore_geometry = ignore_geometry or origin.settings.ignore_geometry
+    origin = comparison.methods[0].origin
     reader = reader_of(origin.reader)
     truth_file = _file(next(iter(by_method.values())), "reference")
     read = read_labels(truth_file, reader)
     truth, spacing = read.labels, read.geometry.spacing
 
     def check(file: Path, shape: tuple[int, ...], geometry: Geometry | None = None) -> None:
-        if geometry is not None and not ignore_geometry:
+        if geometry is not None and not origin.settings.ignore_geometry:
             check_geometry(file, geometry, truth_file, read.geometry)
         if shape != truth.shape:
             raise ValueError(f"{file} has the shape {shape}; the ground truth has {truth.shape}.")
 
     highest = max(origin.labels.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
-    numbers = _chosen_slices(foreground, most)
+    areas = foreground.reshape(len(truth), -1).sum(1)
+    filled = np.flatnonzero(areas) if areas.any() else np.array([len(truth) // 2])
+    spaced = filled[np.linspace(0, len(filled) - 1, _SLICES).round().astype(int)]
+    numbers = sorted({*spaced.tolist(), int(filled[areas[filled].argmax()])})
     missing: list[str] = []
     segmentations: dict[str, Labels] = {}
     confidences: dict[str, NDArray[np.floating]] = {}
+    image = None
     for name, states in by_method.items():
         with _noting(missing, name):
             file = _file(states, "prediction")
@@ -147,43 +104,34 @@ def read_slices(
             file = _file(states, "probabilities")
             channels = NpzChannels(file)
             check(file, channels.shape[1:])
-            rows = np.stack(list(_channel_slices(channels, numbers))).astype(np.float32)
-            confidence = np.maximum(rows, 1 - rows).min(0) if comparison.has_regions else rows.max(0)
-            confidences[name] = confidence.reshape(len(numbers), *truth.shape[1:])
-    image = None
+            p = np.stack([channel[numbers] for channel in channels.channels()]).astype(np.float32)
+            confidences[name] = np.maximum(p, 1 - p).min(0) if comparison.has_regions else p.max(0)
     with _noting(missing, "image"):
-        file = _image_file(case, truth_file, None if images is None else Path(images))
-        channels_of_image, geometry = read_image([file], reader)
-        check(file, channels_of_image[0].shape, geometry)
-        image = channels_of_image[0][numbers]
+        file = _image_file(case, truth_file, images)
+        (first, *_), geometry = read_image([file], reader)
+        check(file, first.shape, geometry)
+        image = first[numbers]
     shown = [foreground[numbers], *(one > 0 for one in segmentations.values())]
-    window = window_around(np.any(np.stack(shown), axis=(0, 1)))
-    return [
-        CaseSlice(
-            case,
-            number,
-            len(truth),
-            float(spacing[1] / spacing[2]),
-            truth[number][window],
-            None if image is None else image[row][window],
-            {name: one[row][window] for name, one in segmentations.items()},
-            {name: one[row][window] for name, one in confidences.items()},
-            truth[number][window] > highest,
-            missing,
-        )
-        for row, number in enumerate(numbers)
-    ]
-
-
-def _chosen_slices(foreground: NDArray[np.bool_], most: int) -> list[int]:
-    """Numbers of slices from the first to the last that holds a structure, the fullest among them."""
-    areas = foreground.reshape(len(foreground), -1).sum(1)
-    if not areas.any():
-        return [len(foreground) // 2]
-    fullest, filled = int(areas.argmax()), np.flatnonzero(areas)
-    spaced = np.linspace(filled[0], filled[-1], most).round().astype(int) if most > 1 else np.array([fullest])
-    spaced[np.abs(spaced - fullest).argmin()] = fullest
-    return sorted(set(spaced.tolist()))
+    window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
+    truth = truth[numbers][window]
+    segmentations = {name: one[window] for name, one in segmentations.items()}
+    confidences = {name: one[window] for name, one in confidences.items()}
+    return {
+        "numbers": numbers,
+        "num_slices": len(foreground),
+        "aspect": float(spacing[1] / spacing[2]),
+        "ground_truth": truth,
+        "ignored": truth > highest,
+        "image": None if image is None else image[window],
+        "segmentations": segmentations,
+        "confidences": confidences,
+        "wrong": {
+            name: (segmentations[name] != truth) & (truth <= highest) & (confidence >= SURE)
+            for name, confidence in confidences.items()
+            if name in segmentations
+        },
+        "missing": missing,
+    }
 
 
 @contextmanager
@@ -198,89 +146,62 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
 def _file(states: dict[str, Any], role: str) -> Path:
     """The absolute path of a file when it was evaluated."""
     file = Path(states[role][0])
-    now = file_state(file)
-    if now is not None and now != list(states[role]):
+    if file_state(file) not in (None, list(states[role])):
         raise ValueError(f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again.")
     return file
 
 
-def _channel_slices(channels: NpzChannels, numbers: Sequence[int]) -> Iterator[NDArray[np.floating]]:
-    """The slices of each channel, (slices, H · W). Only these slices of each channel are held in memory."""
-    area, voxels = math.prod(channels.shape[2:]), math.prod(channels.shape[1:])
-    position, pieces = 0, [[] for _ in numbers]  # type: tuple[int, list[list[NDArray[np.floating]]]]
-    for block in channels.blocks():
-        for number, of_slice in zip(numbers, pieces, strict=True):
-            start = number * area - position
-            of_slice.append(block[max(start, 0) : max(start + area, 0)])
-        position += len(block)
-        if position == voxels:
-            yield np.stack([np.concatenate(of_slice) for of_slice in pieces])
-            position, pieces = 0, [[] for _ in numbers]
-
-
 def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     """The file of a case's first channel: by default where nnU-Net keeps the images of a folder of labels."""
-    labels, folders = truth_file.parent, [] if images is None else [images]
-    if images is None and labels.name.startswith("labels"):
-        folders = [labels.with_name(labels.name.replace("labels", "images", 1))]
-    elif images is None and labels.name == "gt_segmentations":
+    labels = truth_file.parent
+    if images is None and labels.name == "gt_segmentations":
         from nnunetv2.paths import nnUNet_raw
 
-        folders = [Path(nnUNet_raw) / labels.parent.name / "imagesTr"] if nnUNet_raw else []
+        images = Path(nnUNet_raw or ".") / labels.parent.name / "imagesTr"
+    elif images is None:
+        images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
     ending = truth_file.name.removeprefix(case)
-    for folder in folders:
-        with suppress(FileNotFoundError):
-            return image_file(folder, case, ending)
-    looked = ", ".join(map(str, folders)) or "no known place"
-    raise FileNotFoundError(f"no {case}_0000{ending} in {looked}; name the folder with -i.")
+    try:
+        return image_file(images, case, ending)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no {case}_0000{ending} in {images}; name the folder with -i.") from None
 
 
-def case_views(
-    comparison: Comparison, voxels: str, *, images: str | Path | None, ignore_geometry: bool
-) -> list[dict[str, Any]]:
+def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[dict[str, Any]]:
     """Pictures of the best, median and worst case by ECE over a voxel set, and of the one where methods differ most."""
-    most = _FEWER if len(comparison.methods) > _MANY else _SLICES
     views = []
     for role, name in chosen_cases(comparison, voxels).items():
-        view: dict[str, Any] = {"name": name, "title": _ROLES[role], "slices": [], "problems": []}
+        view: dict[str, Any] = {"name": name, "title": role, "slices": [], "problems": []}
+        with _noting(view["problems"], "pictures"):
+            data = read_slices(comparison, name, images)
+            view["first"] = int(np.count_nonzero(data["ground_truth"], axis=(1, 2)).argmax())
+            view["num_slices"], view["problems"] = data["num_slices"], data["missing"]
+            view["slices"] = [slice_layers(data, row, comparison.names) for row in range(len(data["numbers"]))]
         views.append(view)
-        try:
-            slices = read_slices(comparison, name, most, images=images, ignore_geometry=ignore_geometry)
-        except Exception as error:  # noqa: BLE001 - damaged files of a case must not prevent the page
-            view["problems"] = [str(error)]
-            continue
-        view["slices"] = [slice_layers(one, comparison.names) for one in slices]
-        view["first"] = int(np.argmax([np.count_nonzero(one.ground_truth) for one in slices]))
-        view["num_slices"], view["problems"] = slices[0].num_slices, slices[0].missing
     return views
 
 
-def slice_layers(data: CaseSlice, names: Sequence[str]) -> dict[str, Any]:
+def slice_layers(data: dict[str, Any], row: int, names: Sequence[str]) -> dict[str, Any]:
     """A slice as the page embeds it: pictures as ``data:`` addresses, the outline as an SVG path in voxels."""
-    height, width = data.ground_truth.shape
-    step = math.ceil(max(height, width) / _LARGEST)
-    truth = np.where(data.ignored, 0, data.ground_truth)
-    methods = []
+    truth = np.where(data["ignored"], 0, data["ground_truth"])[row]
+    step = math.ceil(max(truth.shape) / _LARGEST)
+    small = (row, slice(None, None, step), slice(None, None, step))
+    methods: list[dict[str, Any]] = []
     for name in names:
-        segmentation, confidence = data.segmentations.get(name), data.confidences.get(name)
-        wrong = data.sure_and_wrong(name)
-        methods.append(
-            {
-                "name": name,
-                "segmentation": None if segmentation is None else _label_layer(segmentation[::step, ::step]),
-                "confidence": None
-                if confidence is None
-                else _confidence_layer(confidence[::step, ::step], wrong[::step, ::step]),
-                "share_wrong": float(wrong.mean()),
-            }
-        )
+        layers = {"name": name, "segmentation": None, "confidence": None}
+        wrong = data["wrong"].get(name, np.zeros(data["ground_truth"].shape, bool))
+        if name in data["segmentations"]:
+            layers["segmentation"] = _label_layer(data["segmentations"][name][small])
+        if name in data["confidences"]:
+            layers["confidence"] = _confidence_layer(data["confidences"][name][small], wrong[small])
+        methods.append({**layers, "share_wrong": float(wrong[row].mean())})
     return {
-        "number": data.number + 1,
-        "width": width,
-        "height": height,
-        "aspect": data.aspect,
-        "image": None if data.image is None else image_layer(data.image[::step, ::step]),
-        "ground_truth": _label_layer(truth[::step, ::step]),
+        "number": data["numbers"][row] + 1,
+        "width": truth.shape[1],
+        "height": truth.shape[0],
+        "aspect": data["aspect"],
+        "image": None if data["image"] is None else image_layer(data["image"][small]),
+        "ground_truth": _label_layer(truth[small[1:]]),
         "outline": "".join(outline(truth == label) for label in np.unique(truth).tolist() if label),
         "methods": methods,
     }
@@ -320,8 +241,7 @@ def _png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
     """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
     from PIL import Image
 
-    picture, stream = Image.fromarray(indices).convert("P"), io.BytesIO()
-    picture.putpalette(bytes(part for color in colors for part in color[:3]))
-    picture.putdata(indices.ravel().tolist())
-    picture.save(stream, "PNG", transparency=bytes(color[3] for color in colors), optimize=True)
+    picture, stream = Image.fromarray(indices), io.BytesIO()
+    picture.putpalette(bytes(part for color in colors for part in color), "RGBA")
+    picture.save(stream, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -1,96 +1,49 @@
 """The values that the paper has published, and our names of its methods and data sets."""
 
-import math
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 
-from nnunet_nacl.files import read_json
+import pandas as pd
 
-# Names of data sets without nnU-Net's DatasetXXX_, in lower case: those of docs/datasets.md, and the paper's own.
-DATA_SETS = {
-    "ACDC": {"acdc"},
-    "FLARE": {"flare", "flare21"},
-    "BraTS": {"brats", "brats19", "brats2019", "brats19regions"},
-    "PROSTATE": {"prostate"},
-    "KiTS": {"kits", "kits19"},
-    "MRBrainS": {"mrbrains", "mrbrains18"},
-}
+_CONTENT = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+DATA_SETS: dict[str, list[str]] = _CONTENT["data_sets"]
+"""The paper's data sets, and their names without nnU-Net's DatasetXXX_, in lower case."""
+METHODS: dict[str, list[str]] = _CONTENT["methods"]
+"""The paper's methods, and the words in our names that say the settings of its tables."""
 # Words in the names of methods that say what the paper's main tables have anyway.
 _BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
-METHODS = {
-    "CE+DSC": set(),
-    "FL": {"gamma3", "γ=3"},
-    "ECP": {"classMean", "alpha0p1", "α=0.1"},
-    "LS": {"alpha0p1", "α=0.1"},
-    "SVLS": {"sigma2", "σ=2"},
-    "MbLS": {"margin5", "m=5"},
-    "NACL": {"weight0p1", "λ=0.1", "mean", "l1", "logits"},
-    "NACL l2": {"l2"},
-    "NACL Gaussian": {"gaussian", "Gaussian", "sigma1", "σ=1"},
-}
-"""The paper's methods, and the words in our names that say the settings of its tables."""
 
 
-@dataclass(frozen=True)
-class PublishedRow:
-    """Values of a table's methods: ``DSC``, ``HD`` (95th percentile, in pixels), ``ECE`` or ``CECE`` (foreground).
+@cache
+def published() -> pd.DataFrame:
+    """What the paper's tables print, but for their means over data sets: a row for each value.
 
-    ``structure`` is None for the mean over structures.
-    """
-
-    dataset: str
-    metric: str
-    values: list[float]
-    structure: str | None = None
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """One of the paper's tables: what it prints, but not its means over data sets."""
-
-    number: int
-    methods: list[str]
-    rows: list[PublishedRow]
-
-
-@dataclass(frozen=True)
-class Published:
-    """The values that the paper has published.
+    Columns: ``table`` (its number), ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``,
+    ``HD``, the 95th percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, tables 1 to 4.
     """
-
-    title: str
-    authors: str
-    journal: str
-    year: int
-    doi: str
-    arxiv: str
-    tables: list[PublishedTable]
-
-    def value(self, dataset: str, method: str, metric: str, structure: str | None = None) -> float:
-        """A value of the first table that has it; NaN if none has."""
-        for table in self.tables:
-            for row in table.rows:
-                same = (row.dataset, row.metric, row.structure) == (dataset, metric, structure)
-                if same and method in table.methods:
-                    return row.values[table.methods.index(method)]
-        return math.nan
-
-    def mean(self, method: str, metric: str) -> float:
-        """The mean over the paper's six data sets; NaN if one of them has no value."""
-        return fmean(self.value(dataset, method, metric) for dataset in DATA_SETS)
+    rows = [
+        (table["number"], row["dataset"], row.get("structure", ""), row["metric"], method, value)
+        for table in _CONTENT["tables"]
+        for row in table["rows"]
+        for method, value in zip(table["methods"], row["values"], strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["table", "dataset", "structure", "metric", "method", "value"])
 
 
-@cache
-def published() -> Published:
-    """The paper's tables, from a file of this package."""
-    return read_json(Path(__file__).with_name("published.json"), Published)
+def published_value(method: str | None, metric: str, dataset: str | None) -> float:
+    """A method's mean over structures, of the first table that has it; without a data set the mean over all six.
+
+    NaN if the paper has no such value, or not of all six.
+    """
+    frame = published()
+    means = frame[(frame["structure"] == "") & (frame["method"] == method) & (frame["metric"] == metric)]
+    by_dataset = means.drop_duplicates("dataset").set_index("dataset")["value"].reindex(list(DATA_SETS))
+    return float(by_dataset.mean(skipna=False) if dataset is None else by_dataset[dataset])
 
 
 def published_data_set(name: str) -> str | None:
@@ -114,16 +67,10 @@ def published_method(name: str) -> str | None:
     """
     first, *words = re.split(r"[\s_]+", name.removeprefix("nnUNetTrainer"))
     loss = "CE+DSC" if first in {"", "DiceCE", "CE+DSC"} else first
-    settings = {word for word in words if word and not _BUDGET.fullmatch(word)}
     if loss not in METHODS:
         return None
-    changed = settings - METHODS[loss]
+    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}.difference(METHODS[loss])
     if not changed:
         return loss
     variants = ("NACL l2", "NACL Gaussian") if loss == "NACL" else ()
-    return next((variant for variant in variants if changed <= METHODS[variant]), None)
-
-
-def has_published(dataset: str, methods: Sequence[str]) -> bool:
-    """Whether the paper has values on this very data set for one of the methods."""
-    return published_data_set(dataset) is not None and any(published_method(name) is not None for name in methods)
+    return next((variant for variant in variants if changed.issubset(METHODS[variant])), None)

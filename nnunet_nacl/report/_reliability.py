@@ -15,8 +15,8 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
-from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import Metric, over_confidence, pooled_gaps
+from nnunet_nacl.report._comparison import Array, Comparison, Method
+from nnunet_nacl.report._metrics import Metric, case_means, over_confidence, pooled_gaps
 
 FAINT = 0.001
 """Share of the voxels below which a bin is drawn faintly."""
@@ -36,8 +36,8 @@ class Reliability:
 
     ``what`` is the class or region whose probability is shown, empty for the most probable class. Arrays are (M,),
     ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high`` are the ends of the accuracy's 95 % bootstrap
-    interval over cases, NaN for a single one. What is expected of a perfectly calibrated model with the same
-    probabilities is None where it lies on the diagonal, or is not known.
+    interval over cases, NaN for a single one. Expected is what a perfectly calibrated model with the same probabilities
+    would have; None where that lies on the diagonal, or is not known.
     """
 
     name: str
@@ -51,7 +51,6 @@ class Reliability:
     error: float
     expected_confidence: Array | None = None
     expected_accuracy: Array | None = None
-    expected_error: float = float("nan")
 
     @property
     def is_faint(self) -> NDArray[np.bool_]:
@@ -65,56 +64,39 @@ class Reliability:
         return float(np.interp(confidence, self.confidence[known], values[known])) if inside[known].any() else np.nan
 
 
-def top_label_curves(comparison: Comparison, method: str, voxels: str, *, case: str | None = None) -> list[Reliability]:
-    """Curves of max_k p_k against argmax being right, over all cases pooled or in one: with regions one for each."""
-    tables = _tables(comparison, method, voxels, "top", case)
-    expected = _tables(comparison, method, voxels, "expected_top", case)
-    assert tables is not None
+def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
+    """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
+    comparison.check_voxels(voxels)
     regions = comparison.structures if comparison.has_regions else [""]
-    return [_curve(method, name, tables, expected, row) for row, name in enumerate(regions)]
+    return [_curve(comparison[method], name, voxels, "top", row) for row, name in enumerate(regions)]
 
 
 def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
     """The curve of p_k against y being k, over all cases pooled."""
-    if name not in comparison.classes:
-        raise ValueError(f"expected a class, one of {', '.join(comparison.classes)}; got {name}.")
-    tables = _tables(comparison, method, voxels, "classwise")
-    expected = _tables(comparison, method, voxels, "expected_classwise")
-    assert tables is not None
-    return _curve(method, name, tables, expected, comparison.classes.index(name))
+    return _curve(comparison[method], name, voxels, "classwise", comparison.classes.index(name))
 
 
-def class_errors(comparison: Comparison, method: str, voxels: str) -> dict[str, float]:
-    """Class or region -> its ECE over all cases pooled; NaN without voxels."""
-    tables = _tables(comparison, method, voxels, "classwise")
-    assert tables is not None
-    return dict(zip(comparison.classes, expected_calibration_error(tables.sum()).tolist(), strict=True))
+def class_errors(method: Method, voxels: str, *, by_case: bool = False) -> list[float]:
+    """ECE of each class or region: over all cases pooled, or the mean over cases; NaN without voxels."""
+    tables = method.bins(voxels, "classwise")
+    errors = expected_calibration_error(tables if by_case else tables.sum()[None])
+    return [case_means(one).value for one in errors.T[:, :, None]]
 
 
-def _tables(comparison: Comparison, method: str, voxels: str, table: str, case: str | None = None) -> BinCounts | None:
-    """Tables (cases, rows, M); None if they are not known."""
-    comparison.check_voxels(voxels)
-    if case is not None and case not in comparison.cases:
-        raise ValueError(f"case: expected one that all methods share; got {case}.")
-    tables = comparison[method].bins(voxels, table)
-    return tables if tables is None or case is None else tables[[comparison.cases.index(case)]]
-
-
-def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | None, row: int) -> Reliability:
-    """A curve from a row of tables (cases, rows, M) and, where known, of those expected under perfect calibration."""
-    tables = all_tables[:, row]
+def _curve(method: Method, what: str, voxels: str, name: str, row: int) -> Reliability:
+    """The curve of one row of the tables of that name."""
+    tables, expected = method.bins(voxels, name)[:, row], method.bins(voxels, f"expected_{name}")
     num_cases, num_bins = tables.count.shape
     pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
-    if num_cases > 1:
+    filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
+    if filled.any():
         weights = resample_weights(num_cases)
-        resampled = ratio(weights @ tables.hits, weights @ tables.count)
-        filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
-        if filled.any():
-            ends[:, filled] = np.nanpercentile(resampled[:, filled], [2.5, 97.5], axis=0)
+        resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
+        ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
     line = None if expected is None else expected[:, row].sum()
     return Reliability(
-        name=method,
+        name=method.name,
         what=what,
         edges=np.linspace(0, 1, num_bins + 1),
         share=pooled.count / max(float(pooled.total), 1),
@@ -125,16 +107,15 @@ def _curve(method: str, what: str, all_tables: BinCounts, expected: BinCounts | 
         error=float(expected_calibration_error(pooled)),
         expected_confidence=None if line is None else ratio(line.confidence, line.count),
         expected_accuracy=None if line is None else ratio(line.hits, line.count),
-        expected_error=float("nan") if line is None else float(expected_calibration_error(line)),
     )
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether the confidences of a method are right.
+    """Whether the confidences of a method are right; ``untold``: these cases do not tell.
 
-    ``untold``: these cases do not tell. ``accuracy`` is how often it is right where it says 90 % (of regions, in the
-    first), NaN if it hardly ever does; ``error`` the pooled ECE; ``by_chance`` see :func:`error_by_chance`.
+    ``accuracy`` is how often it is right where it says 90 % (of regions, in the first), NaN if it hardly ever does;
+    ``error`` the pooled ECE; ``by_chance`` see :func:`error_by_chance`.
     """
 
     name: str
@@ -148,19 +129,19 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
     """Compare the ECE over near or image with what it would be by chance under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy where
-    the model says 90 % lies beyond 85 to 95 %. Otherwise they are right, unless the chance is so wide that the cases do
-    not tell.
+    the model says 90 % lies beyond 85 to 95 %. Otherwise they are right, if the interval is narrow enough to tell.
     """
     one, metric = comparison[method], Metric("ECE", voxels)
     curve = top_label_curves(comparison, method, voxels)[0]
     error, by_chance = metric.of(one).value, error_by_chance(comparison, method, voxels)
     accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
     gap = over_confidence(voxels).of(one).value
+    says: Literal["too sure", "not sure enough", "right", "untold"] = "right" if by_chance[1] <= _WIDE else "untold"
     if error > max(by_chance[1], _CLOSE):
-        return Judgement(method, "too sure" if gap > 0 else "not sure enough", accuracy, error, by_chance)
-    if most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
-        return Judgement(method, "too sure" if most < ASKED else "not sure enough", accuracy, error, by_chance)
-    return Judgement(method, "right" if by_chance[1] <= _WIDE else "untold", accuracy, error, by_chance)
+        says = "too sure" if gap > 0 else "not sure enough"
+    elif most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
+        says = "too sure" if most < ASKED else "not sure enough"
+    return Judgement(method, says, accuracy, error, by_chance)
 
 
 def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:
@@ -171,7 +152,6 @@ def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interva
     :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled. NaN for a single case.
     """
     tables = comparison[method].bins(voxels, "top")
-    assert tables is not None
     gaps = tables.confidence - tables.hits
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     num_cases = len(gaps)
@@ -191,12 +171,7 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
 
     where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL, whose last terms add up to 0
     over classes. Of regions each is inside and outside, and the scores are means over regions. The uncertainty is the
-    same for methods that are scored on the same voxels.
-
-    Args:
-        tables: (K, M) class-wise tables.
-        num_rows: how many of the rows count.
-        regions: whether the rows are regions.
+    same for methods that are scored on the same voxels. Of the class-wise tables (K, M) the first ``num_rows`` count.
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.

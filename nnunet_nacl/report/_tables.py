@@ -1,23 +1,22 @@
-"""The report's tables: data frames that the page shows and ``nnunet_nacl table`` writes."""
+"""The report's tables: what the page shows and ``nnunet_nacl table`` writes."""
 
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from nnunet_nacl.evaluation import METRICS
-from nnunet_nacl.files import check_output, whole_file, write_csv
-from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
-from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all, notes_on
+from nnunet_nacl.files import write_csv
+from nnunet_nacl.metrics import Interval, mean_of_known
+from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import (
     DICE,
-    CaseMeans,
-    Estimate,
     Metric,
+    case_means,
     compared_metrics,
     judging_metrics,
     leading_metrics,
@@ -27,28 +26,25 @@ from nnunet_nacl.report._metrics import (
     place,
     segmentation_metrics,
 )
-from nnunet_nacl.report._published import DATA_SETS, METHODS, published, published_data_set, published_method
+from nnunet_nacl.report._published import DATA_SETS, published_data_set, published_method, published_value
 from nnunet_nacl.report._reliability import class_errors, error_by_chance, split_scores
 from nnunet_nacl.report._results import printable
-from nnunet_nacl.report._review import JudgedMethods
+from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import (
     LEVEL,
+    SCHEMES,
     Ranking,
-    Scheme,
     differences,
     order_by,
     rank_by_scores,
     rank_methods,
-    ranked_voxels,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _IN_OTHER_TABLES = (
     "ECE", "CECE", "CECE_fg", "CECE_sum", "AECE_error", "over_confidence", "ECE_expected", "CECE_expected", "share",
 )  # fmt: skip
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
+_BOLD = "Bold: best, and told apart from all others by these cases."
 
 
 @dataclass(frozen=True)
@@ -66,10 +62,6 @@ class Column:
     signed: bool = False
     arrow: str = ""
     best: str | None = None
-
-    @property
-    def head(self) -> str:
-        return f"{self.title} {self.arrow}".rstrip()
 
     def texts(self, *, intervals: bool = True, digits: int | None = None) -> list[str]:
         """What is shown of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
@@ -96,10 +88,8 @@ class Table:
     rows: list[str]
     columns: list[Column]
 
-    def values(self, *, intervals: bool = True) -> "pd.DataFrame":
+    def values(self, *, intervals: bool = True) -> pd.DataFrame:
         """The unrounded numbers; ends of intervals and p-values have columns of their own."""
-        import pandas as pd
-
         found: dict[str, Sequence[float]] = {}
         for column in self.columns:
             found[column.title] = column.values
@@ -109,14 +99,12 @@ class Table:
                 found[f"{column.title} p"] = column.p
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
-    def shown(self, *, intervals: bool = True, digits: int | None = None) -> "pd.DataFrame":
-        """The texts of the cells, under the heads of the columns."""
-        import pandas as pd
-
-        texts = {column.head: column.texts(intervals=intervals, digits=digits) for column in self.columns}
+    def shown(self, *, intervals: bool = True, digits: int | None = None) -> pd.DataFrame:
+        """The texts of the cells, under the titles of the columns with their arrows."""
+        texts = {f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits) for c in self.columns}
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
 
-    def bold(self) -> "pd.DataFrame":
+    def bold(self) -> pd.DataFrame:
         """Which cells are bold."""
         best = [[column.best == row for column in self.columns] for row in self.rows]
         return self.shown().where(best).notna()
@@ -161,10 +149,7 @@ def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -
     """CSV with unrounded numbers, empty if not defined."""
     del digits
     values, stream = table.values(intervals=intervals), io.StringIO()
-    rows = [
-        [name, *("" if np.isnan(one) else f"{one:.10g}" for one in row)]
-        for name, row in zip(values.index, values.to_numpy(), strict=True)
-    ]
+    rows = [[name, *("" if np.isnan(one) else f"{one:.10g}" for one in row)] for name, *row in values.itertuples()]
     write_csv(stream, [[table.index, *values.columns], *rows], lineterminator="\n")
     return stream.getvalue()
 
@@ -172,24 +157,40 @@ def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -
 FORMATS: dict[str, Callable[..., str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
 
 
-def metric_column(comparison: Comparison, metric: Metric) -> Column:
-    """A metric of all methods; the best is marked if the cases tell it apart from all others."""
-    estimates = [metric.of(method) for method in comparison.methods]
-    best = None
-    if metric.arrow and len(comparison.methods) > 1:
-        order = order_by(comparison, metric)
-        best = order.names[0] if len(order.leaders) == 1 and order.behind else None
-    intervals = None if metric.is_expected else [one.interval for one in estimates]
-    title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-    return _column(metric, title, estimates, intervals, best)
+def _table(title: str, comparison: Comparison, note: str, columns: list[Column], index: str = "method") -> Table:
+    rows = {"method": comparison.names, "structure": comparison.structures, "case": comparison.cases}[index]
+    return Table(_titled(title, comparison), note, index, list(map(printable, rows)), columns)
 
 
-def _column(
-    metric: Metric, title: str, values: Sequence[Estimate | float], intervals: Sequence[Interval] | None = None,
-    best: str | None = None,
-) -> Column:  # fmt: skip
-    numbers = [one.value if isinstance(one, Estimate) else one for one in values]
-    return Column(title, numbers, intervals, None, metric.digits, metric.signed, metric.arrow, best)
+def _titled(title: str, *comparisons: Comparison) -> str:
+    names = ", ".join(one.dataset for one in comparisons if one.dataset)
+    return f"{title}: {names}" if names else title
+
+
+def _cases(comparison: Comparison) -> str:
+    count = len(comparison.cases)
+    return f"{count} case{'s' * (count != 1)}, with 95 % bootstrap intervals"
+
+
+def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False) -> list[Column]:
+    """Metrics of all methods; the best is marked if the cases tell it apart from all others.
+
+    Expected: beside each of the paper's what it would be if perfectly calibrated, where any method has that.
+    """
+    columns = []
+    for metric in metrics:
+        estimates, best = [metric.of(method) for method in comparison.methods], None
+        if metric.arrow and len(estimates) > 1:
+            order = order_by(comparison, metric)
+            best = order.names[0] if len(order.leaders) == 1 and order.behind else None
+        title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
+        values, intervals = [one.value for one in estimates], [one.interval for one in estimates]
+        columns.append(Column(title, values, intervals, None, metric.digits, metric.signed, metric.arrow, best))
+        if expected and metric.voxels and metric.voxels not in POOLED:
+            by_model = replace(metric, name=f"{metric.name}_expected")
+            means = [by_model.of(method).value for method in comparison.methods]
+            columns += [] if np.isnan(means).all() else [Column(by_model.title, means)]
+    return columns
 
 
 def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -198,97 +199,49 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     order = order_by(comparison, (judging or metrics)[0]).names
     order += [name for name in comparison.names if name not in order]
     comparison = replace(comparison, methods=[comparison[name] for name in order])
-    if not judging:
-        columns = _beside_expected(comparison, metrics)
-    else:
-        columns = [metric_column(comparison, one) for one in metrics]
-        error = judging[-1].voxels
-        if error in POOLED:
-            chance = [error_by_chance(comparison, name, error) for name in comparison.names]
-            columns += [
-                Column(f"ECE {error} by chance up to", [high for _, high in chance]),
-                metric_column(comparison, over_confidence(error)),
-            ]
-    note = (
-        f"{_cases(comparison)}, with 95 % bootstrap intervals. Dice, HD95 and, over the foreground and union, ECE and "
-        "CECE: mean over cases. NLL and Brier: summed over the images of all cases, per foreground voxel of the ground "
-        "truth. ECE near or image: of the voxels of all cases together, pooled; by chance up to: what it could be on "
-        "such cases if the method were perfectly calibrated. Confidence − accuracy: above 0 the method is too sure. "
-        "Bold: best, and told apart from all others by these cases."
-    )
+    columns = _columns(comparison, metrics, expected=not judging)
+    if judging and (error := judging[-1].voxels) in POOLED:
+        chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
+        columns.append(Column(f"ECE {error} by chance up to", chance))
+        columns += _columns(comparison, [over_confidence(error)])
+    note = f"{_cases(comparison)}. By chance up to: what ECE could be on such cases if perfectly calibrated. {_BOLD}"
     return _table("Methods", comparison, note, columns)
 
 
-def _beside_expected(comparison: Comparison, metrics: Sequence[Metric]) -> list[Column]:
-    """Metrics, and beside each of the paper's what it would be if perfectly calibrated, where any method has that."""
-    columns = []
-    for metric in metrics:
-        columns.append(metric_column(comparison, metric))
-        if metric.voxels and metric.voxels not in POOLED:
-            expected = metric_column(comparison, metric.expected)
-            columns += [] if np.isnan(expected.values).all() else [expected]
-    return columns
+def paper_table(comparison: Comparison, voxels: str | None = None, *, expected: bool = False) -> Table:
+    """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases.
 
-
-def paper_table(comparison: Comparison, voxels: str | None = None) -> Table:
-    """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    metrics = [*segmentation_metrics(comparison), *_papers(comparison, voxels)]
-    return _table(
-        "Segmentation and calibration",
-        comparison,
-        f"{_cases(comparison)}: {'pooled' if voxels in POOLED else 'mean over cases'}, with 95 % bootstrap intervals. "
-        "Bold: best, and told apart from all others by these cases.",
-        [metric_column(comparison, metric) for metric in metrics],
+    Expected: ECE and CECE, each beside what it would be if the model were perfectly calibrated.
+    """
+    metrics = paper_metrics(comparison, voxels)
+    columns = _columns(
+        comparison, metrics if expected else segmentation_metrics(comparison) + metrics, expected=expected
     )
-
-
-def expected_table(comparison: Comparison, voxels: str | None = None) -> Table:
-    """The paper's metrics, each beside what it would be if the model were perfectly calibrated."""
-    return _table(
-        "The paper's metrics",
-        comparison,
-        f"{_cases(comparison)}: mean over cases, with 95 % bootstrap intervals. These voxel sets are chosen by labels, "
-        "so a perfectly calibrated model need not score 0. If perfectly calibrated: what the same probabilities would "
-        "score on labels drawn from them. A method with a lower value is not sure enough, however small its ECE.",
-        _beside_expected(comparison, _papers(comparison, voxels)),
-    )
-
-
-def _papers(comparison: Comparison, voxels: str | None) -> list[Metric]:
-    if not (metrics := paper_metrics(comparison, voxels)):
-        raise ValueError(
-            f"the paper's metrics are over the foreground and union; got the voxel sets {', '.join(comparison.voxels)}."
+    note = f"{'Pooled' if voxels in POOLED else 'Mean'} over {_cases(comparison)}. {_BOLD}"
+    if expected:
+        note += (
+            " If perfectly calibrated: what the same probabilities would score on labels drawn from them, which need "
+            "not be 0 here."
         )
-    return metrics
+    return _table("The paper's metrics" if expected else "Segmentation and calibration", comparison, note, columns)
 
 
 def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
-    if all(method is None for method in theirs):
-        raise ValueError(
-            f"the paper's tables have none of the methods {', '.join(comparison.names)}; they have "
-            f"{', '.join(METHODS)}. Names of methods are compared (--names)."
-        )
-    dataset, paper = published_data_set(comparison.dataset), published()
-    ours = [DICE, *([Metric("HD95_voxels", digits=2)] if comparison.has_surface else [])]
-    error_set = "foreground" if voxels is None else voxels
-    ours += [Metric(name, error_set) for name in ("ECE", "CECE") if error_set in comparison.voxels]
-    columns = [metric_column(comparison, metric) for metric in ours]
-    columns = [replace(one, title=one.title.replace("HD95_voxels", "HD95 (voxels)")) for one in columns]
-    for name, arrow, digits in (("DSC", "↑", 3), ("HD", "↓", 2), ("ECE", "↓", 3), ("CECE", "↓", 3)):
-        values = [
-            np.nan if one is None else paper.mean(one, name) if dataset is None else paper.value(dataset, one, name)
-            for one in theirs
-        ]
-        title = f"the paper's {name}{' (pixels)' if name == 'HD' else ''}"
-        columns.append(Column(title, values, digits=digits, arrow=arrow))
+    dataset, voxels = published_data_set(comparison.dataset), voxels or "foreground"
+    metrics = [DICE, Metric("HD95_voxels", digits=2)] if comparison.has_surface else [DICE]
+    metrics += paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
+    columns = [replace(c, title=c.title.replace("_voxels", " (voxels)")) for c in _columns(comparison, metrics)]
+    for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
+                                        ("CECE", "", "↓", 3)):  # fmt: skip
+        values = [published_value(one, metric, dataset) for one in theirs]
+        columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
     what = f"those on {dataset}" if dataset else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
     note = (
-        f"The paper's columns are no results of ours, but published values (Murugesan et al., {paper.journal} "
-        f"{paper.year}, tables 1 to 4): {what}. They are means over the cases of its own split, of 2D networks trained "
-        "on slices for 100 epochs. Compare the order of the methods and how far they are apart, not the values. –: not "
-        "in its tables. Our columns are means over cases, with 95 % bootstrap intervals."
+        "The paper's columns are no results of ours, but published values (Murugesan et al., Medical Image Analysis "
+        f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training: compare the "
+        "order of the methods, not the values."
     )
     if dataset == "BraTS":
         note += " The paper's DSC and HD are of ET, TC and WT, put together from four exclusive classes."
@@ -299,26 +252,19 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
-    columns, can_show = [], []
+    columns, can_show = [], True
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in compared_metrics(comparison, voxels):
         gaps = [differences(comparison, metric)[name] for name in others]
-        can_show += [one.can_show or one.mean == 0 for one in gaps]
-        values, intervals = [one.mean for one in gaps], [one.interval for one in gaps]
-        columns.append(
-            Column(metric.title, values, intervals, [one.p_holm for one in gaps], metric.digits, True, metric.arrow)
-        )
-    few = "" if all(can_show) else " With so few cases even a large difference may not be significant."
-    return Table(
-        _titled(f"Differences to {comparison.baseline}", comparison),
-        f"Method minus {comparison.baseline}, case by case: difference and 95 % bootstrap interval. p: two-sided "
-        f"Wilcoxon signed-rank test over {_cases(comparison)}, or, for ECE near or image, which a single case has no "
-        f"value of, a paired bootstrap test; Holm-corrected for {len(others)} comparison(s) per metric; * below 0.05."
-        f"{few}",
-        "method",
-        others,
-        columns,
+        can_show = can_show and all(one.can_show or one.mean == 0 for one in gaps)
+        means, intervals, p_values = zip(*((one.mean, one.interval, one.p_holm) for one in gaps), strict=True)
+        columns.append(Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow))
+    note = (
+        f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
+        f"or image a paired bootstrap test, Holm-corrected for {len(others)} comparison(s); * below 0.05."
+        f"{'' if can_show else ' With so few cases even a large difference may not be significant.'}"
     )
+    return Table(_titled(f"Differences to {comparison.baseline}", comparison), note, "method", others, columns)
 
 
 def structures_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -327,241 +273,151 @@ def structures_table(comparison: Comparison, voxels: str | None = None) -> Table
     columns = []
     for metric in segmentation_metrics(comparison):
         for method in comparison.methods:
-            means = [CaseMeans(one) for one in metric.values(method).T[:, :, None]]
-            columns.append(_column(metric, f"{metric.title} {method.name}", means))
+            means = [case_means(one).value for one in metric.values(method).T[:, :, None]]
+            title = f"{metric.title} {method.name}"
+            columns.append(Column(title, means, digits=metric.digits, arrow=metric.arrow))
     for method in comparison.methods:
-        title = f"class ECE {voxels} {method.name}"
-        columns.append(_column(Metric("ECE"), title, _class_errors(comparison, method, voxels)))
-    return Table(
-        _titled("Structures", comparison),
-        f"Means over {_cases(comparison)}. Class ECE: of the structure's own probability, {place(voxels)}"
-        f"{', of all cases together' if voxels in POOLED else ''}.",
-        "structure",
-        comparison.structures,
-        columns,
-    )
-
-
-def _class_errors(comparison: Comparison, method: Method, voxels: str) -> list[float]:
-    """ECE of each structure's own probability: pooled over near and image, else the mean over cases."""
-    if voxels in POOLED:
-        errors = class_errors(comparison, method.name, voxels)
-        return [errors[name] for name in comparison.structures]
-    comparison.check_voxels(voxels)
-    tables = method.bins(voxels, "classwise")
-    assert tables is not None
-    by_case = expected_calibration_error(tables)[:, -len(comparison.structures) :]
-    return [CaseMeans(by_case[:, [row]]).value for row in range(len(comparison.structures))]
+        errors = class_errors(method, voxels, by_case=voxels not in POOLED)[-len(comparison.structures) :]
+        columns.append(Column(f"class ECE {voxels} {method.name}", errors, arrow="↓"))
+    note = f"Means over cases. Class ECE: of the structure's own probability, {place(voxels)}"
+    note += ", of all cases together." if voxels in POOLED else "."
+    return _table("Structures", comparison, note, columns, "structure")
 
 
 def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
     voxels = voxels or comparison.main
-    comparison.check_voxels(voxels)
     pooled = [method.pooled(voxels) for method in comparison.methods]
-
-    def column(title: str, metric: str, *, factor: float = 1, digits: int = 3, signed: bool = False) -> list[Column]:
-        if not any(metric in one for one in pooled):
-            return []
-        return [Column(title, [factor * one.get(metric, np.nan) for one in pooled], digits=digits, signed=signed)]
-
     columns = [
-        *column("pooled ECE", "ECE"),
-        *column("pooled CECE", "CECE"),
-        *column("confidence − accuracy", "over_confidence", signed=True),
-        *column("pooled ECE if perfectly calibrated", "ECE_expected"),
-        *column("share of the image (%)", "share", factor=100, digits=1),
+        Column(title, [factor * one.get(metric, np.nan) for one in pooled], digits=digits, signed="−" in title)
+        for title, metric, factor, digits in (
+            ("pooled ECE", "ECE", 1, 3),
+            ("pooled CECE", "CECE", 1, 3),
+            ("confidence − accuracy", "over_confidence", 1, 3),
+            ("pooled ECE if perfectly calibrated", "ECE_expected", 1, 3),
+            ("share of the image (%)", "share", 100, 1),
+        )
+        if any(metric in one for one in pooled)
     ]
     # Each prediction has its own near, and a softer one has more easy voxels in it: means over them do not compare.
     names = [m for m in METRICS if m not in _IN_OTHER_TABLES and (voxels != "near" or m not in {"NLL", "Brier"})]
     columns += [Column(name, [Metric(name, voxels).of(one).value for one in comparison.methods]) for name in names]
-    splits = []
-    for method in comparison.methods:
-        tables = method.bins(voxels, "classwise")
-        assert tables is not None
-        splits.append(split_scores(tables.sum(), method.num_classes(voxels), regions=comparison.has_regions))
+    splits = [
+        split_scores(one.bins(voxels, "classwise").sum(), one.num_classes(voxels), regions=comparison.has_regions)
+        for one in comparison.methods
+    ]
     columns += [
         Column(title, [one[title] for one in splits], digits=4, arrow="↓" if "calibration" in title else "↑")
         for title in splits[0]
     ]
-    return _table(
-        f"Further metrics {place(voxels)}",
-        comparison,
-        "Pooled ECE and CECE: from the voxels of all cases together, as in the reliability diagrams. Confidence − "
-        "accuracy: means over the same voxels; not 0 for a perfectly calibrated model where labels choose the voxels. "
-        f"{', '.join(names)}: means over cases. NLL and Brier, pooled, are calibration − discrimination + what no "
-        "method can change: calibration is what wrong confidences cost, discrimination what telling the classes apart "
-        "gains. They tell why NLL and Brier, or either and ECE, may put methods in different orders.",
-        columns,
+    note = (
+        f"{', '.join(names)}: means over cases; the rest over the voxels of all cases together. NLL and Brier are "
+        "calibration (what wrong confidences cost) − discrimination (what telling the classes apart gains) + what no "
+        "method can change: so they and ECE may put methods in different orders."
     )
-
-
-def score_ranks_table(comparisons: Sequence[Comparison], voxels: str | None = None) -> Table:
-    """The ranking by Dice, NLL per foreground voxel and ECE near."""
-    ranking = rank_by_scores(comparisons, voxels)
-    if ranking is None:
-        raise ValueError(
-            "this ranking needs the voxel sets near and image, which not every summary has: evaluate again."
-        )
-    return _table_of_ranks(ranking, _titled(f"Ranks by {', '.join(ranking.metrics)}", *comparisons))
-
-
-def ranks_table(comparisons: Sequence[Comparison], scheme: Scheme, voxels: str | None = None) -> Table:
-    """The paper's ranking, and how often a method comes first when the cases are drawn anew."""
-    voxels = ranked_voxels(comparisons) if voxels is None else voxels
-    return _table_of_ranks(rank_methods(comparisons, scheme, voxels=voxels), _titled(scheme.capitalize(), *comparisons))
-
-
-def _table_of_ranks(ranking: Ranking, title: str) -> Table:
-    digits = 1 if ranking.scheme == "sum-rank" else 2
-    ranks = np.column_stack([ranking.by_metric, ranking.overall])
-    columns = [Column(one, list(ranks[:, row]), digits=digits) for row, one in enumerate([*ranking.metrics, "overall"])]
-    columns.append(Column("place", list(ranking.places), digits=0))
-    columns.append(Column("first in resamples (%)", list(100 * ranking.stability[:, 0]), digits=0))
-    return Table(
-        title,
-        "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-        "averaged. First in resamples: how often a method takes first place when the cases are drawn anew; tied ones "
-        "share it.",
-        "method",
-        ranking.methods,
-        columns,
-    )
+    return _table(f"Further metrics {place(voxels)}", comparison, note, columns)
 
 
 def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Dice and ECE of every case and method."""
     ece = Metric("ECE", voxels or comparison.main)
-    comparison.check_voxels(ece.voxels)
     columns = []
     for method in comparison.methods:
         columns.append(Column(f"Dice {method.name}", list(mean_of_known(DICE.values(method)))))
         columns.append(Column(f"ECE {method.name}", list(ece.values(method)[:, 0])))
-    return Table(
-        _titled("Cases", comparison),
-        f"Dice: mean over the structures. ECE: {place(ece.voxels)}.",
-        "case",
-        [printable(name) for name in comparison.cases],
-        columns,
+    note = f"Dice: mean over the structures. ECE: {place(ece.voxels)}."
+    return _table("Cases", comparison, note, columns, "case")
+
+
+def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
+    """A ranking, and how often a method comes first when the cases are drawn anew."""
+    digits = 1 if ranking.scheme == "sum-rank" else 2
+    ranks = zip([*ranking.metrics, "overall"], np.column_stack([ranking.by_metric, ranking.overall]).T, strict=True)
+    columns = [Column(title, list(values), digits=digits) for title, values in ranks]
+    columns.append(Column("place", list(ranking.places), digits=0))
+    columns.append(Column("first in resamples (%)", list(100 * ranking.stability[:, 0]), digits=0))
+    title = ranking.scheme.capitalize() if ranking.by_paper else f"Ranks by {', '.join(ranking.metrics)}"
+    note = (
+        "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
+        "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
     )
+    return Table(_titled(title, *comparisons), note, "method", ranking.methods, columns)
 
 
-def judged_table(judged: JudgedMethods) -> Table:
+def review_table(reviews: Reviews) -> Table:
     """Predicted Dice, expected volumes and intervals of each method, judged by the ground truth."""
-    judgements = [one.judgement for one in judged.methods]
-
-    def column(title: str, name: str, arrow: str = "", *, signed: bool = False) -> Column:
-        values = [getattr(one, name) for one in judgements]
-        return Column(title, [np.nan if one is None else one for one in values], arrow=arrow, signed=signed)
-
+    frame = pd.DataFrame(map(asdict, reviews.judgements.values()))
     columns = [
-        column("Dice MAE", "dice_error", "↓"),
-        column("bias", "dice_bias", signed=True),
-        column("Spearman", "spearman", "↑"),
-        column("AURC", "aurc", "↓"),
-        column("excess AURC", "excess_aurc", "↓"),
-        column("volume bias (share)", "volume_bias_share", signed=True),
+        Column(title, list(frame[name].astype(float)), signed="bias" in title, arrow=arrow)
+        for title, name, arrow in (
+            ("Dice MAE", "dice_error", "↓"),
+            ("bias", "dice_bias", ""),
+            ("Spearman", "spearman", "↑"),
+            ("AURC", "aurc", "↓"),
+            ("excess AURC", "excess_aurc", "↓"),
+            ("volume bias (share)", "volume_bias_share", ""),
+            ("interval held", "interval_coverage", ""),
+            ("width (ml)", "interval_width_ml", ""),
+        )
+        if not name.startswith("interval") or frame[name].notna().any()
     ]
-    if any(one.interval_coverage is not None for one in judgements):
-        columns += [column("interval held", "interval_coverage"), column("width (ml)", "interval_width_ml")]
-    return Table(
-        "What the confidences are good for",
-        f"All structures of {len(judged.cases)} cases together. Dice MAE and bias: of predicted less true Dice. "
-        "Spearman: their rank correlation. AURC: area under the risk–coverage curve; excess: above that of the best "
-        "order. Volume bias: sum of expected over sum of true volumes, less 1. Interval held: share of true volumes in "
-        "their fitted interval, if intervals were fitted; width: its mean.",
-        "method",
-        [one.name for one in judged.methods],
-        columns,
+    note = (
+        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: of predicted less true Dice. AURC: "
+        "area under the risk–coverage curve; excess: above that of the best order. Volume bias: expected over true "
+        "volumes, less 1. Interval held: share of true volumes in their fitted interval."
     )
+    return Table("What the confidences are good for", note, "method", list(reviews.judgements), columns)
 
 
-_Tables = Callable[[Sequence[Comparison], str | None], list[Table]]
-
-
-def _each(table: Callable[[Comparison, str | None], Table]) -> _Tables:
-    return lambda comparisons, voxels: [table(one, voxels) for one in comparisons]
-
-
-TABLES: dict[str, _Tables] = {
-    "methods": _each(methods_table),
-    "differences": _each(differences_table),
-    "ece": _each(paper_table),
-    "expected": _each(expected_table),
-    "published": _each(published_table),
-    "structures": _each(structures_table),
-    "scores": _each(scores_table),
-    "ranks": lambda comparisons, voxels: [score_ranks_table(comparisons, voxels)],
-    "sum-rank": lambda comparisons, voxels: [ranks_table(comparisons, "sum-rank", voxels)],
-    "mean-case-rank": lambda comparisons, voxels: [ranks_table(comparisons, "mean-case-rank", voxels)],
-    "cases": _each(cases_table),
+TABLES: dict[str, Callable[[Comparison, str | None], Table]] = {
+    "methods": methods_table,
+    "differences": differences_table,
+    "ece": paper_table,
+    "expected": partial(paper_table, expected=True),
+    "published": published_table,
+    "structures": structures_table,
+    "scores": scores_table,
+    "cases": cases_table,
 }
-"""Name -> its tables of comparisons over a voxel set: one for each data set, or one for all of them."""
 
 
 def write_table(
     results: Mapping[str, Results],
     name: str = "methods",
     *,
-    output: str | Path | None = None,
     form: str = "markdown",
-    baseline: str | None = None,
     voxels: str | None = None,
     intervals: bool = True,
     digits: int | None = None,
-    overwrite: bool = False,
-    show: Callable[[str], object] = lambda _: None,
 ) -> str:
-    """Return a table of the report as text, and write it to a file if one is given.
+    """Return a table of the report as text.
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
-        name: ``methods``, ``differences``, ``ece``, ``expected``, ``published``, ``structures``, ``scores``,
-            ``ranks``, ``sum-rank``, ``mean-case-rank`` or ``cases``.
-        output: the file.
+        name: ``methods``, ``differences``, ``ece``, ``expected``, ``published``, ``structures``, ``scores``, ``cases``
+            or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
         form: ``markdown``, ``latex`` or ``csv``.
-        baseline: the method that the others are compared with; by default each data set's first.
         voxels: voxel set of ECE and CECE; by default those that the table is about.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
-        overwrite: replace a file that exists.
-        show: called with each note on the comparison, which CSV has no room for.
 
     Raises:
-        OSError: the file cannot be written, or exists.
-        ValueError: no such table, format, baseline or voxel set, or nothing to compare.
+        ValueError: no such table, format or voxel set, or nothing to compare.
     """
-    for argument, value, known in (("table", name, TABLES), ("format", form, FORMATS)):
+    for argument, value, known in (("table", name, [*TABLES, "ranks", *SCHEMES]), ("format", form, FORMATS)):
         if value not in known:
             raise ValueError(f"{argument}: expected one of {', '.join(known)}; got {value}.")
-    if output is not None:
-        check_output(output, overwrite=overwrite)
-    comparisons = compare_all(results, baseline=baseline)
-    for comparison in comparisons if voxels is not None else ():
-        comparison.check_voxels(str(voxels))
-    tables = TABLES[name](comparisons, voxels)
+    comparisons = compare_all(results)
+    for comparison in comparisons:
+        comparison.check_voxels(voxels or comparison.main)
+    if name in TABLES:
+        tables = [TABLES[name](one, voxels) for one in comparisons]
+    else:
+        scheme = next((one for one in SCHEMES if one == name), None)
+        ranking = rank_methods(comparisons, scheme, voxels) if scheme else rank_by_scores(comparisons, voxels)
+        if ranking is None:
+            raise ValueError("ranks need the voxel sets near and image, which not every summary has: evaluate again.")
+        tables = [rank_table(ranking, comparisons)]
     if form == "csv" and len(tables) > 1:
         raise ValueError(f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one.")
-    notes = notes_on(comparisons)
-    for note in notes:
-        show(note)
-    noted = [replace(table, note=" ".join([table.note, *notes])) for table in tables]
-    text = "\n".join(FORMATS[form](table, intervals=intervals, digits=digits) for table in noted)
-    if output is not None:
-        with whole_file(Path(output)) as partial:
-            partial.write_text(text, encoding="utf-8")
-    return text
-
-
-def _table(title: str, comparison: Comparison, note: str, columns: list[Column]) -> Table:
-    return Table(_titled(title, comparison), note, "method", comparison.names, columns)
-
-
-def _cases(comparison: Comparison) -> str:
-    count = len(comparison.cases)
-    return "1 case" if count == 1 else f"{count} cases"
-
-
-def _titled(title: str, *comparisons: Comparison) -> str:
-    names = ", ".join(one.dataset for one in comparisons if one.dataset)
-    return f"{title}: {names}" if names else title
+    return "\n".join(FORMATS[form](table, intervals=intervals, digits=digits) for table in tables)

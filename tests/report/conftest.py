@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ def results() -> dict[str, FolderResult]:
 
 @pytest.fixture(scope="session")
 def comparison(results: dict[str, FolderResult]) -> Comparison:
-    return compare(results, dataset="Dataset004_Demo")
+    return compare(results, "Dataset004_Demo")
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +28,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for predicted in predictions.values():
         evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=Settings(surface=True))
     return predictions
+
+
+@pytest.fixture
+def copied(runs: dict[str, Path], tmp_path: Path) -> Path:
+    """A data set of one's own, with the evaluated predictions of soft."""
+    folder = tmp_path / "Dataset004_Copy"
+    shutil.copytree(runs["soft"].parents[1], folder)
+    evaluate(Predictions.of_folder(folder / "labelsTs", folder / "predictions" / "soft"))
+    return folder

@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,20 +111,6 @@ def test_sorting(browser: Any, page_file: Path) -> None:
     page.locator("table[aria-label^=Cases] thead th button").first.click()
     assert page.evaluate(column % 0) == sorted(page.evaluate(column % 0))
     assert page.locator("[aria-sort]").count() == 1
-    # Every table sorts; numbers with a minus sign, intervals and p-values, too.
-    assert page.evaluate(
-        "[...document.querySelectorAll('table')].every(t => t.tBodies[0].rows.length < 2 ||"
-        " t.querySelectorAll('th[data-column] button').length === t.tBodies[0].rows[0].cells.length)"
-    )
-    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-    head = page.locator("table[aria-label^=Methods] th[data-column='7']")
-    head.locator("button").click()
-    signed = page.evaluate(
-        "[...document.querySelectorAll('table[aria-label^=Methods] tbody tr')]"
-        ".map(r => r.cells[7].innerText.split(' ')[0])"
-    )
-    values = [float(one.split()[0].replace("−", "-")) for one in signed]
-    assert values == sorted(values)
     assert said == []
 
 
@@ -176,58 +161,6 @@ def test_pictures(browser: Any, deep_page_file: Path) -> None:
     target = page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top")
     assert 0 <= target < 844
     assert said == []
-
-
-def test_sticky(browser: Any, page_file: Path) -> None:
-    """Contents stay at the top, and first columns at the left."""
-    page, _ = opened(browser, page_file, 390, 844)
-    page.locator("#made").scroll_into_view_if_needed()
-    assert page.evaluate("document.querySelector('nav').getBoundingClientRect().top") == pytest.approx(0, abs=1)
-    # On a phone wide tables are turned, so that their heads are the first column; on a desktop the rows' names are.
-    page.set_viewport_size({"width": 320, "height": 640})
-    table = "document.querySelector('.scroll[aria-label^=Methods]')"
-    page.evaluate(f"{table}.scrollLeft = 30")
-    assert page.evaluate(f"{table}.scrollLeft") == 30
-    left = page.evaluate(
-        f"[{table}.getBoundingClientRect().left, {table}.querySelector('thead th').getBoundingClientRect().left]"
-    )
-    assert left[0] == pytest.approx(left[1], abs=1)
-    page.set_viewport_size({"width": 1280, "height": 900})
-    for one in ("thead th", "tbody th"):
-        assert page.evaluate(f"getComputedStyle({table}.querySelector('{one}')).position") == "sticky"
-
-
-@pytest.mark.parametrize("width", [390, 320])
-def test_all_of_the_contents_are_in_sight(browser: Any, page_file: Path, width: int) -> None:
-    """They take few lines, and do not cover what they lead to."""
-    page, _ = opened(browser, page_file, width, 844)
-    boxes = [link.bounding_box() for link in page.locator("nav a").all()]
-    assert len(boxes) == 9
-    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
-    header = page.locator("header").bounding_box()["height"]
-    assert header < 844 / 8
-    page.locator("nav a[href$=reliability]").click()
-    assert page.evaluate("document.querySelector(location.hash).getBoundingClientRect().top") >= header
-
-
-def test_keyboard_and_screen_reader(browser: Any, page_file: Path) -> None:
-    page, _ = opened(browser, page_file, 390, 844)
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
-    unnamed = page.evaluate(
-        "[...document.querySelectorAll('svg[role=img]')].filter(s => !s.getAttribute('aria-label')).length"
-    )
-    assert unnamed == 0
-    # What can be scrolled can be reached, and has a name.
-    scrolled = page.evaluate(
-        "[...document.querySelectorAll('main *')].filter(e => e.scrollWidth > e.clientWidth + 1 &&"
-        " ['auto', 'scroll'].includes(getComputedStyle(e).overflowX))"
-        ".map(e => [e.tabIndex, e.getAttribute('role'), !!e.getAttribute('aria-label')])"
-    )
-    assert scrolled
-    assert all(found == [0, "region", True] for found in scrolled)
-    levels = page.evaluate("[...document.querySelectorAll('h1,h2,h3,h4,h5')].map(h => +h.tagName[1])")
-    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_print(browser: Any, page_file: Path, tmp_path: Path) -> None:

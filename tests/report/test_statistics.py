@@ -12,17 +12,16 @@ from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import Comparison, compare
-from nnunet_nacl.report._metrics import CaseMeans, Metric
+from nnunet_nacl.report._metrics import DICE, Metric, case_means
 from nnunet_nacl.report._statistics import (
     Difference,
-    case_ranks,
+    all_rankings,
     differences,
     holm,
-    mean_rank,
+    mean_case_rank,
     order_by,
     rank_by_scores,
     rank_methods,
-    ranked_voxels,
     ranks,
     wilcoxon_signed_rank,
 )
@@ -62,25 +61,16 @@ def test_wilcoxon_by_hand() -> None:
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     found = differences(comparison, ECE)
     assert list(found) == ["right", "soft"]
-    base, right = (comparison[name].calibration["foreground"]["ECE"] for name in ("sharp", "right"))
+    base, right = (ECE.values(comparison[name])[:, 0] for name in ("sharp", "right"))
     assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
     assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
     assert found["right"].is_told_apart
+    assert found is differences(comparison, ECE)  # made once
     direct = stats.bootstrap(
         (right - base,), np.mean, method="percentile", n_resamples=20000, rng=1
     ).confidence_interval
     np.testing.assert_allclose(found["right"].interval, direct, atol=0.002)
-
-
-def test_p_is_that_of_the_pairs(comparison: Comparison) -> None:
-    dice = Metric("Dice", higher_is_better=True)
-    base, soft = (CaseMeans(dice.values(comparison[name])).by_case for name in ("sharp", "soft"))
-    assert 0 < (soft > base).sum() < len(base)  # in both directions
-    found = differences(comparison, dice)
-    assert found["soft"].p == stats.wilcoxon(soft, base).pvalue
-    p_values = [found[name].p for name in ("right", "soft")]
-    assert [found[name].p_holm for name in ("right", "soft")] == list(multipletests(p_values, method="holm")[1])
 
 
 def test_intervals_equal_a_direct_bootstrap() -> None:
@@ -92,15 +82,11 @@ def test_intervals_equal_a_direct_bootstrap() -> None:
     for _ in range(8000):
         drawn = values[generator.integers(0, 40, 40)]
         means.append(np.nanmean(np.nanmean(drawn, axis=0)))
-    np.testing.assert_allclose(CaseMeans(values).interval, np.percentile(means, [2.5, 97.5]), atol=0.003)
-    assert CaseMeans(values).value == pytest.approx(np.nanmean(np.nanmean(values, axis=0)))
-    np.testing.assert_allclose(CaseMeans(values).by_case[:3], np.nanmean(values[:3], axis=1))
-
-
-def test_no_interval_from_fewer_than_two_cases() -> None:
-    assert np.isnan(CaseMeans(np.array([[0.5]])).interval).all()
-    assert np.isnan(CaseMeans(np.array([[0.5], [np.nan]])).interval).all()
-    assert np.isnan(CaseMeans(np.full((3, 2), np.nan)).value)
+    found = case_means(values)
+    np.testing.assert_allclose(found.interval, np.percentile(means, [2.5, 97.5]), atol=0.003)
+    assert found.value == pytest.approx(np.nanmean(np.nanmean(values, axis=0)))
+    np.testing.assert_allclose(found.by_case[:3], np.nanmean(values[:3], axis=1))
+    assert np.isnan(case_means(np.array([[0.5], [np.nan]])).interval).all()  # of fewer than two cases
 
 
 def paper_tables() -> Path:
@@ -143,30 +129,19 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
     np.testing.assert_array_equal(sums, by_hand)
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
     assert (sums == nacl).sum() == 1
-    assert [METHODS[one] for one in np.argsort(sums, kind="stable")] == [
-        METHODS[one] for one in np.argsort(by_hand, kind="stable")
-    ]
-
-
-def test_ranks_by_hand() -> None:
-    np.testing.assert_array_equal(ranks(np.array([0.9, 0.7, 0.9, 0.8]), True), [1.5, 4, 1.5, 3])
-    np.testing.assert_array_equal(ranks(np.array([[3.0, 1.0], [np.nan, 2.0]]), False), [[2, 1], [2, 1]])
-    np.testing.assert_array_equal(ranks(np.array([np.nan, np.nan, 1.0]), True), [2.5, 2.5, 1])
 
 
 def test_mean_case_rank_by_hand() -> None:
     errors = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.3], [0.3, np.nan, 0.1], [0.1, 0.1, 0.2]])
-    by_case = case_ranks(errors, False)
-    np.testing.assert_array_equal(by_case[[0, 1, 3]], [[1, 2, 3], [2, 1, 3], [1.5, 1.5, 3]])
-    assert np.isnan(by_case[2]).all()  # one method has no value there
-    np.testing.assert_allclose(mean_rank(by_case, np.ones((1, 4)))[0], [1.5, 1.5, 3])
-    np.testing.assert_allclose(mean_rank(by_case, np.array([[0, 2.0, 5, 0]]))[0], [2, 1, 3])
-    np.testing.assert_allclose(mean_rank(np.full((2, 3), np.nan), np.ones((1, 2)))[0], [2, 2, 2])
+    weights = np.array([[1.0, 1, 1, 1], [0, 2, 5, 0]])  # in the third case one method has no value
+    np.testing.assert_allclose(mean_case_rank(errors, False, weights), [[1.5, 1.5, 3], [2, 1, 3]])
+    np.testing.assert_allclose(mean_case_rank(-errors, True, weights), [[1.5, 1.5, 3], [2, 1, 3]])
+    np.testing.assert_allclose(mean_case_rank(np.full((2, 3), np.nan), False, np.ones((1, 2))), [[2, 2, 2]])
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
-    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")]
-    values = np.array([[CaseMeans(m.values(method)).value for method in comparison.methods] for m in metrics])
+    metrics = [DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")]
+    values = np.array([[case_means(m.values(method)).value for method in comparison.methods] for m in metrics])
     expected = np.stack([ranks_by_hand(list(row), m.higher_is_better) for row, m in zip(values, metrics, strict=True)])
     ranking = rank_methods([comparison], "sum-rank", voxels="union")
     assert ranking.metrics == ["Dice", "HD95", "ECE union", "CECE union"]
@@ -176,7 +151,7 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 
     ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
     for column, metric in enumerate(metrics):
-        values = np.stack([CaseMeans(metric.values(method)).by_case for method in comparison.methods], axis=1)
+        values = np.stack([case_means(metric.values(method)).by_case for method in comparison.methods], axis=1)
         rows = [ranks_by_hand(list(row), metric.higher_is_better) for row in values]
         np.testing.assert_allclose(ranking.by_metric[:, column], np.mean(rows, axis=0))
     np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
@@ -195,9 +170,6 @@ def test_the_ranking_by_scores(comparison: Comparison) -> None:
     assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE near"]
     np.testing.assert_array_equal(ranking.by_metric, expected.T)
     np.testing.assert_array_equal(ranking.overall, expected.sum(0))
-    twice = rank_by_scores([comparison, comparison])
-    assert twice is not None
-    np.testing.assert_array_equal(twice.overall, 2 * ranking.overall)
 
 
 def test_the_rankings_differ() -> None:
@@ -210,25 +182,9 @@ def test_the_rankings_differ() -> None:
     assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
 
 
-def test_no_ranking_by_scores_without_them(comparison: Comparison) -> None:
-    chosen = compare({"one": make_result(settings=Settings(voxels=("union",)))})
-    assert rank_by_scores([chosen]) is None
-    assert ranked_voxels([comparison, chosen]) == "union"
-    image = compare({"one": make_result(settings=Settings(voxels=("image",)))})
-    ranking = rank_by_scores([image])
-    assert ranking is not None
-    assert ranking.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
-    with pytest.raises(ValueError, match="rankings need a voxel set that all data sets have"):
-        ranked_voxels([image, chosen])
-    by_union = rank_by_scores([comparison], "union")
-    assert by_union is not None
-    assert by_union.metrics[-1] == "ECE union"
-
-
 def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None:
     generator, first = np.random.default_rng(1), np.zeros(3)
-    metrics = [Metric("Dice", higher_is_better=True), Metric("HD95"), Metric("ECE", "foreground")]
-    metrics.append(Metric("CECE", "foreground"))
+    metrics = [DICE, Metric("HD95"), Metric("ECE", "foreground"), Metric("CECE", "foreground")]
     values = {(m.title, one.name): m.values(one) for m in metrics for one in comparison.methods}
     for _ in range(1000):
         drawn = generator.integers(0, len(comparison.cases), len(comparison.cases))
@@ -241,20 +197,16 @@ def test_stability_is_that_of_a_direct_bootstrap(comparison: Comparison) -> None
     np.testing.assert_allclose(ranking.stability[:, 0], first / 1000, atol=0.06)
     np.testing.assert_allclose(ranking.stability.sum(1), 1)
     np.testing.assert_allclose(ranking.stability.sum(0), 1)
-
-
-def test_equal_methods_share_their_places() -> None:
-    one = make_result(0.4)
-    ranking = rank_by_scores([compare({"one": one, "copy": one, "far": make_result(0.1)})])
-    assert ranking is not None
+    one = make_result(0.4)  # equal methods share their places
+    ranking = rank_methods([compare({"one": one, "copy": one, "far": make_result(0.1)})], "sum-rank")
     assert ranking.places.tolist() == [1, 1, 3]
-    np.testing.assert_allclose(ranking.stability[:2], [[0.5, 0.5, 0]] * 2, atol=0.02)
     np.testing.assert_array_equal(ranking.stability[0], ranking.stability[1])
+    assert ranking.stability[0, 0] == ranking.stability[0, 1] > 0.4
 
 
 def test_data_sets_add_up(comparison: Comparison) -> None:
     other = compare(
-        {name: make_result(t, seed=3) for name, t in {"soft": 1.8, "sharp": 0.4, "right": 1.0}.items()}, dataset="B"
+        {name: make_result(t, seed=3) for name, t in {"soft": 1.8, "sharp": 0.4, "right": 1.0}.items()}, "B"
     )
     both = rank_methods([comparison, other], "sum-rank")
     alone = [rank_methods([one], "sum-rank") for one in (comparison, other)]
@@ -262,29 +214,26 @@ def test_data_sets_add_up(comparison: Comparison) -> None:
         expected = sum(one.by_metric[one.methods.index(name)] for one in alone)
         np.testing.assert_array_equal(both.by_metric[row], expected)
     assert both.overall.min() == both.overall[both.methods.index("right")]
+    # Each is resampled by itself: two data sets settle an order that one leaves open.
+    close = compare({"one": make_result(1.0), "other": make_result(0.97)})
+    one, two = (rank_methods([close] * count, "mean-case-rank").stability[:, 0] for count in (1, 2))
+    assert 0.02 < one.min() < 0.48
+    assert two.max() > one.max()
 
 
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
     other = compare({name: results[name] for name in ("sharp", "right")})
     with pytest.raises(ValueError, match="same methods in every data set; got sharp, right, soft and sharp, right"):
         rank_methods([comparison, other], "sum-rank")
-    with pytest.raises(ValueError, match="voxels: expected one of foreground, union, near, image; got boundary"):
-        rank_methods([comparison], "sum-rank", voxels="boundary")
     with pytest.raises(ValueError, match="mean-case-rank needs the ECE of each case; over the near it is pooled"):
         rank_methods([comparison], "mean-case-rank", voxels="near")
-
-
-def test_data_sets_are_resampled_each_by_itself(comparison: Comparison) -> None:
-    """Two data sets settle an order that one leaves open."""
-    close = compare({"one": make_result(1.0), "other": make_result(0.97)})
-    alone = rank_methods([close], "mean-case-rank").stability[:, 0]
-    twice = rank_methods([close, close], "mean-case-rank").stability[:, 0]
-    assert 0.02 < alone.min() < 0.48
-    assert twice.max() > alone.max()
-    assert (
-        rank_methods([comparison, comparison], "sum-rank").overall.tolist()
-        == (2 * rank_methods([comparison], "sum-rank").overall).tolist()
-    )
+    union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
+    assert rank_by_scores([union]) is None
+    assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
+    (only,) = all_rankings([image])
+    assert only.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
+    with pytest.raises(ValueError, match="rankings need a voxel set that all data sets have"):
+        all_rankings([image, union])
 
 
 def test_who_is_told_apart() -> None:
@@ -302,15 +251,3 @@ def test_who_is_told_apart() -> None:
     assert not gap.is_told_apart
     assert replace(gap, interval=(0.05, 0.4)).is_told_apart
     assert not replace(gap, interval=(0.05, 0.4), p_holm=0.2).is_told_apart
-
-
-def test_one_mean_has_one_interval() -> None:
-    """The summary's and the report's, though cases without foreground have no ECE."""
-    result = make_result(0.4, empty=["case_00", "case_01", "case_02"])
-    summary = result.to_json()["interval"]["foreground"]["ECE"]
-    assert ECE.of(compare({"one": result})["one"]).interval == pytest.approx(tuple(summary), abs=1e-12)
-
-
-def test_each_difference_is_bootstrapped_once(comparison: Comparison) -> None:
-    assert differences(comparison, ECE) is differences(comparison, ECE)
-    assert ECE.of(comparison["soft"]) is ECE.of(comparison["soft"])

@@ -6,17 +6,17 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.files import check_output, whole_file
+from nnunet_nacl.files import whole_file
 
+Panel = Callable[..., None]
+"""Draws on the axes that it is called with, as ``ax``."""
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""
 
@@ -37,7 +37,6 @@ _PARAMETERS: Any = {
     "svg.hashsalt": "nnunet_nacl",  # so that the same plot is the same file
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
 }
-_ENDINGS = (".svg", ".pdf", ".png")
 
 
 def color_of(names: Sequence[str], name: str) -> str:
@@ -65,14 +64,7 @@ def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
     if len(name) > width * lines:
         half = width * lines // 2
         name = f"{name[: half - 1]}…{name[-half:]}"
-    rows = [""]
-    for piece in re.split(r"(?<=[_\s-])", name):
-        for start in range(0, len(piece), width):
-            part = piece[start : start + width]
-            if rows[-1] and len(rows[-1]) + len(part) > width:
-                rows.append("")
-            rows[-1] += part
-    return "\n".join(rows)
+    return "\n".join(re.findall(rf".{{1,{width}}}(?:(?<=[_ -])|$)|.{{1,{width}}}", name))
 
 
 def labelled(name: str) -> str:
@@ -87,24 +79,6 @@ def plot_style() -> Iterator[None]:
         yield
 
 
-def axes_or_new(ax: Axes | None, *, projection: str | None = None) -> Axes:
-    """The given axes, or those of a new figure, which a notebook shows."""
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt  # only when needed: it chooses a backend
-
-    return plt.figure(figsize=(3.6, 3.6), layout="constrained").add_subplot(projection=projection)
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A plot that fills one axes: what draws on them, and what it shows, in words."""
-
-    draw: Callable[[Axes], object]
-    description: str
-    polar: bool = False
-
-
 def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4) -> Figure:
     """Draw panels in rows of ``columns``, each ``size`` inches wide, and as high as its legend needs."""
     with plot_style():
@@ -113,7 +87,7 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
         figure, below = Figure(layout="constrained"), 0.0
         for number, panel in enumerate(panels, start=1):
             drawn = len(figure.axes)
-            panel.draw(figure.add_subplot(rows, columns, number, projection="polar" if panel.polar else None))
+            panel(ax=figure.add_subplot(rows, columns, number))
             legends = [ax.get_legend() for ax in figure.axes[drawn:]]
             lines = sum(text.get_text().count("\n") + 1 for legend in legends if legend for text in legend.get_texts())
             below = max(below, 0.1 * lines + 0.3 * bool(lines) + 0.8 * (len(legends) - 1))
@@ -121,26 +95,12 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
     return figure
 
 
-def check_plot_file(file: str | Path, *, overwrite: bool = False) -> Path:
-    """Return the path of a plot if it may be written.
+def save_plot(figure: Figure, file: Path, *, dpi: int = 200) -> None:
+    """Write a figure, completely or not at all, in the format that the file's ending says; it replaces an earlier one.
 
     Raises:
-        OSError: it exists, or its folder does not.
-        ValueError: its ending is none of ``.svg``, ``.pdf`` and ``.png``.
+        OSError: it cannot be written.
     """
-    file = check_output(file, overwrite=overwrite)
-    if file.suffix.lower() not in _ENDINGS:
-        raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
-    return file
-
-
-def save_plot(figure: Figure, file: Path, *, dpi: int = 200, overwrite: bool = False) -> None:
-    """Write a figure, completely or not at all, in the format that the file's ending says.
-
-    Raises:
-        OSError: it cannot be written, or exists.
-    """
-    check_output(file, overwrite=overwrite)
     stream = io.BytesIO()  # where a disk is full, Matplotlib's writers leave errors of their own
     with plot_style():
         figure.savefig(stream, format=file.suffix[1:].lower(), dpi=dpi)
@@ -148,13 +108,20 @@ def save_plot(figure: Figure, file: Path, *, dpi: int = 200, overwrite: bool = F
         partial.write_bytes(stream.getvalue())
 
 
-def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
-    """Return an ``<svg>`` element for use within a page, in its colors and fonts, described for screen readers.
+def described(figure: Figure) -> str:
+    """What titles, axes and legends say, for screen readers: legends have the numbers."""
+    said = []
+    for ax in figure.axes:
+        said += [ax.get_title(), " against ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))]
+        if (legend := ax.get_legend()) is not None:
+            said += [text.get_text() for text in (legend.get_title(), *legend.get_texts())]
+    return ". ".join(" ".join(text.replace("\u200b", "").split()) for text in said if text)
 
-    Args:
-        figure: drawn with our style.
-        description: what a screen reader says.
-        prefix: of ids; a different one for every plot of the page.
+
+def to_svg(figure: Figure, *, prefix: str) -> str:
+    """Return an ``<svg>`` element for use within a page, in its colors and fonts.
+
+    Ids begin with ``prefix``: a different one for every plot of the page.
     """
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
@@ -166,7 +133,7 @@ def to_svg(figure: Figure, *, description: str, prefix: str) -> str:
     width, height = figure.get_size_inches()
     return (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {72 * width:g} {72 * height:g}" role="img" '
-        f'aria-label="{escape(description)}" style="max-width:{width * 1.25:.1f}in">{text}'
+        f'aria-label="{escape(described(figure))}" style="max-width:{width * 1.25:.1f}in">{text}'
     )
 
 

@@ -194,7 +194,7 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     page = page_of(file)
     assert "<script>alert" not in file.read_text()
     assert page.text.count(NASTY) > 10
-    assert any(NASTY in label for label in page.svg_labels)
+    assert any(NASTY.replace(" ", "") in label.replace(" ", "") for label in page.svg_labels)
     for name in ("_y", "$"):
         assert re.search(rf"{re.escape(name)} \(0\.\d\d\d\)", page.text), name  # in the legends
 

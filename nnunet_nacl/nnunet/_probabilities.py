@@ -2,7 +2,6 @@
 
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,10 +12,12 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from nnunet_nacl.nnunet._names import naming
+
 BLOCK = 1 << 16
 """Voxels in a block, which fits into the processor's cache. Positions within a block fit into 16 bits."""
 
-KEY = "probabilities"
+_MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
 
 
@@ -52,35 +53,22 @@ class NpzChannels(Channels):
     def __init__(self, file: Path) -> None:
         self.name = str(file)
         self._file = file
-        with _naming(file), zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-            if f"{KEY}.npy" not in names:
-                keys = ", ".join(name.removesuffix(".npy") for name in names) or "nothing"
-                raise ValueError(f"expected the key {KEY!r}; it holds {keys}")
-            with archive.open(f"{KEY}.npy") as stream:
-                self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
-                declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
-            size = archive.getinfo(f"{KEY}.npy").file_size
-        self.dtype = _check_dtype(self._stored_dtype, self.name)
-        if not self.shape or size != declared:
-            raise ValueError(
-                f"{file} cannot be right: shape {self.shape} and dtype {self.dtype} take {declared} bytes, but it "
-                f"holds {size}."
-            )
+        with self._opened() as (archive, stream):
+            self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
+            declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
+            size = archive.getinfo(_MEMBER).file_size
+            self.dtype = _check_dtype(self._stored_dtype, "it")
+            if not self.shape or size != declared:
+                raise ValueError(f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}")
 
     def channels(self) -> Iterator[NDArray[np.floating]]:
         """Yield each channel (*spatial), in C order, while a thread reads the next one."""
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
-            with _naming(self._file), np.load(self._file) as archive:
-                whole = archive[KEY]
+            with self._opened() as (_, stream):
+                whole = npy.read_array(stream)
             yield from Channels(whole).channels()
             return
-        with (
-            _naming(self._file),
-            zipfile.ZipFile(self._file) as archive,
-            archive.open(f"{KEY}.npy") as stream,
-            ThreadPoolExecutor(1) as thread,
-        ):
+        with self._opened() as (_, stream), ThreadPoolExecutor(1) as thread:
             _read_header(stream)
             ahead = thread.submit(self._read, stream)
             for _ in range(self.shape[0] - 1):
@@ -98,6 +86,16 @@ class NpzChannels(Channels):
                 raise EOFError("it ends too early")
         return channel.astype(self.dtype, copy=False)
 
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
+        """The archive and its array."""
+        with (
+            naming(self._file, problem=" cannot be read"),
+            zipfile.ZipFile(self._file) as archive,
+            archive.open(_MEMBER) as stream,
+        ):
+            yield archive, stream
+
 
 def _check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
     """The dtype in the machine's byte order."""
@@ -110,16 +108,3 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[An
     if npy.read_magic(stream) == (1, 0):
         return npy.read_array_header_1_0(stream)
     return npy.read_array_header_2_0(stream)
-
-
-@contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Errors of reading say which file it was: a damaged one makes zipfile and NumPy raise nearly anything."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file} cannot be read: it is damaged or incomplete ({error}).") from error
-    except Exception as error:
-        raise ValueError(f"{file} cannot be read: {error}") from error

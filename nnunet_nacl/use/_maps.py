@@ -67,8 +67,8 @@ def write_maps(
         ValueError: there is no such map, the format cannot have the dtype, members have other labels, or no case can
             be mapped.
     """
-    predictions = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
-    others = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
+    predictions = PredictionFolder.read(pred_folder)
+    others = [PredictionFolder.read(folder) for folder in members]
     data_set = predictions.data_set
     maps = _maps_of(what, data_set.meaning, len(others))
     possible = data_set.image_dtypes

@@ -105,7 +105,7 @@ def read_members(
     """Folders of predictions of the same cases with the same labels, at least 2 and each once."""
     if len(members) < 2:
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
-    folders = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
+    folders = [PredictionFolder.read(folder) for folder in members]
     for number, folder in enumerate(folders):
         if folder.folder.resolve() in {other.folder.resolve() for other in folders[:number]}:
             raise ValueError(f"members: {folder.folder} is given twice.")

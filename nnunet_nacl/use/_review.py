@@ -92,7 +92,7 @@ def review_folder(
         OSError: an output exists or cannot be written.
         ValueError: no case can be reviewed, or fit, images or members are not of this folder.
     """
-    read = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
+    read = PredictionFolder.read(pred_folder)
     folder, data_set, meaning = read.folder, read.data_set, read.data_set.meaning
     file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
     if file.suffix.lower() in {".json", ".html"}:

@@ -84,7 +84,7 @@ BAD = {
         partial(ground_truth_placed, Direction=(-1, 0, 0, 0, -1, 0, 0, 0, 1)),
         "has the direction (1, 0, 0, 0, 1, 0, 0, 0, 1), not (-1, 0, 0, 0, -1, 0, 0, 0, 1) as ",
     ),
-    "truncated": (truncated, "case_1.npz cannot be read: it is damaged or incomplete (File is not a zip file)."),
+    "truncated": (truncated, "case_1.npz cannot be read: File is not a zip file"),
     "corrupted": (corrupted, "case_1.npz cannot be read: "),  # whatever its values look like
     "wrong key": (partial(save, change=abs, key="softmax"), "expected the key 'probabilities'; it holds softmax"),
     "NaN": (partial(save, change=with_nan), "case_1.npz: NaN or infinite values in channel 0."),

@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -62,22 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted or terminated.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words in (["--version"], ["-h"], ["--help"]):
-        print(f"nnunet_nacl {__version__}\n" if words == ["--version"] else overview(), end="")
-        return 0
     command = find_command(words)
+    if command is None and ("--version" in words or {"-h", "--help"} & {*words}):
+        print(f"nnunet_nacl {__version__}\n" if "--version" in words else overview(), end="")
+        return 0
     if command is None:
-        if words[:1] == ["paper"]:
-            print(overview("paper "), end="", file=sys.stdout if {"-h", "--help"} & {*words} else sys.stderr)
-            return 0 if {"-h", "--help"} & {*words} else 2
-        problem = f"there is no command {words[0]!r}" if words else "expected a command"
+        problem = f"there is no command {' '.join(words[:2])!r}" if words else "expected a command"
         print(f"nnunet_nacl: error: {problem}; nnunet_nacl --help lists them.", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
     try:
         with _orderly_end():
-            _check_environment()
             status = command.run(words[len(command.name.split()) :])
             sys.stdout.flush()
     except BrokenPipeError:
@@ -98,16 +93,13 @@ def find_command(words: Sequence[str]) -> Command | None:
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 
-def overview(beginning: str = "") -> str:
-    """The help of all commands, or of those whose names begin so."""
+def overview() -> str:
+    """The help of all commands."""
     lines = ["usage: nnunet_nacl COMMAND ... [--help] [--version]", ""]
-    if not beginning:
-        lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
-        lines += [f"  {line}" for line in MAIN_PATH]
+    lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
+    lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
-        chosen = [COMMANDS[name] for name in group if name.startswith(beginning)]
-        if chosen:
-            lines += ["", f"{title}:", *(f"  {one.name:<14} {one.summary}" for one in chosen)]
+        lines += ["", f"{title}:", *(f"  {name:<14} {COMMANDS[name].summary}" for name in group)]
     return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
 
 
@@ -120,9 +112,6 @@ def command_help() -> dict[str, str]:
 @contextmanager
 def _orderly_end() -> Iterator[None]:
     """Within, SIGTERM is a KeyboardInterrupt, once: more of them do not disturb the cleaning up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -133,15 +122,6 @@ def _orderly_end() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _check_environment() -> None:
-    """Raise a ValueError that names the variable which nnU-Net cannot read; its own error does not."""
-    for variable, lowest in (("nnUNet_def_n_proc", 1), ("nnUNet_n_proc_DA", 0)):
-        if variable in os.environ:
-            from nnunet_nacl.nnunet import environment_number
-
-            environment_number(variable, lowest, lowest=lowest)
 
 
 if __name__ == "__main__":

@@ -105,13 +105,7 @@ class PreprocessedDataSet:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
-        """Find a data set and check that it can be trained on.
-
-        Raises:
-            RuntimeError: nnU-Net's environment variables are not set.
-            ValueError: nnU-Net knows no such data set, plans or configuration, or it has not been preprocessed; says
-                what to do.
-        """
+        """Find a data set that can be trained on; raises a ValueError that says what to do before that."""
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
         folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}

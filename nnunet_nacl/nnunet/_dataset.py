@@ -98,7 +98,8 @@ class LabelMeaning:
         """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
         labels: Labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(self.known)))
         if self.regions is None:
-            return probabilities.argmax(0).astype(labels.dtype)
+            labels = probabilities.argmax(0).astype(labels.dtype)
+            return labels
         for p, label in zip(probabilities, self.written, strict=True):
             labels[p > 0.5] = label
         return labels
@@ -110,14 +111,9 @@ def _region(value: int | Sequence[int]) -> Region:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files and what their labels mean.
+    """How to read a data set's files, with ``reader`` of nnU-Net, and what their labels mean.
 
-    Attributes:
-        labels: ``labels`` of ``dataset.json``, as they stand there.
-        file_ending: of label maps.
-        meaning: of the labels.
-        ignore_label: label of the voxels that count for nothing, if there is one.
-        reader: an object of one of nnU-Net's reader classes.
+    ``labels`` are those of ``dataset.json``, as they stand there; voxels with ``ignore_label`` count for nothing.
     """
 
     labels: NamedLabels
@@ -191,11 +187,7 @@ class Model:
 
     @classmethod
     def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
-        """Read it from the data set, ``plans.json`` and the names of the folders.
-
-        ``DATASET/TRAINER__PLANS__CONFIGURATION`` says everything. A prediction folder of nnU-Net only has the plans,
-        which name themselves and the data set; the trainer is known if a folder has its name.
-        """
+        """Read it from the data set, the plans, which name themselves and the data set, and the folders' names."""
         content = {} if plans is None else PlansJson.read(plans).content
         known = {"dataset": content.get("dataset_name"), "plans": content.get("plans_name"), **names_in(folder)}
         order = None if data_set.meaning.regions is None else list(data_set.meaning.written)

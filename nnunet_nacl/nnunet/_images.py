@@ -28,8 +28,7 @@ class Geometry:
 
     Attributes:
         spacing: distance between voxel centers along each axis of the array, in mm.
-        origin: position of the first voxel, in mm; None if the format has none.
-        direction: of the axes, cosines; None if the format has none.
+        origin: position of the first voxel, in mm; None if the format has none, as for ``direction``, cosines.
         known: False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
     """
 
@@ -69,9 +68,7 @@ def check_geometry(file: Path, geometry: Geometry, other_file: Path, other: Geom
 def check_image_file(file: Path, *, finite: bool = False) -> None:
     """Check that a NIfTI file is as long as its header says, since SimpleITK fills what it lacks with zeros.
 
-    Args:
-        file: of any format; others than NIfTI are left to their readers.
-        finite: whether voxels must be finite: SimpleITK reads NaN of NIfTI as 0.
+    Other formats are left to their readers. ``finite`` forbids NaN, which SimpleITK reads as 0, and infinite voxels.
     """
     check_input(file)
     if not file.name.isprintable():  # SimpleITK would end the process over bytes that are no UTF-8
@@ -94,12 +91,7 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
 
 
 def read_labels(file: Path, reader: Any) -> LabelMap:
-    """Read a label map.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it cannot be read or is damaged, has several channels, or holds values that are no whole numbers.
-    """
+    """Read a label map; a ValueError says why it cannot be read, or that it holds no whole numbers."""
     check_image_file(file, finite=True)
     with naming(file, problem=" cannot be read"):
         if type(reader) is SimpleITKIO:
@@ -192,8 +184,7 @@ def _geometry_of(properties: dict[str, Any], spacing_file: Path) -> Geometry:
     if "nibabel_stuff" in properties:
         stored = properties["nibabel_stuff"]
         affine = np.asarray(stored.get("reoriented_affine", stored["original_affine"]), float)
-        axes = affine[:3, :3]
-        lengths = np.linalg.norm(axes, axis=0)
+        axes, lengths = affine[:3, :3], np.linalg.norm(affine[:3, :3], axis=0)
         direction = axes / np.where(lengths > 0, lengths, 1)
         return Geometry(spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist()))
     return Geometry(spacing, known=spacing_file.is_file())

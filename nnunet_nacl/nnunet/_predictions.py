@@ -38,16 +38,13 @@ class Thresholds:
         """Whether probabilities (n,) exceed the thresholds of their structures, numbered (n,) from 0, or of one."""
         thresholds = np.array(self.values)[structure]
         exact = p.astype(np.float64)  # or the thresholds would be rounded
-        return exact >= thresholds if self.inclusive else exact > thresholds
-
-
-class _DecodedCase(TypedDict):
-    thresholds: tuple[float, ...]
+        exceeded: NDArray[np.bool_] = exact >= thresholds if self.inclusive else exact > thresholds
+        return exceeded
 
 
 class _Decoded(TypedDict):
     inclusive: bool
-    cases: dict[str, _DecodedCase]
+    cases: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -89,11 +86,8 @@ def _how_to_save(folder: Path) -> str:
     model = ModelName.of(folder)
     if folder.name != "validation" or model is None:
         return "predict with nnUNetv2_predict --save_probabilities"
-    fold = folder.resolve().parent.name.removeprefix("fold_")
-    return (
-        f"validate with nnUNetv2_train {model.dataset or 'DATASET'} {model.configuration} {fold} -tr {model.trainer} "
-        f"-p {model.plans} --val --npz"
-    )
+    fold, trainer = folder.resolve().parent.name.removeprefix("fold_"), f"-tr {model.trainer} -p {model.plans}"
+    return f"validate with nnUNetv2_train {model.dataset} {model.configuration} {fold} {trainer} --val --npz"
 
 
 @dataclass(frozen=True)
@@ -272,7 +266,8 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     thresholds, decoded = {}, folder / DECODED_NAME
     if decoded.exists():
         read = read_json(decoded, _Decoded)
-        thresholds = {name: Thresholds(case["thresholds"], read["inclusive"]) for name, case in read["cases"].items()}
+        inclusive, decoded_cases = read["inclusive"], read["cases"].items()
+        thresholds = {name: Thresholds(tuple(case["thresholds"]), inclusive) for name, case in decoded_cases}
     found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
     names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in folder.glob("[!.]*.npz")}
     if not names:

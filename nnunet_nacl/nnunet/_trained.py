@@ -51,17 +51,17 @@ def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint of nnU-Net; nothing in it can run.
-
-    Raises:
-        ValueError: it is damaged, or holds something that no checkpoint of nnU-Net holds.
-    """
+    """A checkpoint of nnU-Net; nothing in it can run. A ValueError says that it is damaged, or none of nnU-Net."""
     import torch
 
     # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names.
     scalar = np.float64(0).__reduce__()[0]
     names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
-    allowed = [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
+    allowed: list[Any] = [
+        *((scalar, name) for name in names),
+        np.dtype,
+        *{type(np.dtype(code)) for code in "?bhilqBHILQefd"},
+    ]
     try:
         with torch.serialization.safe_globals(allowed):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -94,10 +94,6 @@ def load_predictor(
         checkpoint: ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
         use_mirroring: whether logits are averaged over mirrored images, too.
         content: of the checkpoint, if :func:`read_checkpoint` has read it.
-
-    Raises:
-        FileNotFoundError: no such model, fold or checkpoint.
-        ValueError: the checkpoint cannot be read, or nnU-Net cannot use it.
     """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -156,13 +152,9 @@ class PreprocessedCases(NamedTuple):
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, from nnU-Net's preprocessed data.
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
         Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
-
-        Raises:
-            FileNotFoundError: the preprocessed data, the splits, a case, or its first segmentation is missing.
-            ValueError: the splits have no such fold, or it has no case.
         """
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
         from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot

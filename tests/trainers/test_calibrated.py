@@ -59,8 +59,9 @@ def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
     """``make(trainer class or name, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
 
     def build(
-        trainer: type[nnUNetTrainer] | str, kind: str = "labels", configuration: str = "2d_small", **changes: object
-    ) -> nnUNetTrainer:
+        trainer: type[nnUNetTrainer] | str, kind: str = "labels", configuration: str = "2d_small", *,
+        initialized: bool = True, **changes: object,
+    ) -> nnUNetTrainer:  # fmt: skip
         trainer_class = getattr(trainers, f"nnUNetTrainer{trainer}") if isinstance(trainer, str) else trainer
         for name, value in NNUNet(tmp_path).environment.items():
             monkeypatch.setenv(name, value)
@@ -74,7 +75,11 @@ def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         plans["configurations"][configuration].update(changes)
         plans["continue_training"] = False
         dataset_json = json.loads((folder / "dataset.json").read_text())
-        return trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+        made = trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+        if initialized:
+            torch.manual_seed(0)
+            made.initialize()
+        return made
 
     return build
 
@@ -98,7 +103,6 @@ def step(trainer: nnUNetTrainer) -> float:
 @pytest.mark.parametrize("name", ["NACL", "DiceNACL", "CE", "FL", "DiceMbLS"])
 def test_replaces_the_loss_under_nnunets_deep_supervision(make: Make, name: str) -> None:
     trainer = make(name, configuration="3d_small")
-    trainer.initialize()
     assert type(trainer).__name__ == f"nnUNetTrainer{name}"
     assert isinstance(trainer.loss, DeepSupervisionWrapper)
     assert trainer.loss.weight_factors == (1.0, 0.0)
@@ -113,8 +117,6 @@ def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: s
     values = []
     for trainer_class in (nnUNetTrainer, "DiceCE"):
         trainer = make(trainer_class, kind, configuration)
-        torch.manual_seed(0)
-        trainer.initialize()
         values.append((step(trainer), step(trainer)))  # the second one shows that the gradients agree
     assert values[1] == pytest.approx(values[0], rel=1e-4)
 
@@ -131,14 +133,13 @@ def test_other_networks(make: Make, network: str) -> None:
         architecture["network_class_name"] = architecture["network_class_name"].replace("PlainConv", "ResidualEncoder")
         arguments["n_blocks_per_stage"] = arguments.pop("n_conv_per_stage")
     trainer = make("DiceNACL", architecture=architecture)
-    trainer.initialize()
     assert trainer.loss.weight_factors[0] == (1.0 if network == "one scale" else pytest.approx(1.0))
     assert type(trainer.network).__name__ == ("PlainConvUNet" if network == "one scale" else "ResidualEncoderUNet")
     assert np.isfinite(step(trainer))
 
 
 def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
-    trainer = make("DiceNACL")
+    trainer = make("DiceNACL", initialized=False)
     trainer.is_ddp = True
     loss = trainer._build_loss()
     assert loss.weight_factors[-1] > 0
@@ -149,7 +150,6 @@ def test_cascade(make: Make) -> None:
     trainer = make("NACL", "labels", "3d_cascade_small")
     assert trainer.is_cascaded
     assert "nnUNetTrainerNACL__nnUNetPlans__3d_lowres_small" in trainer.folder_with_segs_from_previous_stage
-    trainer.initialize()
     assert trainer.num_input_channels == 3  # the image and the previous stage's two foreground classes
     assert np.isfinite(step(trainer))
 
@@ -160,7 +160,6 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     trainer = make("DiceNACL")
-    trainer.initialize()
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
     assert np.isfinite(step(trainer))
 
@@ -171,7 +170,6 @@ def test_in_front_of_primus(make: Make) -> None:
 
     for trainer_class, optimizer in ((PrimusNACL, torch.optim.AdamW), (Scheduled, torch.optim.Adam)):
         trainer = make(trainer_class, "labels", "3d_small")
-        trainer.initialize()
         first = trainer.optimizer
         trainer.on_train_epoch_start()  # its warm-up makes an optimizer for each stage
         assert type(trainer.optimizer) is optimizer
@@ -182,16 +180,14 @@ def test_in_front_of_primus(make: Make) -> None:
 
 def test_other_trainers(make: Make) -> None:
     trainer = make(NoDeepSupervisionNACL)
-    trainer.initialize()
     assert isinstance(trainer.loss, NACLLoss)
     assert np.isfinite(step(trainer))
     with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
-        make(DiceOnCE).initialize()
+        make(DiceOnCE)
 
 
 def test_the_name_sets_the_schedule(make: Make) -> None:
     trainer = make("NACL_7epochs_5iterations")
-    trainer.initialize()
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (7, 5)
     assert isinstance(trainer.optimizer, torch.optim.SGD)
 
@@ -199,7 +195,6 @@ def test_the_name_sets_the_schedule(make: Make) -> None:
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs", 8)])
 def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
     trainer = make(f"NACL_paperSchedule{suffix}")
-    trainer.initialize()
     assert trainer.num_epochs == epochs
     assert isinstance(trainer.optimizer, torch.optim.Adam)
     rates = []
@@ -229,7 +224,7 @@ def test_threads_are_set_when_a_training_starts_not_when_its_class_is_looked_up(
     monkeypatch.setenv("nnUNet_nacl_threads", "1")
     try:
         torch.set_num_threads(2)
-        trainer = make("NACL_weight0p7")
+        trainer = make("NACL_weight0p7", initialized=False)
         assert torch.get_num_threads() == 2
         trainer.initialize()
         assert torch.get_num_threads() == 1
@@ -240,7 +235,6 @@ def test_threads_are_set_when_a_training_starts_not_when_its_class_is_looked_up(
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
 def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
     trainer = make("NACL", "labels", configuration, spacing=[3.0, 2.0, 1.0])
-    trainer.initialize()
     trainer.on_validation_epoch_start()
     assert trainer._epoch._spacing_mm == ((2.0, 1.0) if configuration == "2d_small" else (3.0, 2.0, 1.0))
 

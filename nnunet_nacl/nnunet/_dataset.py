@@ -96,11 +96,9 @@ class LabelMeaning:
 
     def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:
         """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
-        labels: Labels = np.zeros(probabilities.shape[1:], np.min_scalar_type(max(self.known)))
-        if self.regions is None:
-            labels = probabilities.argmax(0).astype(labels.dtype)
-            return labels
-        for p, label in zip(probabilities, self.written, strict=True):
+        dtype = np.min_scalar_type(max(self.known))
+        labels: Labels = (np.zeros_like(probabilities[0]) if self.regions else probabilities.argmax(0)).astype(dtype)
+        for p, label in zip(probabilities if self.regions else (), self.written, strict=True):
             labels[p > 0.5] = label
         return labels
 

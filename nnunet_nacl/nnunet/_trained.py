@@ -57,11 +57,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names.
     scalar = np.float64(0).__reduce__()[0]
     names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
-    allowed: list[Any] = [
-        *((scalar, name) for name in names),
-        np.dtype,
-        *{type(np.dtype(code)) for code in "?bhilqBHILQefd"},
-    ]
+    dtypes = {type(np.dtype(code)) for code in "?bhilqBHILQefd"}
+    allowed: list[Any] = [*((scalar, name) for name in names), np.dtype, *dtypes]
     try:
         with torch.serialization.safe_globals(allowed):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)

@@ -8,49 +8,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nnunet_nacl import __version__
-from nnunet_nacl.commands import (
-    MAIN_PATH,
-    Command,
-    calibrate,
-    evaluate,
-    experiment,
-    paper,
-    report,
-    review,
-    trainers,
-    use,
-)
+from nnunet_nacl.commands import MAIN_PATH, Command
+from nnunet_nacl.commands.calibrate import apply, calibrate
+from nnunet_nacl.commands.evaluate import evaluate
+from nnunet_nacl.commands.experiment import demo, experiment
+from nnunet_nacl.commands.paper import convert, logits, networks, split
+from nnunet_nacl.commands.report import plot, report, table
+from nnunet_nacl.commands.review import fit, review
+from nnunet_nacl.commands.trainers import export, link
+from nnunet_nacl.commands.use import decode, maps, members
 
-_GROUPS: dict[str, dict[str, Callable[..., int | None]]] = {
-    "calibrate and measure": {
-        "calibrate": calibrate.calibrate,
-        "apply": calibrate.apply,
-        "evaluate": evaluate.evaluate,
-        "report": report.report,
-        "table": report.table,
-        "plot": report.plot,
-    },
-    "use the confidences": {
-        "review": review.review,
-        "review fit": review.fit,
-        "decode": use.decode,
-        "maps": use.maps,
-        "members": use.members,
-    },
-    "train with other losses": {
-        "link": trainers.link,
-        "export": trainers.export,
-        "experiment": experiment.experiment,
-        "demo": experiment.demo,
-    },
-    "repeat the paper": {
-        "paper convert": paper.convert,
-        "paper split": paper.split,
-        "paper networks": paper.networks,
-        "paper logits": paper.logits,
-    },
+_GROUPS: dict[str, list[Callable[..., int]]] = {
+    "calibrate and measure": [calibrate, apply, evaluate, report, table, plot],
+    "use the confidences": [review, fit, decode, maps, members],
+    "train with other losses": [link, export, experiment, demo],
+    "repeat the paper": [convert, split, networks, logits],
 }
-COMMANDS = {name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()}
+
+
+def _name(function: Callable[..., int]) -> str:
+    """What a user types: ``review fit`` and ``paper convert`` have their file's name, too."""
+    module, name = function.__module__.rpartition(".")[2], function.__name__
+    return f"{module} {name}" if module in {"review", "paper"} - {name} else name
+
+
+COMMANDS = {_name(function): Command(_name(function), function) for group in _GROUPS.values() for function in group}
 """All commands by name, in the order of the help."""
 
 
@@ -99,7 +81,7 @@ def overview() -> str:
     lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
     lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
-        lines += ["", f"{title}:", *(f"  {name:<14} {COMMANDS[name].summary}" for name in group)]
+        lines += ["", f"{title}:", *(f"  {_name(one):<14} {COMMANDS[_name(one)].summary}" for one in group)]
     return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
 
 

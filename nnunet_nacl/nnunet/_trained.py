@@ -126,19 +126,11 @@ def missing_trainer(name: str) -> str | None:
 
 @contextmanager
 def _our_trainers_found() -> Iterator[None]:
-    """Within, nnU-Net finds our trainers whether or not ``nnunet_nacl link`` was run, and does not say where it looks.
-
-    Looking for one may set the number of threads; afterwards it is what it was.
-    """
-    import torch
-
-    threads, variable = torch.get_num_threads(), "nnUNet_extTrainer"
+    """Within, nnU-Net finds our trainers, whether ``nnunet_nacl link`` was run or not, and does not say where."""
+    variable = "nnUNet_extTrainer"
     known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
-    try:
-        with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
+        yield
 
 
 class PreprocessedCases(NamedTuple):

@@ -43,17 +43,6 @@ def nifti2(file: Path) -> None:
     nibabel.save(nibabel.Nifti2Image(LABELS.T, np.diag([1, 2, 3, 1])), file)
 
 
-def scaled(file: Path) -> None:
-    image = nibabel.Nifti1Image(LABELS.T, np.eye(4))
-    image.header.set_slope_inter(2, 0)
-    nibabel.save(image, file)
-
-
-def several_parts(file: Path) -> None:
-    whole = gzip.decompress(placed(file).read_bytes())
-    file.write_bytes(gzip.compress(whole[:100]) + gzip.compress(whole[100:]))
-
-
 def tiff(file: Path) -> None:
     tifffile.imwrite(file, LABELS, compression="zlib")
 
@@ -70,8 +59,6 @@ FORMATS: dict[str, tuple[str, Callable[[Path], object], type]] = {
     "nii.gz, nibabel, reoriented": (".nii.gz", placed, NibabelIOWithReorient),
     "nii.gz, big-endian": (".nii.gz", big_endian, SimpleITKIO),
     "nii.gz, NIfTI-2": (".nii.gz", nifti2, NibabelIO),
-    "nii.gz, scaled": (".nii.gz", scaled, SimpleITKIO),
-    "nii.gz, several parts": (".nii.gz", several_parts, SimpleITKIO),
     "mha": (".mha", placed, SimpleITKIO),
     "nrrd": (".nrrd", placed, SimpleITKIO),
     "png": (".png", flat, NaturalImage2DIO),

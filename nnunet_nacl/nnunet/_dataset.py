@@ -62,12 +62,15 @@ class LabelMeaning:
 
     @classmethod
     def of_names(
-        cls, labels: Mapping[str, int | Sequence[int]], regions: Sequence[Sequence[int]] | None
+        cls,
+        labels: Mapping[str, int | Sequence[int]],
+        regions: Sequence[Sequence[int]] | None,
+        written: Sequence[int] = (),
     ) -> "LabelMeaning":
-        """From ``labels`` of ``dataset.json`` and the labels of each region; ``regions_class_order`` stays unknown."""
+        """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
         named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
-        known = {label for name, value in named.items() if name != "ignore" for label in _region(value)} | {0}
-        return cls(tuple(sorted(known)), None if regions is None else tuple(map(tuple, regions)), labels=named)
+        known = tuple(sorted({label for name in named.keys() - {"ignore"} for label in _region(named[name])} | {0}))
+        return cls(known, None if regions is None else tuple(map(tuple, regions)), tuple(written), named)
 
     @property
     def num_channels(self) -> int:
@@ -136,16 +139,13 @@ class DataSet:
         with naming(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
             regions = [_region(region) for region in labels.foreground_regions] if labels.has_regions else None
-            meaning = LabelMeaning.of_names(names, regions)
-            if regions is not None:
-                meaning = LabelMeaning(meaning.known, meaning.regions, tuple(order or ()), meaning.labels)
-                for region, label in zip(regions, meaning.written, strict=True):
-                    if label not in region:
-                        raise ValueError(f"regions_class_order: expected one of the labels {region}; got {label}")
-            elif meaning.known != tuple(range(len(meaning.known))):
-                raise ValueError(
-                    f"expected the labels 0, 1, 2, … without a gap; got {', '.join(map(str, meaning.known))}"
-                )
+            meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
+            for region, label in zip(meaning.regions or (), meaning.written, strict=True):
+                if label not in region:
+                    raise ValueError(f"regions_class_order: expected one of the labels {region}; got {label}")
+            if regions is None and meaning.known != tuple(range(len(meaning.known))):
+                found = ", ".join(map(str, meaning.known))
+                raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {found}")
         with naming(plans or dataset_json):
             if plans is None:
                 reader = _find_reader(described, examples)

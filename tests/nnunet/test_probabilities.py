@@ -14,10 +14,9 @@ P[:, 1:3] = 1
 
 def read(file: Path) -> np.ndarray:
     channels = NpzChannels(file)
-    found = np.stack(list(channels.channels()))
-    assert found.shape == channels.shape
-    assert np.array_equal(np.concatenate(list(channels.blocks())), found.reshape(-1))  # it can be read again
-    return found
+    found = np.concatenate(list(channels.blocks()))
+    assert np.array_equal(np.concatenate(list(channels.blocks())), found)  # it can be read again
+    return found.reshape(channels.shape)
 
 
 def npy(p: np.ndarray) -> bytes:
@@ -43,7 +42,7 @@ def test_what_numpy_wrote(tmp_path: Path, dtype: object, order: str) -> None:
     found = read(tmp_path / "a.npz")
     assert np.array_equal(found, p)
     assert found.dtype == p.dtype.newbyteorder("=")
-    assert all(np.array_equal(*pair) for pair in zip(Channels(p).channels(), p, strict=True))
+    assert np.array_equal(np.concatenate(list(Channels(p).blocks())), p.reshape(-1))
 
 
 @pytest.mark.parametrize("zip64", [False, True])
@@ -52,7 +51,7 @@ def test_stored_and_zip64(tmp_path: Path, compression: int, zip64: bool) -> None
     file = tmp_path / "a.npz"
     file.write_bytes(zip_of(npy(P), compression=compression, zip64=zip64))
     assert np.array_equal(read(file), P)
-    assert np.array_equal(next(NpzChannels(file).channels()), P[0])  # reading may stop early
+    assert np.array_equal(next(NpzChannels(file).blocks()), P[0].reshape(-1)[:BLOCK])  # reading may stop early
 
 
 def test_blocks_are_of_one_channel(tmp_path: Path) -> None:

@@ -4,54 +4,35 @@ import io
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nnunet_nacl import __version__
-from nnunet_nacl.commands import (
-    MAIN_PATH,
-    Command,
-    calibrate,
-    evaluate,
-    experiment,
-    paper,
-    report,
-    review,
-    trainers,
-    use,
-)
+from nnunet_nacl.commands import MAIN_PATH, Command
+from nnunet_nacl.commands.calibrate import apply, calibrate
+from nnunet_nacl.commands.evaluate import evaluate
+from nnunet_nacl.commands.experiment import demo, experiment
+from nnunet_nacl.commands.paper import convert, logits, networks, split
+from nnunet_nacl.commands.report import plot, report, table
+from nnunet_nacl.commands.review import fit, review
+from nnunet_nacl.commands.trainers import export, link
+from nnunet_nacl.commands.use import decode, maps, members
 
-_GROUPS: dict[str, dict[str, Callable[..., int | None]]] = {
-    "calibrate and measure": {
-        "calibrate": calibrate.calibrate,
-        "apply": calibrate.apply,
-        "evaluate": evaluate.evaluate,
-        "report": report.report,
-        "table": report.table,
-        "plot": report.plot,
-    },
-    "use the confidences": {
-        "review": review.review,
-        "review fit": review.fit,
-        "decode": use.decode,
-        "maps": use.maps,
-        "members": use.members,
-    },
-    "train with other losses": {
-        "link": trainers.link,
-        "export": trainers.export,
-        "experiment": experiment.experiment,
-        "demo": experiment.demo,
-    },
-    "repeat the paper": {
-        "paper convert": paper.convert,
-        "paper split": paper.split,
-        "paper networks": paper.networks,
-        "paper logits": paper.logits,
-    },
+_GROUPS: dict[str, list[Callable[..., int]]] = {
+    "calibrate and measure": [calibrate, apply, evaluate, report, table, plot],
+    "use the confidences": [review, fit, decode, maps, members],
+    "train with other losses": [link, export, experiment, demo],
+    "repeat the paper": [convert, split, networks, logits],
 }
-COMMANDS = {name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()}
+
+
+def _name(function: Callable[..., int]) -> str:
+    """What a user types: ``review fit`` and ``paper convert`` have their file's name, too."""
+    module, name = function.__module__.rpartition(".")[2], function.__name__
+    return f"{module} {name}" if module in {"review", "paper"} - {name} else name
+
+
+COMMANDS = {_name(function): Command(_name(function), function) for group in _GROUPS.values() for function in group}
 """All commands by name, in the order of the help."""
 
 
@@ -62,22 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted or terminated.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words in (["--version"], ["-h"], ["--help"]):
-        print(f"nnunet_nacl {__version__}\n" if words == ["--version"] else overview(), end="")
-        return 0
     command = find_command(words)
+    if command is None and ("--version" in words or {"-h", "--help"} & {*words}):
+        print(f"nnunet_nacl {__version__}\n" if "--version" in words else overview(), end="")
+        return 0
     if command is None:
-        if words[:1] == ["paper"]:
-            print(overview("paper "), end="", file=sys.stdout if {"-h", "--help"} & {*words} else sys.stderr)
-            return 0 if {"-h", "--help"} & {*words} else 2
-        problem = f"there is no command {words[0]!r}" if words else "expected a command"
+        problem = f"there is no command {' '.join(words[:2])!r}" if words else "expected a command"
         print(f"nnunet_nacl: error: {problem}; nnunet_nacl --help lists them.", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
     try:
         with _orderly_end():
-            _check_environment()
             status = command.run(words[len(command.name.split()) :])
             sys.stdout.flush()
     except BrokenPipeError:
@@ -98,16 +75,13 @@ def find_command(words: Sequence[str]) -> Command | None:
     return COMMANDS.get(" ".join(words[:2])) or COMMANDS.get(" ".join(words[:1]))
 
 
-def overview(beginning: str = "") -> str:
-    """The help of all commands, or of those whose names begin so."""
+def overview() -> str:
+    """The help of all commands."""
     lines = ["usage: nnunet_nacl COMMAND ... [--help] [--version]", ""]
-    if not beginning:
-        lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
-        lines += [f"  {line}" for line in MAIN_PATH]
+    lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
+    lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
-        chosen = [COMMANDS[name] for name in group if name.startswith(beginning)]
-        if chosen:
-            lines += ["", f"{title}:", *(f"  {one.name:<14} {one.summary}" for one in chosen)]
+        lines += ["", f"{title}:", *(f"  {_name(one):<14} {COMMANDS[_name(one)].summary}" for one in group)]
     return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
 
 
@@ -120,9 +94,6 @@ def command_help() -> dict[str, str]:
 @contextmanager
 def _orderly_end() -> Iterator[None]:
     """Within, SIGTERM is a KeyboardInterrupt, once: more of them do not disturb the cleaning up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)
@@ -133,15 +104,6 @@ def _orderly_end() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _check_environment() -> None:
-    """Raise a ValueError that names the variable which nnU-Net cannot read; its own error does not."""
-    for variable, lowest in (("nnUNet_def_n_proc", 1), ("nnUNet_n_proc_DA", 0)):
-        if variable in os.environ:
-            from nnunet_nacl.nnunet import environment_number
-
-            environment_number(variable, lowest, lowest=lowest)
 
 
 if __name__ == "__main__":

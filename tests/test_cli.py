@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -9,15 +10,11 @@ from typing import Literal
 import pytest
 
 from nnunet_nacl import __version__, cli
-from nnunet_nacl.commands._bridge import Command
+from nnunet_nacl.commands import Command
 from nnunet_nacl.commands._shared import Positive, wrong_usage
 from tests.calibrate.generated import write_folder
 
-
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "nnunet_nacl.cli", *arguments], capture_output=True, text=True, check=False
-    )
+OPTIONS, DISTINCT = 130, 54
 
 
 def status_of(*arguments: str) -> int:
@@ -45,21 +42,14 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
 
 def test_help_is_quick() -> None:
     """By the processor's time: machines are busy."""
-    assert children_seconds(lambda: run("--help")) < 0.2 + children_seconds(
-        lambda: subprocess.run([sys.executable, "-c", "pass"], check=True)
-    )
+    assert children_seconds("-m", "nnunet_nacl.cli", "--help") < 0.2 + children_seconds("-c", "pass")
 
 
-def children_seconds(call: Callable[[], object]) -> float:
+def children_seconds(*arguments: str) -> float:
     before = os.times()
-    call()
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=True)
     after = os.times()
     return after.children_user + after.children_system - before.children_user - before.children_system
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("--version") == 0
-    assert capsys.readouterr().out == f"nnunet_nacl {__version__}\n"
 
 
 def example(
@@ -99,31 +89,15 @@ def example(
 def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     command = Command("example", example)
     assert command.summary == "Do something"
-    words = ["b", "x", "y", "-d", "4"]
-    assert command.run(words) == 3
-    line = ["nnunet_nacl", "example", *words]
-    assert capsys.readouterr().out == f"{('b', ('x', 'y'), 4, (0, 1), None, None, False, 0.5, False, line)}\n"
-    words = [
-        "a",
-        "x",
-        "-f",
-        "2",
-        "3",
-        "-np",
-        "2",
-        "--by",
-        "--what",
-        "m",
-        "n",
-        "--share",
-        ".1",
-        "-d",
-        "4",
-        "--overwrite",
-    ]
-    command.run(words)
-    line = ["nnunet_nacl", "example", *words]
-    assert capsys.readouterr().out == f"{('a', ('x',), 4, (2, 3), 2, ['m', 'n'], True, 0.1, True, line)}\n"
+    for line, values in (
+        ("b x y -d 4", ("b", ("x", "y"), 4, (0, 1), None, None, False, 0.5, False)),
+        (
+            "a x -f 2 3 -np 2 --by --what m n --share .1 -d 4 --overwrite",
+            ("a", ("x",), 4, (2, 3), 2, ["m", "n"], True, 0.1, True),
+        ),
+    ):
+        assert command.run(line.split()) == 3
+        assert capsys.readouterr().out == f"{(*values, ['nnunet_nacl', 'example', *line.split()])}\n"
     text = " ".join(command.parser().format_help().split())
     for part in (
         "{a,b} of thing FOLDERS folders of it",
@@ -132,60 +106,47 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         "SHARE of it (default: 0.5) --overwrite replace it examples: nnunet_nacl example a x -d 1",
     ):
         assert part in text
-    for wrong in (
-        ["a", "x"],
-        ["c", "x", "-d", "1"],
-        ["a", "x", "-d", "1", "-np", "0"],
-        ["a", "x", "-d", "1", "-np", "7"],
-    ):
+    for wrong in ("a x", "c x -d 1", "a x -d 1 -np 0", "a x -d 1 -np 7"):
         with pytest.raises(SystemExit, match="2"):
-            command.run(wrong)
+            command.run(wrong.split())
     assert "nnunet_nacl example: error: not seven." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "message"),
     [
-        ([], "expected a command"),
-        (["evalute"], "there is no command 'evalute'"),
-        (["evaluate"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        (["evaluate", "gt"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        (["evaluate", "gt", "pred", "-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        (["evaluate", "gt", "pred", "--overwrites"], "unrecognized arguments: --overwrites"),
-        (["evaluate", "gt", "pred", "-np", "0"], "argument -np: must be at least 1, got 0"),
-        (["calibrate"], "expected either -d DATASET -c CONFIGURATION or GT_FOLDER PRED_FOLDER -o FIT.json."),
-        (["calibrate", "-d", "4"], "-d DATASET goes with -c CONFIGURATION"),
-        (["calibrate", "-d", "4", "-c", "2d", "-i", "images"], "-i IMAGES and -gt LABELS go together."),
-        (["calibrate", "gt", "pred", "-o", "f.json", "--method", "head"], "--method head needs the network"),
-        (["review", "fit", "-d", "4"], "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        (["table", "pred", "--table", "paper"], "invalid choice: 'paper'"),
-        (["link", "zzz"], "nnunet_nacl link: error: unrecognized arguments: zzz"),
-        (["paper"], "paper convert"),
-        (["paper", "networks", "unet"], "NETWORK goes with -d DATASET -c CONFIGURATION."),
-        (["paper", "networks", "unet", "-d", "4", "-c", "2d", "--patch_size", "0x2"], "expected sizes such as 64x48"),
+        ("", "expected a command"),
+        ("evalute", "there is no command 'evalute'"),
+        ("paper", "there is no command 'paper'"),
+        ("evaluate", "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate gt", "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate gt pred -d 4", "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate gt pred --overwrites", "unrecognized arguments: --overwrites"),
+        ("calibrate", "expected either -d DATASET -c CONFIGURATION or GT_FOLDER PRED_FOLDER -o FIT.json."),
+        ("calibrate -d 4", "-d DATASET goes with -c CONFIGURATION"),
+        ("calibrate -d 4 -c 2d -i images", "-i IMAGES and -gt LABELS go together."),
+        ("calibrate gt pred -o f.json --method head", "--method head needs the network"),
+        ("review fit -d 4", "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("table pred --table paper", "invalid choice: 'paper'"),
+        ("link zzz", "nnunet_nacl link: error: unrecognized arguments: zzz"),
+        ("paper networks unet", "NETWORK goes with -d DATASET -c CONFIGURATION."),
     ],
 )
-def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(*arguments) == 2
+def test_wrong_usage(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*line.split()) == 2
     assert message in capsys.readouterr().err
 
 
-def test_help_begins_with_the_main_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("--version") == 0
+    assert capsys.readouterr().out == f"nnunet_nacl {__version__}\n"
     assert status_of("-h") == 0
     text = capsys.readouterr().out
     first = re.findall(r"^  (?:nnunet_nacl )?(\w+)", text, re.MULTILINE)[:5]
     assert first == ["calibrate", "nnUNetv2_predict", "evaluate", "report", "review"]
     for name, command in cli.COMMANDS.items():
         assert f"\n  {name:<14} {command.summary}\n" in text
-    assert status_of("paper", "--help") == 0
-    assert capsys.readouterr().out.count("\n  paper ") == 4
-    assert status_of("experiment", "--help") == 0
-
-
-def test_each_option_is_described() -> None:
-    for name, command in cli.COMMANDS.items():
-        for action in command.parser()._actions:
-            assert action.help, (name, action.dest)
+        assert all(action.help for action in command.parser()._actions), name
 
 
 def test_the_number_of_commands_and_options() -> None:
@@ -198,49 +159,36 @@ def test_the_number_of_commands_and_options() -> None:
     assert len(set(own)) <= DISTINCT
 
 
-OPTIONS, DISTINCT = 135, 54
-
-
 def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out
     for name in ("NACL", "CE", "FL", "ECP", "LS", "SVLS", "MbLS"):
-        assert f"    nnUNetTrainer{name}\n    nnUNetTrainer" in printed or f"    nnUNetTrainer{name}\n\n" in printed
+        assert f"    nnUNetTrainer{name}\n" in printed
         assert f"    nnUNetTrainerDice{name}\n" in printed
         assert f"\n{name}: " in printed
-    assert "_mean | gaussian | plainGaussian" in printed
-    assert "paper: 0.1, 0.2, 0.3" in printed
-    assert "_paperSchedule" in printed
+    for part in ("_mean | gaussian | plainGaussian", "paper: 0.1, 0.2, 0.3", "_paperSchedule"):
+        assert part in printed
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes to head")
 def test_a_reader_that_has_seen_enough() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -m nnunet_nacl.cli link --list | head -n 1",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    line = f"{sys.executable} -m nnunet_nacl.cli link --list | head -n 1"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Trainers (")
     assert done.stderr == ""
 
 
-def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt() -> str:
-        raise KeyboardInterrupt
+def interrupt() -> str:
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr("nnunet_nacl.linking.link", interrupt)
+
+@pytest.mark.parametrize("how", [interrupt, lambda: signal.raise_signal(signal.SIGTERM)])
+def test_an_interrupt_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: Callable[[], object]
+) -> None:
+    monkeypatch.setattr("nnunet_nacl.linking.link", how)
     assert cli.main(["link"]) == 130
     assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
-
-
-def test_sigterm_ends_like_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import signal
-
-    monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(signal.SIGTERM))
-    assert cli.main(["link"]) == 130
-    assert "interrupted" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,33 +199,12 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_fits_take_calibrated_validation_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    from nnunet_nacl.nnunet import Predictions
+    def of_model(*_: str, folds: Sequence[str], validation: str, **__: str) -> None:
+        raise ValueError(f"{folds} {validation}")
 
-    asked = {}
-
-    def of_model(dataset: str, configuration: str, **model: object) -> None:
-        asked.update(model, dataset=dataset, configuration=configuration)
-        raise ValueError
-
-    monkeypatch.setattr(Predictions, "of_model", of_model)
-    assert cli.main(["review", "fit", "-d", "4", "-c", "2d", "-f", "0", "1", "--calibrated"]) == 1
-    assert asked == {
-        "dataset": "4", "configuration": "2d", "trainer": "nnUNetTrainer", "plans": "nnUNetPlans", "folds": ["0", "1"],
-        "validation": "validation_calibrated",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "lowest"),
-    [("nnUNet_def_n_proc", "abc", 1), ("nnUNet_def_n_proc", "0", 1), ("nnUNet_n_proc_DA", "", 0)],
-)
-def test_a_variable_that_is_no_number_is_named(
-    variable: str, value: str, lowest: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(variable, value)
-    assert cli.main(["evaluate", "gt", "pred"]) == 1
-    expected = f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
-    assert expected in capsys.readouterr().err
+    monkeypatch.setattr("nnunet_nacl.nnunet.Predictions.of_model", of_model)
+    with pytest.raises(ValueError, match=r"\['0', '1'\] validation_calibrated"):
+        cli.COMMANDS["review fit"].run(["-d", "4", "-c", "2d", "-f", "0", "1", "--calibrated"])
 
 
 def test_from_predictions_to_a_list_of_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +228,7 @@ def test_from_predictions_to_a_list_of_cases(tmp_path: Path, monkeypatch: pytest
         "maps calibrated -o maps --what confidence entropy",
         "members new/predictions other/predictions -o ensemble",
     ):
-        assert cli.main([*line.split(), *(["-np", "1"] if line.startswith("evaluate") else [])]) == 0, line
+        assert cli.main(line.split()) == 0, line
     made = {"report.html", "table.md", "plot.svg", "decoded", "maps", "ensemble", "calibrated/review.csv"}
     assert all((tmp_path / name).exists() for name in made)
     assert "before" in (tmp_path / "table.md").read_text()

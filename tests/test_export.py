@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
+from nnunet_nacl.export import NOTE_NAME, export_model
 from nnunet_nacl.linking import trainers_path
 from tests.conftest import KINDS, Planned, Trained
 
@@ -66,32 +66,30 @@ def test_a_stock_nnunet_runs_the_exported_model(
             assert np.array_equal(one["probabilities"], other["probabilities"])
 
 
-def test_a_network_of_this_package_stays_needed(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    architecture = {"network_class_name": "nnunet_nacl.networks.TransUNet"}
-    configurations = {"2d_transunet": {"architecture": architecture}, "2d_bs8": {"inherits_from": "2d_transunet"}}
-    plans = {"image_reader_writer": "SimpleITKIO", "configurations": configurations}
-    (model_folder / "plans.json").write_text(json.dumps(plans))
-    checkpoint = {**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "init_args": {"configuration": "2d_bs8"}}
-    torch.save(checkpoint, model_folder / "fold_0" / "checkpoint_final.pth")
-    assert network_of_model(model_folder) == "nnunet_nacl.networks.TransUNet"
-    assert main(["export", str(model_folder)]) == 0
-    printed = capsys.readouterr().out
-    assert (
-        "Its network is nnunet_nacl.networks.TransUNet: nnU-Net runs it only where nnunet_nacl is installed" in printed
-    )
-    assert "A stock nnU-Net" not in printed
-    note = (model_folder.with_name(f"{model_folder.name}_stock") / NOTE_NAME).read_text()
-    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in note
-
-
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
     (folder / "fold_0").mkdir(parents=True)
     for name in ("dataset.json", "plans.json"):
         (folder / name).write_text("{}")
-    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL"}, folder / "fold_0" / "checkpoint_final.pth")
+    write_checkpoint(folder)
     return folder
+
+
+def write_checkpoint(model_folder: Path, **content: object) -> Path:
+    file = model_folder / "fold_0" / "checkpoint_final.pth"
+    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", **content}, file)
+    return file
+
+
+def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
+    architecture = {"network_class_name": "nnunet_nacl.networks.TransUNet"}
+    configurations = {"2d_transunet": {"architecture": architecture}, "2d_bs8": {"inherits_from": "2d_transunet"}}
+    plans = {"image_reader_writer": "SimpleITKIO", "configurations": configurations}
+    (model_folder / "plans.json").write_text(json.dumps(plans))
+    write_checkpoint(model_folder, init_args={"configuration": "2d_bs8"})
+    note = (export_model(model_folder) / NOTE_NAME).read_text()
+    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in note
 
 
 def test_the_default_name_and_an_existing_one(model_folder: Path) -> None:
@@ -99,26 +97,21 @@ def test_the_default_name_and_an_existing_one(model_folder: Path) -> None:
     assert output == model_folder.with_name("nnUNetTrainerNACL__nnUNetPlans__2d_stock")
     checkpoint = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
     assert checkpoint["trainer_name"] == "nnUNetTrainer"
-    with pytest.raises(FileExistsError, match=r"_stock exists\. Choose another name"):
-        export_model(model_folder)
+    for existing in (None, model_folder):
+        with pytest.raises(FileExistsError, match=r"exists\. Choose another name"):
+            export_model(model_folder, existing)
 
 
-def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
+def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no dataset\.json, plans\.json in it"):
         export_model(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
-def test_a_damaged_checkpoint(model_folder: Path, content: bytes) -> None:
-    (model_folder / "fold_0" / "checkpoint_final.pth").write_bytes(content)
-    with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net"):
-        export_model(model_folder)
-
-
-def test_a_model_of_another_trainer(model_folder: Path) -> None:
-    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerAdam"}, model_folder / "fold_0" / "checkpoint_final.pth")
+    file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerAdam")
     with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):
         export_model(model_folder)
+    for content in (b"", b"not a checkpoint"):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=r"checkpoint_final\.pth cannot be read as a checkpoint of nnU-Net"):
+            export_model(model_folder)
     assert list(model_folder.parent.iterdir()) == [model_folder]
 
 
@@ -136,66 +129,40 @@ class Runs:
 def test_nothing_in_a_checkpoint_runs(
     model_folder: Path, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = model_folder / "fold_0" / "checkpoint_final.pth"
-    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "evil": Runs(tmp_path / "ran")}, file)
+    file = write_checkpoint(model_folder, evil=Runs(tmp_path / "ran"))
     before = sorted(tmp_path.rglob("*"))
-    assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
+    for _ in range(2):
+        assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
     printed = capsys.readouterr().err
     assert f"{file} cannot be read as a checkpoint of nnU-Net: it asks for posix.mkdir" in printed
-    assert sorted(tmp_path.rglob("*")) == before
-    file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
-    assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("numpy_name", ["numpy._core.multiarray", "numpy.core.multiarray"])
 def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) -> None:
     """Numbers of NumPy, by the name that they have in version 2 and by that in version 1."""
     scalars = {code: np.dtype(code).type(1) for code in "?bhilqBHILQefd"}
-    logging = {"ema": [scalars["d"]], "loss": [1.5, None], "all": scalars}
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], momentum=0.9).state_dict()
-    args = {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "fold": "all"}
     content = {
-        **CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "logging": logging, "optimizer_state": optimizer,
-        "network_weights": {"w": torch.rand(3)}, "init_args": args, "_best_ema": scalars["f"], "grad_scaler_state": {},
-        "inference_allowed_mirroring_axes": (0, 1),
+        "logging": {"ema": [scalars["d"]], "loss": [1.5, None], "all": scalars}, "_best_ema": scalars["f"],
+        "optimizer_state": torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], momentum=0.9).state_dict(),
+        "init_args": {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "fold": "all"},
+        "grad_scaler_state": {}, "inference_allowed_mirroring_axes": (0, 1),
     }  # fmt: skip
-    file = model_folder / "fold_0" / "checkpoint_final.pth"
-    torch.save(content, file)
+    weights = torch.rand(3)
+    file = write_checkpoint(model_folder, network_weights={"w": weights}, **content)
     with zipfile.ZipFile(file) as archive:
         members = {member: archive.read(member) for member in archive.infolist()}
     with zipfile.ZipFile(file, "w") as archive:
         for member, data in members.items():
             archive.writestr(member, data.replace(b"numpy._core.multiarray", numpy_name.encode()))
-    output = export_model(model_folder)
-    copied = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
-    assert copied["logging"] == logging
-    assert copied["init_args"] == args
-    assert copied["optimizer_state"] == optimizer
-    assert torch.equal(copied["network_weights"]["w"], content["network_weights"]["w"])
-
-
-def test_overwrite(model_folder: Path, tmp_path: Path) -> None:
-    """Files of the same names are replaced, once all checkpoints are known to be whole; others stay."""
-    output = tmp_path / "out"
-    assert main(["export", str(model_folder), "-o", str(output)]) == 0
-    (output / "mine").write_text("mine")
-    (output / "plans.json").write_text("old")
-    assert main(["export", str(model_folder), "-o", str(output)]) == 1
-    (model_folder / "fold_1").mkdir()
-    (model_folder / "fold_1" / "checkpoint_final.pth").write_text("damaged")
-    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 1
-    assert (output / "plans.json").read_text() == "old"
-    shutil.rmtree(model_folder / "fold_1")
-    assert main(["export", str(model_folder), "-o", str(output), "--overwrite"]) == 0
-    assert (output / "mine").read_text() == "mine"
-    assert (output / "plans.json").read_text() == "{}"
-    assert main(["export", str(model_folder), "-o", str(model_folder), "--overwrite"]) == 1
+    copied = torch.load(export_model(model_folder) / "fold_0" / "checkpoint_final.pth", weights_only=False)
+    assert {name: copied[name] for name in content} == content
+    assert torch.equal(copied["network_weights"]["w"], weights)
 
 
 def test_a_full_disk_is_named(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = model_folder / "fold_0" / "checkpoint_final.pth"
-    torch.save({**CHECKPOINT, "trainer_name": "nnUNetTrainerNACL", "network_weights": torch.zeros(9999)}, file)
+    write_checkpoint(model_folder, network_weights=torch.zeros(9999))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
     try:

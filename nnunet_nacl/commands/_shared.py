@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 if TYPE_CHECKING:
     from nnunet_nacl.nnunet import Predictions
 
+SINGLE_DASH = {"d", "c", "p", "f", "i", "o", "tr", "np", "gt", "chk", "device"}
+"""nnU-Net writes these with one dash."""
+
 SHARED = {
     "gt_folder": "folder with the ground truth",
     "pred_folder": "segmentations and their .npz files, as of nnUNetv2_predict --save_probabilities",
@@ -92,19 +95,12 @@ def say_next(*lines: str) -> None:
 
 
 def find_device(device: str) -> str:
-    """The device of this machine that ``auto`` stands for; others as they are.
-
-    Raises:
-        ValueError: this machine has no such device.
-    """
+    """The device of this machine that ``auto`` stands for; others as they are."""
     import torch
 
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(device, True):
-        raise ValueError(f"-device {device}: torch finds no such device here.")
-    return device
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("-device cuda: torch finds no such device here.")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
 
 
 def allow_interrupts() -> None:

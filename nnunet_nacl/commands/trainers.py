@@ -1,9 +1,5 @@
 """The commands ``link`` and ``export``."""
 
-import shlex
-
-from nnunet_nacl.commands._shared import wrong_usage
-
 
 def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - the option's name
     """Make nnU-Net's commands find our trainers, in this Python environment.
@@ -17,8 +13,6 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
     Examples:
         nnunet_nacl link --list
     """
-    if remove and list:
-        raise wrong_usage("--remove and --list do not go together.")
     from nnunet_nacl import linking
 
     if list:
@@ -29,12 +23,10 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 
 
 def _list_trainers() -> None:
-    from nnunet_nacl.linking import trainers_path
     from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
 
     print("Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):")
-    for name in trainer_names():
-        print(f"    {name}")
+    print(*(f"    {name}" for name in trainer_names()), sep="\n")
     print(
         "\nSettings are suffixes of the name, in any order, with p for the decimal point, as in\n"
         "nnUNetTrainerNACL_weight0p2_gaussian_sigma2_100epochs:\n"
@@ -46,32 +38,20 @@ def _list_trainers() -> None:
     print("all of them")
     for suffix, meaning in SCHEDULE_SUFFIXES.items():
         print(f"    _{suffix:<44} {meaning}")
-    print(
-        "\nTrain with one of them, once 'nnunet_nacl link' has run: nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL\n"
-        f"Or without link: export nnUNet_extTrainer={shlex.quote(str(trainers_path()))}"
-    )
 
 
-def export(model_folder: str, *, o: str | None = None, overwrite: bool = False) -> int:
+def export(model_folder: str, *, o: str | None = None) -> int:
     """Copy a trained model so that a stock nnU-Net runs it.
 
     Args:
         model_folder: RESULTS/DATASET/TRAINER__PLANS__CONFIG
         o: FOLDER of the copy (default: MODEL_FOLDER_stock)
-        overwrite: replace an earlier copy, once the new one is whole
 
     Examples:
         nnunet_nacl export RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -o for_others
     """
-    from nnunet_nacl.export import NOTE_NAME, export_model, network_of_model
+    from nnunet_nacl.export import NOTE_NAME, export_model
 
-    output = export_model(model_folder, o, overwrite=overwrite)
-    network = network_of_model(output)
-    if network is None:
-        print(f"Wrote {output}. A stock nnU-Net runs it: see {NOTE_NAME} there.")
-    else:
-        print(
-            f"Wrote {output}. Its network is {network}: nnU-Net runs it only where nnunet_nacl is installed "
-            f"(with monai and timm). See {NOTE_NAME} there."
-        )
+    output = export_model(model_folder, o)
+    print(f"Wrote {output}. {NOTE_NAME} in it says how to use it, and what it needs.")
     return 0

@@ -60,7 +60,7 @@ def split_test(
     order = _draw(patients, seed)
     number = _number("test", test, len(order), by_patient)
     drawn = {case for patient in order[:number] for case in patients[patient]}
-    description = {**source.description.content, "numTraining": len(source.cases) - len(drawn), "split_by": MADE_BY}
+    description = {**source.description, "numTraining": len(source.cases) - len(drawn), "split_by": MADE_BY}
     if "numTest" in description:
         description["numTest"] = len(drawn)
     splits = None

@@ -83,7 +83,7 @@ def evaluate_case(
         )
     check_shape(channels.shape, ground_truth.shape, channels.name)
     if regions is None:
-        meaning = LabelMeaning.of_classes(channels.shape[0])
+        meaning = LabelMeaning(tuple(range(channels.shape[0])))
         prediction = top_label(probabilities)[1] if prediction is None else prediction
     else:
         if len(regions) != channels.shape[0]:
@@ -93,7 +93,7 @@ def evaluate_case(
         if prediction is None:
             raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
         highest = max(int(array.max()) for array in (ground_truth, prediction, *map(np.array, regions)) if array.size)
-        meaning = LabelMeaning.of_regions(regions, range(highest + 1))
+        meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions))
     if prediction.shape != ground_truth.shape:
         raise ValueError(
             f"the prediction's shape {prediction.shape} does not match the ground truth's {ground_truth.shape}."

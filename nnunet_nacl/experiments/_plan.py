@@ -197,7 +197,7 @@ def raw_validation_files(job: Job) -> list[Path]:
         FileNotFoundError: the raw data set, or a file of it, is missing.
         ValueError: the raw data set lacks a case.
     """
-    cases = RawDataSet.of_folder(job.raw).cases
+    cases = RawDataSet.read(job.data.name).cases
     for case in job.split["val"]:
         if case not in cases:
             raise ValueError(

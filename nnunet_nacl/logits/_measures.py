@@ -13,8 +13,6 @@ from nnunet_nacl.trainers import (
     MAX_LOGIT_EDGES,
     MAX_LOGIT_HISTOGRAM,
     MAX_LOGIT_QUANTILES,
-    PROGRESS_SWITCH,
-    parse_name,
 )
 
 
@@ -50,13 +48,13 @@ def max_logit_history(file: Path, checkpoint: dict[str, Any]) -> MaxLogitHistory
     """
     logged = checkpoint["logging"]
     kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
-    # Epochs before it was switched on hold an empty list, those without a finite logit zeros.
+    # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
     if not epochs:
         trainer = checkpoint["trainer_name"]
-        switched_off = f"they were switched off ({PROGRESS_SWITCH}=0)."
-        others = f"only trainers of nnunet_nacl keep them, and it was trained with {trainer}."
-        raise ValueError(f"{file} holds no maximum logits: {switched_off if parse_name(trainer) else others}")
+        raise ValueError(
+            f"{file} holds no maximum logits: trainers of nnunet_nacl keep them; it was trained with {trainer}."
+        )
     return MaxLogitHistory(
         np.array(epochs),
         np.array([kept[epoch] for epoch in epochs], np.int64),

@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,27 @@ def nnunet_folder(variable: str) -> Path:
             f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder for its files."
         )
     return Path(value)
+
+
+def existing_folder(path: str | Path) -> Path:
+    if not Path(path).is_dir():
+        raise FileNotFoundError(f"{path} is not a folder.")
+    return Path(path)
+
+
+@contextmanager
+def naming(*files: Path, problem: str = "") -> Iterator[None]:
+    """Errors within name the files: damaged ones make nnU-Net and its libraries raise nearly anything."""
+    names = ", ".join(map(str, files))
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ValueError) and names in str(error):
+            raise
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
+        raise ValueError(f"{names}{problem}: {kind}{error}") from error
 
 
 def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
@@ -80,3 +103,12 @@ class ModelName:
                 dataset = folder.parent.name if _DATASET_NAME.fullmatch(folder.parent.name) else None
                 return cls(folder, dataset, *parts)
         return None
+
+
+def names_in(path: Path) -> dict[str, str]:
+    """What the folders on a path say of the model: data set, trainer, plans and configuration, or the trainer alone."""
+    model = ModelName.of(path)
+    if model is not None and model.dataset is not None:
+        return {name: value for name, value in vars(model).items() if name != "folder"}
+    trainers = [part for part in path.resolve().parts if part.startswith("nnUNetTrainer") and "__" not in part]
+    return {"trainer": trainers[-1]} if trainers else {}

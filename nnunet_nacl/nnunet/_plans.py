@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,21 @@ from nnunet_nacl.files import only_writer, read_json, whole_file
 from nnunet_nacl.nnunet._names import dataset_name, nnunet_folder
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Planned:
-    image_reader_writer: str
-    dataset_name: str | None = None
-    plans_name: str | None = None
-    configurations: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlansJson(_Planned):
-    """What nnU-Net's ``plans.json`` says; its whole content with it."""
+@dataclass(frozen=True)
+class PlansJson:
+    """The content of nnU-Net's ``plans.json``."""
 
     file: Path
     content: dict[str, Any]
 
+    @property
+    def configurations(self) -> dict[str, dict[str, Any]]:
+        return self.content.get("configurations", {})  # type: ignore[no-any-return]
+
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
         """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
-        return cls(**vars(read_json(file, _Planned)), file=file, content=json.loads(file.read_bytes()))
+        return cls(file, read_json(file, dict[str, Any]))
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
@@ -62,7 +58,7 @@ class PlansJson(_Planned):
                 "with it; to add another one of that name, remove it from the file first."
             )
         configurations = {**self.configurations, name: dict(configuration)}
-        return replace(self, configurations=configurations, content={**self.content, "configurations": configurations})
+        return replace(self, content={**self.content, "configurations": configurations})
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
@@ -73,7 +69,7 @@ class PlansJson(_Planned):
 
     def build_network(self, configuration: str) -> tuple[Any, int]:
         """The network as nnU-Net builds it to train it, and how many channels its images have."""
-        from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
+        from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -81,12 +77,5 @@ class PlansJson(_Planned):
         manager = PlansManager(self.content)
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))
-        network = get_network_from_plans(
-            settings.network_arch_class_name,
-            settings.network_arch_init_kwargs,
-            settings.network_arch_init_kwargs_req_import,
-            channels,
-            manager.get_label_manager(described).num_segmentation_heads,
-            deep_supervision=True,
-        )
-        return network, channels
+        outputs = manager.get_label_manager(described).num_segmentation_heads
+        return nnUNetTrainer.build_network_architecture(manager, settings, channels, outputs), channels

@@ -8,19 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._dataset import DataSet, DatasetJson, Labels
+from nnunet_nacl.nnunet._dataset import DataSet, Labels, read_dataset_json
 from nnunet_nacl.nnunet._images import write_labels
-from nnunet_nacl.nnunet._names import ModelName, fold_folder, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import ModelName, existing_folder, fold_folder, model_folder, nnunet_folder
 
 CALIBRATED_NAME = "posthoc_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
 DECODED_NAME = "decoded.json"
 """In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
-
-_VALIDATION = ("validation", "validation_calibrated")  # in a fold's folder: as nnU-Net predicts, and once calibrated
 
 
 @dataclass(frozen=True)
@@ -43,27 +42,16 @@ class Thresholds:
         return exceeded
 
 
-@dataclass(frozen=True)
-class _DecodedCase:
-    thresholds: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class _Decoded:
+class _Decoded(TypedDict):
     inclusive: bool
-    cases: dict[str, _DecodedCase]
+    cases: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class CaseFiles:
-    """A case's name and files, which may be missing.
+    """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
 
-    Attributes:
-        name: of the case.
-        ground_truth: its label map.
-        prediction: the saved segmentation.
-        probabilities: ``CASE.npz``.
-        thresholds: of a segmentation that ``nnunet_nacl decode`` has written; None for nnU-Net's own, the argmax.
+    ``thresholds`` are those of a segmentation that ``nnunet_nacl decode`` has written; None for nnU-Net's, the argmax.
     """
 
     name: str
@@ -98,11 +86,8 @@ def _how_to_save(folder: Path) -> str:
     model = ModelName.of(folder)
     if folder.name != "validation" or model is None:
         return "predict with nnUNetv2_predict --save_probabilities"
-    fold = folder.resolve().parent.name.removeprefix("fold_")
-    return (
-        f"validate with nnUNetv2_train {model.dataset or 'DATASET'} {model.configuration} {fold} -tr {model.trainer} "
-        f"-p {model.plans} --val --npz"
-    )
+    fold, trainer = folder.resolve().parent.name.removeprefix("fold_"), f"-tr {model.trainer} -p {model.plans}"
+    return f"validate with nnUNetv2_train {model.dataset} {model.configuration} {fold} {trainer} --val --npz"
 
 
 @dataclass(frozen=True)
@@ -125,38 +110,21 @@ class Predictions:
         return sorted((case for group in self.groups.values() for case in group), key=lambda case: case.name)
 
     @classmethod
-    def of_folder(
-        cls,
-        gt_folder: str | Path,
-        pred_folder: str | Path,
-        *,
-        dataset_json: str | Path | None = None,
-        plans: str | Path | None = None,
-    ) -> "Predictions":
-        """A folder of predictions made with ``--save_probabilities``.
+    def of_folder(cls, gt_folder: str | Path, pred_folder: str | Path) -> "Predictions":
+        """A folder of predictions made with ``--save_probabilities``, and one of label maps with the same names.
 
-        Args:
-            gt_folder: label maps, ``CASE<file_ending>``.
-            pred_folder: predicted segmentations of the same names, and the probabilities, ``CASE.npz``.
-            dataset_json: the data set's ``dataset.json``; by default the one in ``pred_folder``, or in the model's
-                folder if that is a validation folder.
-            plans: the ``plans.json`` whose reader is used; by default the one beside ``dataset.json``. Without any, the
-                reader is chosen by the file ending.
+        Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
+        which reader to use; a validation folder's lie in that of the model.
 
         Raises:
             ValueError: ``pred_folder`` holds no probabilities, or is given as its own ground truth.
         """
-        ground_truth, predictions = _folder(gt_folder), _folder(pred_folder)
+        ground_truth, predictions = existing_folder(gt_folder), existing_folder(pred_folder)
         if ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
-        if not any(predictions.glob("*.npz")):
-            reason = f"; {_how_to_save(predictions)}."
-            if any(ground_truth.glob("*.npz")):
-                reason = f", but {ground_truth} does. The folder of the ground truth comes first, then the predictions."
-            raise ValueError(f"{predictions} holds no probabilities (.npz){reason}")
-        described, plans_file = _descriptions(predictions, dataset_json, plans)
-        cases = _find_cases(ground_truth, predictions, described.file_ending)
-        return cls({"": cases}, ground_truth, (predictions,), described.file, plans_file)
+        _check_probabilities(predictions)
+        described, plans, cases = _read_folder(predictions, ground_truth)
+        return cls({"": cases}, ground_truth, (predictions,), described, plans)
 
     @classmethod
     def of_model(
@@ -194,25 +162,24 @@ class Predictions:
         """
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
-        model, ground_truth = _folder(model_folder), _folder(Path(preprocessed_folder) / "gt_segmentations")
-        ending = DatasetJson.read(model / "dataset.json").file_ending
+        model, preprocessed = existing_folder(model_folder), Path(preprocessed_folder)
+        ground_truth, splits_file = existing_folder(preprocessed / "gt_segmentations"), preprocessed / SPLITS_NAME
+        splits = read_splits(splits_file) if splits_file.is_file() else []
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         folders = [fold_folder(model, fold) / validation for fold in folds]
-        for fold, folder in zip(folds, folders, strict=True):
+        for fold, folder in zip(map(str, folds), folders, strict=True):
             if not folder.is_dir():
                 present = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}")))
                 raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
-            if not any(folder.glob("*.npz")):
-                raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
-            expected = _expected_cases(ground_truth.parent / SPLITS_NAME, str(fold))
-            cases = _find_cases(ground_truth, folder, ending)
+            _check_probabilities(folder)
+            expected = splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
+            *_, cases = _read_folder(folder, ground_truth)
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
             for case in groups[f"fold {fold}"]:
-                if seen.setdefault(case.name, folder) != folder:
-                    raise ValueError(
-                        f"the case {case.name} is in {seen[case.name]} and in {folder}: folds must not share cases."
-                    )
+                other = seen.setdefault(case.name, folder)
+                if other != folder:
+                    raise ValueError(f"the case {case.name} is in {other} and in {folder}: folds must not share cases.")
         return cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
 
     def to_fit_to(self) -> "Predictions":
@@ -223,7 +190,7 @@ class Predictions:
 
     def read_data_set(self) -> DataSet:
         """How to read the files and what their labels mean; errors as those of :meth:`DataSet.read`."""
-        return DataSet.read(self.dataset_json, self.plans, _smallest_first([case.ground_truth for case in self.cases]))
+        return DataSet.read(self.dataset_json, self.plans, [case.ground_truth for case in self.cases])
 
 
 @dataclass(frozen=True)
@@ -237,15 +204,12 @@ class PredictionFolder:
     cases: list[CaseFiles]
 
     @classmethod
-    def read(
-        cls, folder: str | Path, *, dataset_json: str | Path | None = None, plans: str | Path | None = None
-    ) -> "PredictionFolder":
-        """Find its cases; arguments and errors as for :meth:`Predictions.of_folder`."""
-        folder = _folder(folder)
-        described, plans_file = _descriptions(folder, dataset_json, plans)
-        cases = _find_cases(folder, folder, described.file_ending)
-        examples = _smallest_first([case.prediction for case in cases])
-        return cls(folder, described.file, plans_file, DataSet.read(described.file, plans_file, examples), cases)
+    def read(cls, folder: str | Path) -> "PredictionFolder":
+        """Find its cases, with the errors of :meth:`Predictions.of_folder`."""
+        folder = existing_folder(folder)
+        described, plans, cases = _read_folder(folder, folder)
+        data_set = DataSet.read(described, plans, [case.prediction for case in cases])
+        return cls(folder, described, plans, data_set, cases)
 
     @property
     def is_calibrated(self) -> bool:
@@ -254,11 +218,9 @@ class PredictionFolder:
 
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
-        arguments = "predict_from_raw_data_args.json"
-        described = {"dataset.json": self.dataset_json, "plans.json": self.plans, arguments: self.folder / arguments}
-        for name, source in described.items():
+        for source in (self.dataset_json, self.plans, self.folder / "predict_from_raw_data_args.json"):
             if source is not None and source.is_file():
-                _copy(source, folder / name)
+                _copy(source, folder / source.name)
 
 
 def write_prediction(
@@ -271,21 +233,14 @@ def write_prediction(
 ) -> None:
     """Write a case as nnU-Net does: segmentation, probabilities, properties; each file whole or not at all.
 
-    Args:
-        case: that it is made of. What is not given is the same as there: probabilities are a hard link then, or a copy
-            where the file system has none.
-        folder: to write into.
-        reader: an object of one of nnU-Net's reader classes.
-        labels: (Z, Y, X).
-        probabilities: (C, Z, Y, X).
+    Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are those of ``case``, probabilities as a hard
+    link, or as a copy where the file system has none.
     """
     copied = [case.probabilities.with_suffix(".pkl")]
     if labels is not None:
         write_labels(labels, case.prediction, reader, folder / case.prediction.name)
     else:
-        copied.append(case.prediction)
-        if case.prediction.suffix.lower() in {".tif", ".tiff"}:
-            copied.append(case.prediction.with_suffix(".json"))  # where nnU-Net keeps the spacing
+        copied += [case.prediction, case.prediction.with_suffix(".json")]  # where nnU-Net keeps a TIFF file's spacing
     target = folder / case.probabilities.name
     if probabilities is None:
         link_or_copy(case.probabilities, target)
@@ -297,54 +252,33 @@ def write_prediction(
             _copy(file, folder / file.name)
 
 
-def _folder(path: str | Path) -> Path:
-    if not Path(path).is_dir():
-        raise FileNotFoundError(f"{path} is not a folder.")
-    return Path(path)
+def _check_probabilities(folder: Path) -> None:
+    if not any(folder.glob("*.npz")):
+        raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
 
 
-def _descriptions(
-    folder: Path, dataset_json: str | Path | None, plans: str | Path | None
-) -> tuple[DatasetJson, Path | None]:
-    """``dataset.json`` and, if there is one, ``plans.json`` of a folder of predictions."""
-    beside = folder
-    if folder.name in _VALIDATION and not (folder / "dataset.json").is_file():
-        beside = folder.resolve().parent.parent
-    dataset_file = Path(dataset_json or beside / "dataset.json")
-    check_input(dataset_file, "; name the data set's dataset.json with -djfile.")
-    plans_file = Path(plans or beside / "plans.json")
-    return DatasetJson.read(dataset_file), plans_file if plans or plans_file.is_file() else None
-
-
-def _find_cases(gt_folder: Path, pred_folder: Path, ending: str) -> list[CaseFiles]:
-    """Every case that has ground truth, a prediction or probabilities, in the order of their names."""
-    thresholds, decoded = {}, pred_folder / DECODED_NAME
+def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list[CaseFiles]]:
+    """``dataset.json``, ``plans.json`` if there is one, and each case with any of its files."""
+    described = folder / "dataset.json"
+    if folder.name.startswith("validation") and not described.is_file():
+        described = folder.resolve().parent.parent / "dataset.json"  # of the model
+    ending, plans = read_dataset_json(described)["file_ending"], described.with_name("plans.json")
+    thresholds, decoded = {}, folder / DECODED_NAME
     if decoded.exists():
         read = read_json(decoded, _Decoded)
-        thresholds = {name: Thresholds(case.thresholds, read.inclusive) for name, case in read.cases.items()}
-    found = (file for folder in (gt_folder, pred_folder) for file in folder.glob(f"*{ending}"))
-    names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in pred_folder.glob("*.npz")}
+        inclusive, decoded_cases = read["inclusive"], read["cases"].items()
+        thresholds = {name: Thresholds(tuple(case["thresholds"]), inclusive) for name, case in decoded_cases}
+    found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
+    names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in folder.glob("[!.]*.npz")}
+    if not names:
+        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {folder}.")
     cases = []
-    for name in sorted(name for name in names if not name.startswith(".")):
-        file = f"{name}{ending}"
-        probabilities = pred_folder / f"{name}.npz"
-        cases.append(CaseFiles(name, gt_folder / file, pred_folder / file, probabilities, thresholds.get(name)))
-    if not cases:
-        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {pred_folder}.")
-    return cases
+    for name in sorted(names):
+        files = gt_folder / f"{name}{ending}", folder / f"{name}{ending}", folder / f"{name}.npz"
+        cases.append(CaseFiles(name, *files, thresholds.get(name)))
+    return described, plans if plans.is_file() else None, cases
 
 
 def _copy(source: Path, target: Path) -> None:
     with whole_file(target) as partial:
         shutil.copy2(source, partial)
-
-
-def _smallest_first(files: Sequence[Path]) -> list[Path]:
-    return sorted((file for file in files if file.is_file()), key=lambda file: file.stat().st_size)
-
-
-def _expected_cases(splits_file: Path, fold: str) -> set[str]:
-    """The cases that a fold validates on; none are known for ``all`` or without nnU-Net's splits."""
-    if not fold.isdigit() or not splits_file.is_file():
-        return set()
-    return {case for split in read_splits(splits_file)[int(fold) : int(fold) + 1] for case in split["val"]}

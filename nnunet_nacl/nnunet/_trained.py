@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._dataset import naming
+from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, preprocessed_cases, read_splits
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import fold_folder, model_folder
+from nnunet_nacl.nnunet._names import fold_folder, model_folder, naming, nnunet_folder
 
 Checkpoint = Literal["final", "best"]
 """Of a training: the last epoch's, or that of the epoch with the best moving average of nnU-Net's pseudo Dice."""
@@ -27,7 +26,6 @@ CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "b
 """The files that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
 
 _Loaded: TypeAlias = tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]
-_VARIABLE = "nnUNet_extTrainer"
 
 
 def saved_checkpoints(model_folder: str | Path, fold: int | str = "*") -> list[Path]:
@@ -53,15 +51,16 @@ def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint of nnU-Net; nothing in it can run.
-
-    Raises:
-        ValueError: it is damaged, or holds something that no checkpoint of nnU-Net holds.
-    """
+    """A checkpoint of nnU-Net; nothing in it can run. A ValueError says that it is damaged, or none of nnU-Net."""
     import torch
 
+    # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names.
+    scalar = np.float64(0).__reduce__()[0]
+    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
+    dtypes = {type(np.dtype(code)) for code in "?bhilqBHILQefd"}
+    allowed: list[Any] = [*((scalar, name) for name in names), np.dtype, *dtypes]
     try:
-        with torch.serialization.safe_globals(_numpy_scalars()):
+        with torch.serialization.safe_globals(allowed):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
@@ -74,16 +73,9 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
-def _numpy_scalars() -> list[Any]:
-    """What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names."""
-    scalar = np.float64(0).__reduce__()[0]
-    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
-    return [*((scalar, name) for name in names), np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
-
-
 def load_predictor(
     model_folder: str | Path,
-    fold: int | str | Sequence[int | str],
+    fold: int | str,
     device: str,
     *,
     checkpoint: str = "final",
@@ -94,37 +86,29 @@ def load_predictor(
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
-        fold: its number, or ``all``; of several, the logits are averaged.
+        fold: its number, or ``all``.
         device: ``cpu``, ``cuda`` or ``mps``.
         checkpoint: ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
         use_mirroring: whether logits are averaged over mirrored images, too.
-        content: of one fold, what :func:`read_checkpoint` has read, if it has.
-
-    Raises:
-        FileNotFoundError: no such model, fold or checkpoint.
-        ValueError: a checkpoint cannot be read, or nnU-Net cannot use it.
+        content: of the checkpoint, if :func:`read_checkpoint` has read it.
     """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     name = CHECKPOINTS.get(checkpoint, checkpoint)
-    folds = [fold] if isinstance(fold, (int, str)) else fold
-    contents = [] if content is None else [content]
-    for one in folds[len(contents) :]:
-        saved_checkpoints(model_folder, one)  # which says what is missing
-        file = fold_folder(model_folder, one) / name
+    if content is None:
+        saved_checkpoints(model_folder, fold)  # which says what is missing
+        file = fold_folder(model_folder, fold) / name
         check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
-        contents.append(read_checkpoint(file))
+        content = read_checkpoint(file)
+    on_gpu = device.startswith("cuda")
     predictor = nnUNetPredictor(
-        use_mirroring=use_mirroring,
-        perform_everything_on_device=device.startswith("cuda"),
-        device=torch.device(device),
-        allow_tqdm=False,
+        use_mirroring=use_mirroring, perform_everything_on_device=on_gpu, device=torch.device(device), allow_tqdm=False
     )
     # nnU-Net gets what is read already: it would run what is in a file.
-    with _our_trainers_found(), mock.patch.object(torch, "load", side_effect=contents), naming(Path(model_folder)):
-        predictor.initialize_from_trained_model_folder(str(model_folder), tuple(map(str, folds)), name)
-    predictor.configuration_name = contents[0]["init_args"]["configuration"]
+    with _our_trainers_found(), mock.patch.object(torch, "load", return_value=content), naming(Path(model_folder)):
+        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), name)
+    predictor.configuration_name = content["init_args"]["configuration"]
     return predictor
 
 
@@ -132,29 +116,21 @@ def missing_trainer(name: str) -> str | None:
     """Why nnU-Net has no trainer of this name among its own, ours, and those of nnUNet_extTrainer, if so."""
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
-    with _our_trainers_found():
-        try:
+    try:
+        with _our_trainers_found():
             recursive_find_trainer_class_by_name(name)
-        except (AssertionError, RuntimeError) as error:
-            return f"nnU-Net finds no trainer {name}: {error}"
+    except (AssertionError, RuntimeError) as error:
+        return f"nnU-Net finds no trainer {name}: {error}"
     return None
 
 
 @contextmanager
 def _our_trainers_found() -> Iterator[None]:
-    """Within, nnU-Net finds our trainers whether or not ``nnunet_nacl link`` was run, and does not say where it looks.
-
-    Our trainers set the number of threads for a training; afterwards it is what it was.
-    """
-    import torch
-
-    threads = torch.get_num_threads()
-    known = os.pathsep.join(filter(None, (os.environ.get(_VARIABLE), str(trainers_path()))))
-    try:
-        with mock.patch.dict(os.environ, {_VARIABLE: known}), redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    """Within, nnU-Net finds our trainers, whether ``nnunet_nacl link`` was run or not, and does not say where."""
+    variable = "nnUNet_extTrainer"
+    known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
+    with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
+        yield
 
 
 class PreprocessedCases(NamedTuple):
@@ -165,32 +141,31 @@ class PreprocessedCases(NamedTuple):
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, from nnU-Net's preprocessed data.
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
         Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
-
-        Raises:
-            FileNotFoundError: the preprocessed data, the splits, a case, or its first segmentation is missing.
-            ValueError: the splits have no such fold, or it has no case.
         """
-        from nnunetv2.paths import nnUNet_preprocessed
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
         from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
-        data_set = Path(nnUNet_preprocessed.require()) / predictor.plans_manager.dataset_name
+        data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
             raise FileNotFoundError(
-                f"{folder} is not a folder: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images "
-                "and labels."
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images and labels."
             )
-        dataset_class = infer_dataset_class(str(folder))
-        present = sorted(dataset_class.get_identifiers(str(folder)))
-        names = present if str(fold) == "all" else _validation_cases(data_set / SPLITS_NAME, int(fold))
+        present = preprocessed_cases(folder)
+        names, splits_file = present, data_set / SPLITS_NAME
+        if str(fold) != "all":
+            splits = read_splits(splits_file)
+            names = sorted(splits[int(fold)]["val"]) if int(fold) in range(len(splits)) else []
+        if not names:
+            raise ValueError(f"{splits_file} has no validation case of fold {fold}.")
         missing = sorted(set(names) - set(present))
         if missing:
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
         previous = _first_stage(predictor, names)
+        dataset_class = infer_dataset_class(str(folder))
 
         def load(name: str) -> _Loaded:
             stored, labels, first, properties = dataset_class(str(folder), [name], previous).load_case(name)
@@ -210,25 +185,9 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(
                 "A cascade's second stage needs the first one's segmentations: only validation cases have them."
             )
-        images, labels, described = Path(images), Path(labels), predictor.dataset_json
-        ending, channels = described["file_ending"], described.get("channel_names", described.get("modality"))
-        for folder in (images, labels):
-            if not folder.is_dir():
-                raise FileNotFoundError(f"{folder} is not a folder.")
-        names = {file.name.removesuffix(ending) for file in labels.glob(f"*{ending}")}
-        names |= {file.name.removesuffix(f"_0000{ending}") for file in images.glob(f"*_0000{ending}")}
-        files = {
-            name: [
-                *(images / f"{name}_{number:04}{ending}" for number in range(len(channels))),
-                labels / f"{name}{ending}",
-            ]
-            for name in sorted(names)
-            if not name.startswith(".")
-        }
+        files = labelled_cases(Path(images), Path(labels), predictor.dataset_json)
         if not files:
-            raise ValueError(f"No case found: no *_0000{ending} in {images}, no *{ending} in {labels}.")
-        for file in (file for of_case in files.values() for file in of_case):
-            check_input(file, f": a case has {len(channels)} image file(s) and a label file.")
+            raise ValueError(f"No case found in {images} and {labels}.")
 
         def load(name: str) -> _Loaded:
             *of_image, label_file = files[name]
@@ -237,20 +196,11 @@ class PreprocessedCases(NamedTuple):
             preprocessor = configuration.preprocessor_class(verbose=False)
             with naming(label_file):
                 image, label_map, properties = preprocessor.run_case(
-                    list(map(str, of_image)), str(label_file), plans, configuration, described
+                    list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
                 )
             return image.astype(np.float32, copy=False), label_map[0], properties
 
         return cls(list(files), load)
-
-
-def _validation_cases(file: Path, fold: int) -> list[str]:
-    splits = read_splits(file)
-    if not 0 <= fold < len(splits):
-        raise ValueError(f"{file} has {len(splits)} folds, from 0 on; got fold {fold}.")
-    if not splits[fold]["val"]:
-        raise ValueError(f"{file}: fold {fold} has no validation case.")
-    return sorted(splits[fold]["val"])
 
 
 def _first_stage(predictor: Any, names: Sequence[str]) -> str | None:

@@ -1,8 +1,7 @@
 """Every hook into nnU-Net's own classes: what our trainers use of them that nnU-Net does not promise to keep.
 
-If a new version of nnU-Net breaks a training, look here first. All was tried with nnunetv2 2.8.1; what a function uses
-of nnU-Net stands last in its docstring.
-Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``:
+If a new version of nnU-Net breaks a training, look here first. All was tried with nnunetv2 2.8.1; each docstring ends
+with what the function uses. Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``:
 ``initialize``, ``configure_optimizers``, ``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``,
 ``validation_step``, ``on_validation_epoch_end``, ``on_epoch_end`` and ``perform_actual_validation``.
 """
@@ -16,10 +15,7 @@ from torch import nn
 
 
 def inner_loss(loss: nn.Module) -> nn.Module:
-    """The loss of one scale: that under nnU-Net's deep supervision, or the loss itself without it.
-
-    Uses ``DeepSupervisionWrapper.loss``.
-    """
+    """The loss of one scale: that under nnU-Net's ``DeepSupervisionWrapper.loss``, or the loss itself without it."""
     inner: nn.Module = loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
     return inner
 
@@ -28,7 +24,6 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
     """The same deep supervision over another loss; without deep supervision that loss.
 
     nnU-Net gives the last scale no weight. If it is the only one, nnU-Net divides 0 by 0, and it gets the weight 1.
-
     Uses ``DeepSupervisionWrapper.loss`` and ``.weight_factors``.
     """
     if not isinstance(loss, DeepSupervisionWrapper):
@@ -41,10 +36,7 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
 
 
 def dice_part(loss: nn.Module) -> nn.Module | None:
-    """The Dice loss inside of nnU-Net's compound losses, compiled and set up for distributed training as it is there.
-
-    Uses the attribute ``dc`` of ``DC_and_CE_loss``, ``DC_and_BCE_loss``.
-    """
+    """The Dice loss in nnU-Net's compound losses, ``.dc``, compiled and set up for distributed training as it is."""
     return getattr(loss, "dc", None)
 
 
@@ -53,9 +45,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
     """Within, ``watch(output, target)`` sees what the trainer's loss is called with, at full resolution.
 
     The call of the loss is the only place where nnU-Net's ``validation_step`` hands out both; afterwards it overwrites
-    ignored labels.
-
-    Uses ``nnUNetTrainer.loss`` is called with the network's output and the target, with deep
+    ignored labels. Uses: ``nnUNetTrainer.loss`` is called with the network's output and the target, with deep
     supervision with a list of each, the full resolution first.
     """
     loss = trainer.loss
@@ -75,7 +65,6 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
     """What is logged each epoch: a list by name, which may be changed. nnU-Net keeps it in its checkpoints.
 
     nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest one.
-
     Uses ``nnUNetTrainer.logger.local_logger.my_fantastic_logging``.
     """
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
@@ -83,17 +72,11 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
 
 
 def log_values(trainer: Any, values: dict[str, float]) -> None:
-    """Log numbers of the current epoch.
-
-    Uses ``nnUNetTrainer.logger.log``, which also tells Weights & Biases.
-    """
+    """Log numbers of the current epoch by ``nnUNetTrainer.logger.log``, which also tells Weights & Biases."""
     for name, value in values.items():
         trainer.logger.log(name, value, trainer.current_epoch)
 
 
 def log_list(trainer: Any, name: str, values: list[int]) -> None:
-    """Log a list as the current epoch's entry, for the checkpoint alone: Weights & Biases takes none.
-
-    Uses ``nnUNetTrainer.logger.local_logger.log``.
-    """
+    """Log a list of the current epoch by ``logger.local_logger.log``: Weights & Biases takes none."""
     trainer.logger.local_logger.log(name, values, trainer.current_epoch)

@@ -2,12 +2,14 @@
 
 import math
 import os
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -15,18 +17,13 @@ from torch.optim.lr_scheduler import LRScheduler
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import environment_number, hooks
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, THREADS, Recipe
-from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, PROGRESS_SWITCH, VALUES, EpochCalibration, plot_progress
-
-if TYPE_CHECKING:
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer as _Trainer
-else:
-    _Trainer = object  # a mix-in stands in front of any trainer class
+from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES, EpochCalibration, plot_progress
 
 FIRST_HALF_LR = 1e-3
 SECOND_HALF_LR = 1e-4
 
 
-class CalibratedLossMixin(_Trainer):
+class CalibratedLossMixin(nnUNetTrainer):
     """Replaces the loss of any nnU-Net trainer class, under its own deep supervision.
 
     Put it in front of the trainer and give the recipe; networks, data loading and inference stay the trainer's::
@@ -37,7 +34,7 @@ class CalibratedLossMixin(_Trainer):
 
     recipe: ClassVar[Recipe]
     loss: Any
-    _epoch: EpochCalibration | None = None
+    _epoch: EpochCalibration
 
     def initialize(self) -> None:
         if os.environ.get(THREADS):
@@ -67,70 +64,51 @@ class CalibratedLossMixin(_Trainer):
         # A network with a single deep-supervision scale: nnU-Net drops the last scale, then divides 0 by 0.
         with np.errstate(invalid="ignore"):
             default: nn.Module = super()._build_loss()
-        return hooks.with_inner_loss(default, self._calibrated_loss(hooks.inner_loss(default)))
-
-    def _calibrated_loss(self, default: nn.Module) -> nn.Module:
-        dice = hooks.dice_part(default) if self.recipe.dice else None
+        inner, labels = hooks.inner_loss(default), self.label_manager
+        dice = hooks.dice_part(inner) if self.recipe.dice else None
         if self.recipe.dice and dice is None:
             raise ValueError(
                 f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
-                f"{type(default).__name__}, has no Dice part."
+                f"{type(inner).__name__}, has no Dice part."
             )
-        regions = bool(self.label_manager.has_regions)
-        try:
-            return build_loss(self.recipe, ignore_label=self.label_manager.ignore_label, regions=regions, dice=dice)
-        except ValueError as error:
-            if not regions:
-                raise
-            names = ", ".join(name for name in self.dataset_json["labels"] if name not in ("background", "ignore"))
-            raise ValueError(
-                f"{type(self).__name__}: {error} Data set {self.plans_manager.dataset_name} has the regions {names}."
-            ) from error
+        regions = bool(labels.has_regions)
+        loss = build_loss(self.recipe, ignore_label=labels.ignore_label, regions=regions, dice=dice)
+        return hooks.with_inner_loss(default, loss)
 
     def on_train_start(self) -> None:
         super().on_train_start()
         logged = hooks.values_by_epoch(self)
-        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):
-            if _progress_is_on():  # earlier epochs may have been trained without it
-                nothing: Any = math.nan if name in VALUES else []
-                values = logged.setdefault(name, [])
-                values += [nothing] * (self.current_epoch - len(values))
-            else:
-                logged.pop(name, None)
+        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):  # earlier epochs may have been trained without them
+            nothing: Any = math.nan if name in VALUES else []
+            values = logged.setdefault(name, [])
+            values += [nothing] * (self.current_epoch - len(values))
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
-        if _progress_is_on():
-            configuration = self.configuration_manager
-            self._epoch = EpochCalibration(
-                regions=bool(self.label_manager.has_regions),
-                ignore_label=self.label_manager.ignore_label,
-                spacing_mm=configuration.spacing[-len(configuration.patch_size) :],
-            )
+        configuration = self.configuration_manager
+        self._epoch = EpochCalibration(
+            regions=bool(self.label_manager.has_regions),
+            ignore_label=self.label_manager.ignore_label,
+            spacing_mm=configuration.spacing[-len(configuration.patch_size) :],
+        )
 
     def validation_step(self, batch: dict[str, Any]) -> dict[str, Any]:
-        if self._epoch is None:
-            return cast("dict[str, Any]", super().validation_step(batch))
         with hooks.loss_is_watched(self, self._epoch.add):
             return cast("dict[str, Any]", super().validation_step(batch))
 
     def on_validation_epoch_end(self, val_outputs: list[dict[str, Any]]) -> None:
         super().on_validation_epoch_end(val_outputs)
-        epoch, self._epoch = self._epoch, None
-        if epoch is None:
-            return
         if self.is_ddp:
-            epoch.gather()
-        hooks.log_values(self, epoch.values())
-        hooks.log_list(self, MAX_LOGIT_HISTOGRAM, epoch.histogram())
+            self._epoch.gather()
+        hooks.log_values(self, self._epoch.values())
+        hooks.log_list(self, MAX_LOGIT_HISTOGRAM, self._epoch.histogram())
 
     def on_epoch_end(self) -> None:
-        if _progress_is_on():
-            logged = hooks.values_by_epoch(self)
-            ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
-            self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
-            if self.local_rank == 0:
-                plot_progress(logged, self.output_folder)
+        logged = hooks.values_by_epoch(self)
+        ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
+        self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
+        if self.local_rank == 0:
+            plot_progress(logged, self.output_folder)
         super().on_epoch_end()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
@@ -142,11 +120,9 @@ class CalibratedLossMixin(_Trainer):
         from nnunet_nacl.evaluation import evaluate
         from nnunet_nacl.nnunet import Predictions
 
+        folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
-            predictions = Predictions.of_validation(
-                self.output_folder_base, self.preprocessed_dataset_folder_base, [self.fold]
-            )
-            result = evaluate(predictions, num_processes=default_num_processes)
+            result = evaluate(Predictions.of_validation(*folders, [self.fold]), num_processes=default_num_processes)
         except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
             self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
             return
@@ -163,8 +139,7 @@ class HalfTimeLRScheduler(LRScheduler):
     """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
 
     A function of the epoch alone, as nnU-Net's own scheduler is: nnU-Net calls ``step(epoch)`` at the start of each
-    epoch, and after ``--c`` the rate is right again without any saved state. (torch's own schedulers warn at every
-    call with an epoch.)
+    epoch, and after ``--c`` the rate is right again without any saved state.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
@@ -174,13 +149,9 @@ class HalfTimeLRScheduler(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         rate = FIRST_HALF_LR if self.last_epoch < self.num_epochs / 2 else SECOND_HALF_LR
+        self._last_lr = [rate] * len(self.optimizer.param_groups)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
-
-
-def _progress_is_on() -> bool:
-    return os.environ.get(PROGRESS_SWITCH, "1").lower() not in {"0", "false", "f"}
 
 
 def build_loss(
@@ -192,7 +163,28 @@ def build_loss(
 
 
 def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
-    """The trainer class of that name: the mix-in with the recipe, in front of nnU-Net's default trainer."""
+    """The trainer class of that name: the mix-in with the recipe, over nnU-Net's default trainer."""
     build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
     attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
-    return type(name, (CalibratedLossMixin, nnUNetTrainer), attributes)
+    return type(name, (CalibratedLossMixin,), attributes)
+
+
+def with_budget(name: str) -> type | None:
+    """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None.
+
+    nnU-Net's own variants, such as ``nnUNetTrainer_5epochs``, it finds before it asks us.
+    """
+    match = re.fullmatch(r"([A-Za-z]\w*?)(?:_([1-9]\d*)epochs)?(?:_([1-9]\d*)iterations)?", name)
+    if match is None or not any(match.groups()[1:]):
+        return None
+    try:
+        base = recursive_find_trainer_class_by_name(match[1])
+    except (AssertionError, RuntimeError):
+        return None
+    budget = {"num_epochs": match[2], "num_iterations_per_epoch": match[3]}
+
+    def initialize(self: Any) -> None:
+        vars(self).update({what: int(number) for what, number in budget.items() if number is not None})
+        base.initialize(self)
+
+    return type(name, (base,), {"initialize": initialize, "__module__": "nnunet_nacl.trainers"})

@@ -16,14 +16,12 @@ THREADS = "nnUNet_nacl_threads"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one of our trainers trains with.
+    """What one of our trainers trains with; numbers that are None are the trainer's own.
 
     Attributes:
         loss: short name of the loss, a key of :data:`LOSSES`.
         dice: add nnU-Net's own Dice loss.
         settings: keyword settings of the loss class that differ from its defaults.
-        num_epochs: None for the trainer's own number.
-        num_iterations_per_epoch: training steps; None for the trainer's own number.
         paper_schedule: Adam with 1e-3 for the first half of the epochs and 1e-4 for the second, 100 epochs unless
             ``num_epochs`` says otherwise.
     """
@@ -149,27 +147,21 @@ paper_schedule=False)
         return None
     loss = match["loss"]
     settings: dict[str, object] = {}
-    schedule: dict[str, int] = {}
     set_by: dict[str, str] = {}
     for suffix in [] if match["suffixes"] is None else match["suffixes"].split("_"):
-        count = re.fullmatch(r"([1-9]\d*)(epochs|iterations)", suffix)
-        values = {setting.name: setting.read(suffix) for setting in LOSSES[loss].settings}
-        what = next((setting for setting, value in values.items() if value is not None), "")
-        if count is not None:
-            what = _COUNTS[count[2]]
-            schedule[what] = int(count[1])
-        elif suffix == "paperSchedule":
-            what = "paper_schedule"
-            schedule[what] = True
-        elif what:
-            settings[what] = values[what]
-        else:
+        values: dict[str, object] = {setting.name: setting.read(suffix) for setting in LOSSES[loss].settings}
+        if count := re.fullmatch(r"([1-9]\d*)(epochs|iterations)", suffix):
+            values[_COUNTS[count[2]]] = int(count[1])
+        values["paper_schedule"] = True if suffix == "paperSchedule" else None
+        what = next((setting for setting, value in values.items() if value is not None), None)
+        if what is None:
             raise _error(name, loss, f"does not know the suffix '_{suffix}'")
         if what in set_by:
             raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
-        set_by[what] = suffix
+        settings[what], set_by[what] = values[what], suffix
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
         raise _error(name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'")
+    schedule = {what: settings.pop(what) for what in (*_COUNTS.values(), "paper_schedule") if what in settings}
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 

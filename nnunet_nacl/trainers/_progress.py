@@ -16,8 +16,6 @@ from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import BinCounts, expected_calibration_error
 
 PICTURE_NAME = "calibration_progress.png"
-PROGRESS_SWITCH = "nnUNet_nacl_progress"
-"""The environment variable that switches all of this off, with 0."""
 MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
 """Name under which the histogram of the maximum logit is logged, a list an epoch."""
 MAX_LOGIT_EDGES = tuple(range(-10, 61))
@@ -164,28 +162,20 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     import matplotlib.style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
+    labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
     with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
         figure = Figure(figsize=(8, 6), layout="constrained")
         FigureCanvasAgg(figure)
         errors, logits = figure.subplots(2, 1, sharex=True)
-        epochs = np.arange(len(logged[VALUES[0]]))
-        marker = "." if len(epochs) < 30 else ""
+        for name, label in zip(VALUES, labels, strict=True):
+            axes = logits if name in MAX_LOGIT_QUANTILES else errors
+            axes.plot(logged[name], ".-", label=label)
         errors.axhline(0, color="0.5", linewidth=0.8)
-        shown = {"ECE": "#0072b2", "CECE": "#d55e00", "confidence − accuracy": "#009e73"}
-        for name, (label, color) in zip(VALUES, shown.items(), strict=False):
-            errors.plot(epochs, logged[name], color=color, marker=marker, label=label)
         errors.set(ylabel="over near", title="Calibration of the validation patches")
-        low, lower, middle, upper, high = (np.asarray(logged[name], float) for name in MAX_LOGIT_QUANTILES)
-        for bottom, top, alpha, label in ((low, high, 0.15, "5 to 95 %"), (lower, upper, 0.3, "25 to 75 %")):
-            logits.fill_between(epochs, bottom, top, color="#0072b2", alpha=alpha, linewidth=0, label=label)
-        logits.plot(epochs, middle, color="#0072b2", marker=marker, label="median")
-        logits.set(xlabel="epoch", ylabel="maximum logit of a voxel")
-        logits.xaxis.set_major_locator(MaxNLocator(integer=True))
+        logits.set(xlabel="epoch", ylabel="maximum logit of a voxel, quantiles")
         for axes in (errors, logits):
             axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-            axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
         with whole_file(Path(folder) / PICTURE_NAME) as partial:
             figure.savefig(partial, format="png", dpi=110)

@@ -37,8 +37,6 @@ def write_maps(
     what: Sequence[str] = ("confidence",),
     members: Sequence[str | Path] = (),
     dtype: str | None = None,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
     ignore_geometry: bool = False,
@@ -56,8 +54,6 @@ def write_maps(
         members: folders of predictions of the same cases by other folds or seeds, for ``mutual_information``.
         dtype: ``float32``, ``uint16`` or ``uint8``, scaled so that the largest number stands for the largest value
             possible; by default the finest that the file format can have.
-        dataset_json: the data set's ``dataset.json``; by default the one in each folder.
-        plans: the ``plans.json`` whose reader is used; by default the one in each folder.
         num_processes: how many cases are mapped at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
         ignore_geometry: take members as they are, though their spacing, origin or direction differ.
@@ -67,8 +63,8 @@ def write_maps(
         ValueError: there is no such map, the format cannot have the dtype, members have other labels, or no case can
             be mapped.
     """
-    predictions = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
-    others = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
+    predictions = PredictionFolder.read(pred_folder)
+    others = [PredictionFolder.read(folder) for folder in members]
     data_set = predictions.data_set
     maps = _maps_of(what, data_set.meaning, len(others))
     possible = data_set.image_dtypes

@@ -38,8 +38,6 @@ def combine_members(
     output: str | Path,
     *,
     disagreement: bool = False,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
     num_processes: int = 1,
     overwrite: bool = False,
     ignore_geometry: bool = False,
@@ -56,7 +54,7 @@ def combine_members(
     Raises:
         ValueError: fewer than 2 members, one given twice, other labels or cases, some calibrated and some not.
     """
-    folders = read_members(members, dataset_json=dataset_json, plans=plans)
+    folders = read_members(members)
     first = folders[0]
     for folder in folders:
         if folder.is_calibrated != first.is_calibrated:
@@ -98,14 +96,12 @@ def combine_members(
 def read_members(
     members: Sequence[str | Path],
     *,
-    dataset_json: str | Path | None,
-    plans: str | Path | None,
     like: PredictionFolder | None = None,
 ) -> list[PredictionFolder]:
     """Folders of predictions of the same cases with the same labels, at least 2 and each once."""
     if len(members) < 2:
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
-    folders = [PredictionFolder.read(folder, dataset_json=dataset_json, plans=plans) for folder in members]
+    folders = [PredictionFolder.read(folder) for folder in members]
     for number, folder in enumerate(folders):
         if folder.folder.resolve() in {other.folder.resolve() for other in folders[:number]}:
             raise ValueError(f"members: {folder.folder} is given twice.")

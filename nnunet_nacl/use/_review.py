@@ -59,8 +59,6 @@ def review_folder(
     members: Sequence[str | Path] = (),
     fit: str | Path | None = None,
     gt_folder: str | Path | None = None,
-    dataset_json: str | Path | None = None,
-    plans: str | Path | None = None,
     num_processes: int = 1,
     ignore_geometry: bool = False,
     force: bool = False,
@@ -80,8 +78,6 @@ def review_folder(
         members: two or more folders of other predictions of the same cases, by folds or seeds, for their agreement.
         fit: file that :func:`fit_review` wrote, for fitted Dice and intervals.
         gt_folder: ground truth, to judge the review by.
-        dataset_json: the data set's ``dataset.json``; by default the one in each folder of predictions.
-        plans: the ``plans.json`` whose reader is used; by default the one in each folder of predictions.
         num_processes: how many cases are counted at a time.
         ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
         force: use the fit even for cases that it was fitted to.
@@ -92,7 +88,7 @@ def review_folder(
         OSError: an output exists or cannot be written.
         ValueError: no case can be reviewed, or fit, images or members are not of this folder.
     """
-    read = PredictionFolder.read(pred_folder, dataset_json=dataset_json, plans=plans)
+    read = PredictionFolder.read(pred_folder)
     folder, data_set, meaning = read.folder, read.data_set, read.data_set.meaning
     file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
     if file.suffix.lower() in {".json", ".html"}:
@@ -108,7 +104,7 @@ def review_folder(
     if not meaning.structures:
         raise ValueError(f"{read.dataset_json}: expected 2 labels or more, the background being one; got 1.")
     if members:
-        read_members(members, dataset_json=dataset_json, plans=plans, like=read)
+        read_members(members, like=read)
     chosen = None if fit is None else ReviewFit.read(fit)
     notes = [] if chosen is None else chosen.check(read, force=force)
     settings = CountSettings(

@@ -199,7 +199,7 @@ def test_too_little_to_fit_to() -> None:
     truth[:4] = 1
     sample = sample_of(SOFTMAX, np.zeros((3, 20)), truth)
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 2 of 10 have one"):
-        check_sample(sample, LabelMeaning.of_classes(3))
+        check_sample(sample, LabelMeaning(tuple(range(3))))
     truth = np.tile([0, 1], 10)
     with pytest.raises(ValueError, match=r"core has no voxel in the 10 cases"):
         check_sample(

@@ -13,8 +13,8 @@ from nnunet_nacl.evaluation import VOXEL_SETS, Settings, check_drawn, evaluate, 
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Predictions
 from tests.evaluation.generated import Folders, add_case, reasons, run_evaluate, write
 
-CLASSES = LabelMeaning.of_classes(4)
-REGIONS = LabelMeaning.of_regions([(1, 2, 3), (2, 3), (3,)], range(4), [1, 2, 3])
+CLASSES = LabelMeaning(tuple(range(4)))
+REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
 FILES = CaseFiles("a", Path("labels/a.nii.gz"), Path("predictions/a.nii.gz"), Path("predictions/a.npz"))
 
 

@@ -71,11 +71,11 @@ def test_an_unfinished_training(model: Model, tmp_path: Path) -> None:
 def test_a_model_trained_without(model: Model, tmp_path: Path) -> None:
     copy = model.copy(tmp_path)
     change_checkpoint(copy, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM))
-    with pytest.raises(ValueError, match=r"final\.pth holds no maximum logits: they were switched off \(nnUNet_nacl_"):
+    with pytest.raises(ValueError, match=r"final\.pth holds no maximum logits: trainers of nnunet_nacl keep them"):
         max_logit_history(copy, 0)
     change_checkpoint(copy, lambda content: content["logging"].update({MAX_LOGIT_HISTOGRAM: [[], []]}))
-    with pytest.raises(ValueError, match=r"holds no maximum logits: they were switched off"):
+    with pytest.raises(ValueError, match=r"holds no maximum logits: "):
         max_logit_history(copy, 0)
     change_checkpoint(copy, lambda content: content.update(trainer_name="nnUNetTrainer_5epochs"))
-    with pytest.raises(ValueError, match=r"only trainers of nnunet_nacl .* trained with nnUNetTrainer_5epochs\.$"):
+    with pytest.raises(ValueError, match=r"it was trained with nnUNetTrainer_5epochs\.$"):
         max_logit_history(copy, 0)

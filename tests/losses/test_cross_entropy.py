@@ -133,12 +133,6 @@ def test_svls_equals_scipys_convolution(generator: torch.Generator, spatial: tup
     torch.testing.assert_close(SVLSLoss()(logits, same), CrossEntropyLoss()(logits, same))
 
 
-def test_ecp_by_hand() -> None:
-    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    loss = ECPLoss(alpha=0.2)(THREE_TO_ONE, torch.zeros(1, 1, 1, 1))
-    assert loss.item() == pytest.approx(-math.log(0.75) - 0.2 * entropy)
-
-
 def test_ecp_equals_scipys_entropy(generator: torch.Generator) -> None:
     logits, labels = draw(generator, 5, 4, 3, 6)
     entropy = float(stats.entropy(logits.softmax(1).numpy(), axis=1).mean())

@@ -287,12 +287,7 @@ def test_masks_that_are_not_binary(value: float) -> None:
     [
         (3, (2, 4, 4), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)"),
         (3, (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for logits"),
-        (
-            3,
-            (2, 3, 4, 4),
-            {"regions": True, "ignore_label": 5},
-            "target must have the shape (2, 4, 4, 4), 3 region",
-        ),
+        (3, (2, 3, 4, 4), {"regions": True, "ignore_label": 5}, "target must have the shape (2, 4, 4, 4), 3 region"),
         (1, (2, 1, 4, 4), {}, "logits must have at least 2 channels"),
     ],
 )
@@ -303,26 +298,30 @@ def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str
 
 
 @pytest.mark.parametrize(
-    ("loss", "settings", "message"),
+    ("loss", "setting", "value", "expected"),
     [
-        (losses.FocalLoss, {"gamma": -1}, "gamma must be a number of at least 0; got -1."),
-        (losses.LabelSmoothingLoss, {"alpha": 1.5}, "alpha must be a number from 0 to 1; got 1.5."),
-        (losses.SVLSLoss, {"sigma": 0}, "sigma must be a number of at least 0.2; got 0."),
-        (losses.ECPLoss, {"alpha": -1}, "alpha must be a number of at least 0; got -1."),
-        (losses.ECPLoss, {"class_reduction": "all"}, "class_reduction must be one of 'mean', 'sum'; got 'all'."),
-        (losses.MbLSLoss, {"margin": -1}, "margin must be a number of at least 0; got -1."),
-        (losses.MbLSLoss, {"weight": -1}, "weight must be a number of at least 0; got -1."),
-        (losses.MbLSLoss, {"regions": True}, "MbLSLoss has no form for regions (regions=True): its margin is to the "),
-        (losses.NACLLoss, {"weight": math.nan}, "weight must be a number of at least 0; got nan."),
-        (losses.NACLLoss, {"prior": "box"}, "prior must be one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
-        (losses.NACLLoss, {"kernel_size": 4}, "kernel_size must be an odd whole number of at least 3; got 4."),
-        (losses.NACLLoss, {"penalty": "l3"}, "penalty must be one of 'l1', 'l2'; got 'l3'."),
-        (losses.NACLLoss, {"constraint": "p"}, "constraint must be one of 'logits', 'softmax'; got 'p'."),
-        (losses.NACLLoss, {"class_reduction": "no"}, "class_reduction must be one of 'mean', 'sum'; got 'no'."),
-        (losses.NACLLoss, {"border": "b"}, "border must be one of 'valid', 'background', 'zero'; got 'b'."),
+        (losses.FocalLoss, "gamma", -1, "a number of at least 0; got -1."),
+        (losses.LabelSmoothingLoss, "alpha", 1.5, "a number from 0 to 1; got 1.5."),
+        (losses.SVLSLoss, "sigma", 0, "a number of at least 0.2; got 0."),
+        (losses.ECPLoss, "alpha", -1, "a number of at least 0; got -1."),
+        (losses.ECPLoss, "class_reduction", "all", "one of 'mean', 'sum'; got 'all'."),
+        (losses.MbLSLoss, "margin", -1, "a number of at least 0; got -1."),
+        (losses.MbLSLoss, "weight", -1, "a number of at least 0; got -1."),
+        (losses.NACLLoss, "weight", math.nan, "a number of at least 0; got nan."),
+        (losses.NACLLoss, "prior", "box", "one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
+        (losses.NACLLoss, "kernel_size", 4, "an odd whole number of at least 3; got 4."),
+        (losses.NACLLoss, "penalty", "l3", "one of 'l1', 'l2'; got 'l3'."),
+        (losses.NACLLoss, "constraint", "p", "one of 'logits', 'softmax'; got 'p'."),
+        (losses.NACLLoss, "class_reduction", "no", "one of 'mean', 'sum'; got 'no'."),
+        (losses.NACLLoss, "border", "b", "one of 'valid', 'background', 'zero'; got 'b'."),
     ],
 )
-def test_wrong_settings(loss: Make, settings: dict[str, object], message: str) -> None:
+def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) -> None:
     with pytest.raises(ValueError) as error:
-        loss(**settings)
-    assert str(error.value).startswith(message)
+        loss(**{setting: value})
+    assert str(error.value) == f"{setting} must be {expected}"
+
+
+def test_mbls_has_no_form_for_regions() -> None:
+    with pytest.raises(ValueError, match=r"^MbLSLoss has no form for regions \(regions=True\): its margin is to the "):
+        losses.MbLSLoss(regions=True)

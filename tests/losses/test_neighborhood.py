@@ -92,23 +92,6 @@ def test_by_hand() -> None:
     torch.testing.assert_close(found[0, :, 0, 0], torch.tensor([3 / 4, 0, 1 / 4]))
 
 
-def test_gaussian_center_is_one_half_for_every_sigma() -> None:
-    labels = torch.zeros(1, 1, 5, 5)
-    labels[0, 0, 2, 2] = 1
-    for sigma in (0.5, 1.0, 3.0):
-        assert neighbor_shares(labels, 2, prior="gaussian", sigma=sigma)[0, 1, 2, 2].item() == pytest.approx(0.5)
-
-
-def test_sums_to_one_with_valid_border_and_less_with_zero() -> None:
-    labels = torch.randint(3, (1, 1, 6, 6), generator=torch.Generator().manual_seed(0))
-    assert torch.allclose(neighbor_shares(labels, 3).sum(1), torch.ones(1, 6, 6))
-    assert neighbor_shares(labels, 3, border="zero").sum(1)[0, 0, 0].item() == pytest.approx(4 / 9)
-
-
-def test_a_window_of_ignored_voxels_only_has_no_shares() -> None:
-    assert torch.equal(neighbor_shares(torch.full((1, 1, 3, 3), 2), 2, ignore_label=2), torch.zeros(1, 2, 3, 3))
-
-
 def test_regions_are_filtered_one_by_one() -> None:
     whole, part = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
     part[..., :2] = 1

@@ -35,26 +35,26 @@ class Recorded:
         self.settings = settings
 
     def initialize_from_trained_model_folder(self, folder: str, folds: tuple[str, ...], name: str) -> None:
-        self.folder, self.folds, self.name = folder, folds, name
-        self.epochs = [torch.load(f"{folder}/fold_{fold}/{name}")["current_epoch"] for fold in folds]
+        self.called_with = folder, folds, name
+        self.epoch = torch.load(f"{folder}/fold_{folds[0]}/{name}")["current_epoch"]
 
 
 @pytest.mark.parametrize(
-    ("fold", "checkpoint", "name", "epochs"),
+    ("fold", "checkpoint", "name", "epoch"),
     [
-        (0, "final", "checkpoint_final.pth", [7]),
-        ("1", "best", "checkpoint_best.pth", [8]),
-        ([1, "0"], "checkpoint_final.pth", "checkpoint_final.pth", [9, 7]),
+        (0, "final", "checkpoint_final.pth", 7),
+        ("1", "best", "checkpoint_best.pth", 8),
+        (1, "checkpoint_final.pth", "checkpoint_final.pth", 9),
     ],
 )
 def test_folds_and_checkpoints(
-    model: Path, monkeypatch: pytest.MonkeyPatch, fold: Any, checkpoint: str, name: str, epochs: list[int]
+    model: Path, monkeypatch: pytest.MonkeyPatch, fold: int | str, checkpoint: str, name: str, epoch: int
 ) -> None:
     monkeypatch.setattr(predict_from_raw_data, "nnUNetPredictor", Recorded)
     for use_mirroring in (True, False):
         found = load_predictor(model, fold, "cpu", checkpoint=checkpoint, use_mirroring=use_mirroring)
-        assert (found.name, found.epochs, found.configuration_name) == (name, epochs, "2d")
-        assert found.folds == tuple(map(str, fold if isinstance(fold, list) else [fold]))
+        assert found.called_with == (str(model), (str(fold),), name)
+        assert (found.epoch, found.configuration_name) == (epoch, "2d")
         assert found.settings["use_mirroring"] == use_mirroring
 
 
@@ -62,7 +62,7 @@ def test_what_is_missing(model: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"is no trained nnU-Net model folder .*: no dataset.json, plans.json"):
         load_predictor(tmp_path, 0, "cpu")
     with pytest.raises(FileNotFoundError, match=r"2d has no checkpoint of fold 3; it has fold_0, fold_1\.$"):
-        load_predictor(model, [0, 3], "cpu")
+        load_predictor(model, 3, "cpu")
     with pytest.raises(FileNotFoundError, match=r"fold_0/mine\.pth does not exist\.$"):
         load_predictor(model, 0, "cpu", checkpoint="mine.pth")
     final = model / "fold_0" / "checkpoint_final.pth"

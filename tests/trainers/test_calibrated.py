@@ -3,7 +3,7 @@
 import json
 import pickle
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import NACLLoss
-from nnunet_nacl.trainers import PROGRESS_SWITCH, THREADS, CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
 from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES
 from tests.conftest import KINDS, NNUNet, Planned
 
@@ -56,14 +56,13 @@ class DiceOnCE(CalibratedLossMixin, nnUNetTrainerCELoss):
 
 @pytest.fixture
 def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """``make(trainer_class, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
+    """``make(trainer class or name, kind, configuration, **changes to the configuration)``: a trainer on the CPU."""
 
     def build(
-        trainer_class: type[nnUNetTrainer],
-        kind: str = "labels",
-        configuration: str = "2d_small",
-        **changes: object,
-    ) -> nnUNetTrainer:
+        trainer: type[nnUNetTrainer] | str, kind: str = "labels", configuration: str = "2d_small", *,
+        initialized: bool = True, **changes: object,
+    ) -> nnUNetTrainer:  # fmt: skip
+        trainer_class = getattr(trainers, f"nnUNetTrainer{trainer}") if isinstance(trainer, str) else trainer
         for name, value in NNUNet(tmp_path).environment.items():
             monkeypatch.setenv(name, value)
         folder = tmp_path / "preprocessed" / KINDS[kind][0]
@@ -76,7 +75,11 @@ def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         plans["configurations"][configuration].update(changes)
         plans["continue_training"] = False
         dataset_json = json.loads((folder / "dataset.json").read_text())
-        return trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+        made = trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+        if initialized:
+            torch.manual_seed(0)
+            made.initialize()
+        return made
 
     return build
 
@@ -99,8 +102,7 @@ def step(trainer: nnUNetTrainer) -> float:
 
 @pytest.mark.parametrize("name", ["NACL", "DiceNACL", "CE", "FL", "DiceMbLS"])
 def test_replaces_the_loss_under_nnunets_deep_supervision(make: Make, name: str) -> None:
-    trainer = make(getattr(trainers, f"nnUNetTrainer{name}"), configuration="3d_small")
-    trainer.initialize()
+    trainer = make(name, configuration="3d_small")
     assert type(trainer).__name__ == f"nnUNetTrainer{name}"
     assert isinstance(trainer.loss, DeepSupervisionWrapper)
     assert trainer.loss.weight_factors == (1.0, 0.0)
@@ -113,49 +115,31 @@ def test_replaces_the_loss_under_nnunets_deep_supervision(make: Make, name: str)
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
 def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: str) -> None:
     values = []
-    for trainer_class in (nnUNetTrainer, trainers.nnUNetTrainerDiceCE):
+    for trainer_class in (nnUNetTrainer, "DiceCE"):
         trainer = make(trainer_class, kind, configuration)
-        torch.manual_seed(0)
-        trainer.initialize()
         values.append((step(trainer), step(trainer)))  # the second one shows that the gradients agree
     assert values[1] == pytest.approx(values[0], rel=1e-4)
 
 
-def test_without_deep_supervision(make: Make) -> None:
-    trainer = make(NoDeepSupervisionNACL)
-    trainer.initialize()
-    assert isinstance(trainer.loss, NACLLoss)
-    assert np.isfinite(step(trainer))
-
-
-def test_with_one_deep_supervision_scale(make: Make) -> None:
-    # nnU-Net's own trainer divides 0 by 0 here.
-    plain = make(trainers.nnUNetTrainerNACL)
-    architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
+@pytest.mark.parametrize("network", ["one scale", "residual encoder"])
+def test_other_networks(make: Make, network: str) -> None:
+    architecture = make("NACL").plans_manager.plans["configurations"]["2d_small"]["architecture"]
     arguments = architecture["arch_kwargs"]
-    for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage", "n_conv_per_stage_decoder"):
-        arguments[name] = arguments[name][:-1]
-    arguments["n_stages"] = 2
-    trainer = make(trainers.nnUNetTrainerNACL, architecture=architecture)
-    trainer.initialize()
-    assert trainer.loss.weight_factors == (1.0,)
-    assert np.isfinite(step(trainer))
-
-
-def test_residual_encoder_plans(make: Make) -> None:
-    plain = make(trainers.nnUNetTrainerDiceNACL)
-    architecture = plain.plans_manager.plans["configurations"]["2d_small"]["architecture"]
-    architecture["network_class_name"] = architecture["network_class_name"].replace("PlainConv", "ResidualEncoder")
-    arguments = architecture["arch_kwargs"]
-    arguments["n_blocks_per_stage"] = arguments.pop("n_conv_per_stage")
-    trainer = make(trainers.nnUNetTrainerDiceNACL, architecture=architecture)
-    trainer.initialize()
-    assert type(trainer.network).__name__ == "ResidualEncoderUNet"
+    if network == "one scale":  # nnU-Net's own trainer divides 0 by 0 here
+        for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage", "n_conv_per_stage_decoder"):
+            arguments[name] = arguments[name][:-1]
+        arguments["n_stages"] = 2
+    else:
+        architecture["network_class_name"] = architecture["network_class_name"].replace("PlainConv", "ResidualEncoder")
+        arguments["n_blocks_per_stage"] = arguments.pop("n_conv_per_stage")
+    trainer = make("DiceNACL", architecture=architecture)
+    assert trainer.loss.weight_factors[0] == (1.0 if network == "one scale" else pytest.approx(1.0))
+    assert type(trainer.network).__name__ == ("PlainConvUNet" if network == "one scale" else "ResidualEncoderUNet")
     assert np.isfinite(step(trainer))
 
 
 def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
-    trainer = make(trainers.nnUNetTrainerDiceNACL)
+    trainer = make("DiceNACL", initialized=False)
     trainer.is_ddp = True
     loss = trainer._build_loss()
     assert loss.weight_factors[-1] > 0
@@ -163,10 +147,9 @@ def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
 
 
 def test_cascade(make: Make) -> None:
-    trainer = make(trainers.nnUNetTrainerNACL, "labels", "3d_cascade_small")
+    trainer = make("NACL", "labels", "3d_cascade_small")
     assert trainer.is_cascaded
     assert "nnUNetTrainerNACL__nnUNetPlans__3d_lowres_small" in trainer.folder_with_segs_from_previous_stage
-    trainer.initialize()
     assert trainer.num_input_channels == 3  # the image and the previous stage's two foreground classes
     assert np.isfinite(step(trainer))
 
@@ -176,8 +159,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    trainer = make(trainers.nnUNetTrainerDiceNACL)
-    trainer.initialize()
+    trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
     assert np.isfinite(step(trainer))
 
@@ -188,7 +170,6 @@ def test_in_front_of_primus(make: Make) -> None:
 
     for trainer_class, optimizer in ((PrimusNACL, torch.optim.AdamW), (Scheduled, torch.optim.Adam)):
         trainer = make(trainer_class, "labels", "3d_small")
-        trainer.initialize()
         first = trainer.optimizer
         trainer.on_train_epoch_start()  # its warm-up makes an optimizer for each stage
         assert type(trainer.optimizer) is optimizer
@@ -197,22 +178,23 @@ def test_in_front_of_primus(make: Make) -> None:
         assert np.isfinite(step(trainer))
 
 
-def test_dice_needs_a_trainer_that_has_one(make: Make) -> None:
+def test_other_trainers(make: Make) -> None:
+    trainer = make(NoDeepSupervisionNACL)
+    assert isinstance(trainer.loss, NACLLoss)
+    assert np.isfinite(step(trainer))
     with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
-        make(DiceOnCE).initialize()
+        make(DiceOnCE)
 
 
 def test_the_name_sets_the_schedule(make: Make) -> None:
-    trainer = make(trainers.nnUNetTrainerNACL_7epochs_5iterations)
-    trainer.initialize()
+    trainer = make("NACL_7epochs_5iterations")
     assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (7, 5)
     assert isinstance(trainer.optimizer, torch.optim.SGD)
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs", 8)])
 def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
-    trainer = make(getattr(trainers, f"nnUNetTrainerNACL_paperSchedule{suffix}"))
-    trainer.initialize()
+    trainer = make(f"NACL_paperSchedule{suffix}")
     assert trainer.num_epochs == epochs
     assert isinstance(trainer.optimizer, torch.optim.Adam)
     rates = []
@@ -222,49 +204,37 @@ def test_paper_schedule(make: Make, suffix: str, epochs: int) -> None:
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
 
 
-@pytest.mark.parametrize("switch", ["1", "0"])
-def test_goes_on_with_a_training_with_or_without_it(make: Make, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
+def test_goes_on_with_a_training_of_another_trainer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest."""
     monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
-    monkeypatch.setenv(PROGRESS_SWITCH, switch)
-    trainer = make(trainers.nnUNetTrainerNACL)
+    trainer = make("NACL")
     logged = trainer.logger.local_logger.my_fantastic_logging
     logged["ece_near"] = [0.3, 0.4]
     trainer.current_epoch = 2
     trainer.on_train_start()
-    if switch == "0":
-        assert not {*VALUES, MAX_LOGIT_HISTOGRAM} & set(logged)
-        return
     assert logged["ece_near"] == [0.3, 0.4]
-    assert np.isnan(logged["cece_near"]).tolist() == [True, True]
+    assert all(np.isnan(logged[name]).tolist() == [True, True] for name in VALUES[1:])
     assert logged[MAX_LOGIT_HISTOGRAM] == [[], []]
-    trainer.logger.log("cece_near", 0.5, 2)
-    assert logged["cece_near"][2] == 0.5
 
 
-@pytest.fixture
-def _two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_two_threads")
 def test_threads_are_set_when_a_training_starts_not_when_its_class_is_looked_up(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(THREADS, "1")
-    trainer = make(trainers.nnUNetTrainerNACL_weight0p7)
-    assert torch.get_num_threads() == 2
-    trainer.initialize()
-    assert torch.get_num_threads() == 1
+    before = torch.get_num_threads()
+    monkeypatch.setenv("nnUNet_nacl_threads", "1")
+    try:
+        torch.set_num_threads(2)
+        trainer = make("NACL_weight0p7", initialized=False)
+        assert torch.get_num_threads() == 2
+        trainer.initialize()
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("configuration", ["2d_small", "3d_small"])
 def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration: str) -> None:
-    trainer = make(trainers.nnUNetTrainerNACL, "labels", configuration, spacing=[3.0, 2.0, 1.0])
-    trainer.initialize()
+    trainer = make("NACL", "labels", configuration, spacing=[3.0, 2.0, 1.0])
     trainer.on_validation_epoch_start()
     assert trainer._epoch._spacing_mm == ((2.0, 1.0) if configuration == "2d_small" else (3.0, 2.0, 1.0))
 

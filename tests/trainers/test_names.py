@@ -56,27 +56,26 @@ def test_schedule_in_any_order() -> None:
         assert parse_name(f"nnUNetTrainerNACL_{suffixes}") == expected
 
 
-def test_a_recipe_for_an_unknown_loss() -> None:
+def test_names_of_others() -> None:
+    for name in (
+        "nnUNetTrainer",
+        "nnUNetTrainerCELoss",
+        "nnUNetTrainerDiceCELoss_noSmooth",
+        "nnUNetTrainerNAC",
+        "NACL",
+    ):
+        assert parse_name(name) is None
     with pytest.raises(ValueError, match=r"^loss must be one of NACL, CE, FL, ECP, LS, SVLS, MbLS; got 'Focal'\.$"):
         Recipe("Focal")
 
 
 @pytest.mark.parametrize(
-    "name", ["nnUNetTrainer", "nnUNetTrainerCELoss", "nnUNetTrainerDiceCELoss_noSmooth", "nnUNetTrainerNAC", "NACL"]
-)
-def test_names_of_others(name: str) -> None:
-    assert parse_name(name) is None
-
-
-@pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("nnUNetTrainerNACL_wieght0p2", "does not know the suffix '_wieght0p2'"),
-        ("nnUNetTrainerNACL_", "does not know the suffix '_'"),
-        ("nnUNetTrainerNACL_weight0.2", "does not know the suffix '_weight0.2'"),
-        ("nnUNetTrainerNACL_gamma2", "does not know the suffix '_gamma2'"),
-        ("nnUNetTrainerNACL_0epochs", "does not know the suffix '_0epochs'"),
-        ("nnUNetTrainerNACL_kernel3p5", "does not know the suffix '_kernel3p5'"),
+        *(
+            (f"nnUNetTrainerNACL_{wrong}", f"does not know the suffix '_{wrong}'")
+            for wrong in ("wieght0p2", "", "weight0.2", "gamma2", "0epochs", "kernel3p5")
+        ),
         ("nnUNetTrainerNACL_weight0p1_weight0p2", "sets weight twice, with '_weight0p1' and '_weight0p2'"),
         ("nnUNetTrainerNACL_5epochs_10epochs", "sets num_epochs twice, with '_5epochs' and '_10epochs'"),
         ("nnUNetTrainerNACL_sigma2", "has '_sigma2', which needs '_gaussian' or '_plainGaussian'"),

@@ -1,6 +1,7 @@
-"""Calibration while training, against the evaluation's figures of the same voxels."""
+"""Calibration while training."""
 
 import math
+from collections import defaultdict
 from pathlib import Path
 
 import matplotlib
@@ -49,68 +50,45 @@ def near_by_scipy(foreground: np.ndarray) -> np.ndarray:
     return distance_transform_edt(~(foreground > 0.05), sampling=SPACING) <= 5
 
 
-@pytest.mark.parametrize("ignore", [False, True])
-def test_classes(ignore: bool) -> None:
-    epoch = EpochCalibration(regions=False, ignore_label=4 if ignore else None, spacing_mm=SPACING)
-    tables, top, num_near, num_valid = [], [], 0, 0
-    for logits, labels in batches(4, regions=False, ignore=ignore):
-        epoch.add(logits, labels)
-        for patch, truth in zip(logits, labels[:, 0].numpy(), strict=True):
-            found = evaluate_case(
-                patch.softmax(0).numpy(),
-                truth,
-                ignore_label=4 if ignore else None,
-                spacing_mm=SPACING,
-                settings=Settings(voxels=("near",)),
-            )
-            tables.append(found.calibration["near"])
-            valid = truth != (4 if ignore else -1)
-            num_valid += int(valid.sum())
-            num_near += int((near_by_scipy(1 - patch.softmax(0)[0].numpy()) & valid).sum())
-            top.append(patch.amax(0).numpy()[valid])
-    assert 0.2 < num_near / num_valid < 0.9
-    assert sum(int(labels.total) for labels, _ in epoch._tables) == num_near
-    metrics = sum(tables[1:], tables[0]).metrics()
-    figures = epoch.values()
-    assert figures["ece_near"] == pytest.approx(metrics["ECE"], abs=1e-6)
-    assert figures["cece_near"] == pytest.approx(metrics["CECE"], abs=1e-6)
-    assert figures["over_confidence_near"] == pytest.approx(metrics["over_confidence"], abs=1e-6)
-    maxima = np.concatenate(top)
-    assert [figures[name] for name in MAX_LOGIT_QUANTILES] == pytest.approx(
-        np.percentile(maxima, [5, 25, 50, 75, 95]), abs=1e-5
-    )
-    assert epoch.histogram() == np.histogram(maxima, MAX_LOGIT_EDGES)[0].tolist()
-    assert sum(epoch.histogram()) == num_valid
-
-
-@pytest.mark.parametrize("ignore", [False, True])
-def test_regions(ignore: bool) -> None:
-    epoch = EpochCalibration(regions=True, ignore_label=3 if ignore else None, spacing_mm=SPACING)
-    p, inside = [[], []], [[], []]
-    for logits, masks in batches(2, regions=True, ignore=ignore):
-        epoch.add(logits, masks)
-        for patch, mask in zip(logits.sigmoid().double().numpy(), masks.numpy(), strict=True):
-            for region in range(2):
-                chosen = near_by_scipy(patch[region])
-                assert 0 < chosen.sum() < chosen.size
-                chosen &= ~mask[-1] if ignore else True
-                p[region].append(patch[region][chosen])
-                inside[region].append(mask[region][chosen])
-    errors, classwise, over = [], [], []
-    for values, truths in zip(p, inside, strict=True):
-        value, truth = np.concatenate(values), np.concatenate(truths)
-        confidence, hits = np.maximum(value, 1 - value), (value > 0.5) == truth
-        over.append((confidence - hits).mean())
-        errors.append(by_hand(confidence, hits))
-        classwise.append(by_hand(value, truth))
-    assert epoch.values()["ece_near"] == pytest.approx(np.mean(errors), abs=1e-6)
-    assert epoch.values()["cece_near"] == pytest.approx(np.mean(classwise), abs=1e-6)
-    assert epoch.values()["over_confidence_near"] == pytest.approx(np.mean(over), abs=1e-6)
-
-
-def by_hand(confidence: np.ndarray, hits: np.ndarray) -> float:
+def ece(confidence: np.ndarray, hits: np.ndarray) -> float:
     bins = np.ceil(confidence * 15)
     return sum(abs((hits - confidence)[bins == one].sum()) for one in np.unique(bins)) / len(confidence)
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+@pytest.mark.parametrize("regions", [False, True])
+def test_figures(regions: bool, ignore: bool) -> None:
+    """Against those of NumPy and SciPy."""
+    channels = 2 if regions else 4
+    ignore_label = channels + regions if ignore else None
+    epoch = EpochCalibration(regions=regions, ignore_label=ignore_label, spacing_mm=SPACING)
+    counted: dict[int, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # of each region, or of all classes
+    maxima = []
+    for logits, target in batches(channels, regions=regions, ignore=ignore):
+        epoch.add(logits, target)
+        p = (logits.sigmoid() if regions else logits.softmax(1)).double().numpy()
+        for patch, truth, of_patch in zip(p, target.numpy(), logits.numpy(), strict=True):
+            valid = ~truth[-1] if regions and ignore else truth[0] != (-1 if regions else ignore_label)
+            maxima.append(of_patch.max(0)[valid])
+            for number, seen in enumerate(patch if regions else [1 - patch[0]]):
+                chosen = near_by_scipy(seen) & valid
+                assert 0 < chosen.sum() < valid.sum()
+                value = patch[number] if regions else patch
+                counted[number].append((value[..., chosen], truth[number][chosen]))
+    errors, classwise, over = [], [], []
+    for pairs in counted.values():
+        value, truth = (np.concatenate(each, -1) for each in zip(*pairs, strict=True))
+        confidence = np.maximum(value, 1 - value) if regions else value.max(0)
+        hits = ((value > 0.5) if regions else value.argmax(0)) == truth
+        over.append((confidence - hits).mean())
+        errors.append(ece(confidence, hits))
+        classwise += [ece(value, truth)] if regions else [ece(value[k], truth == k) for k in range(channels)]
+    figures, top = epoch.values(), np.concatenate(maxima)
+    found = [figures[name] for name in ("ece_near", "cece_near", "over_confidence_near")]
+    assert found == pytest.approx([np.mean(errors), np.mean(classwise), np.mean(over)], abs=1e-6)
+    quantiles = [figures[name] for name in MAX_LOGIT_QUANTILES]
+    assert quantiles == pytest.approx(np.percentile(top, [5, 25, 50, 75, 95]), abs=1e-5)
+    assert epoch.histogram() == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.2, 2.5), (6.0, 0.7, 1.0), (5.0, 5.0, 5.0)])
@@ -120,14 +98,11 @@ def test_near_of_patches_is_the_evaluations(spacing: tuple[float, ...]) -> None:
     core = generator.random((3, 2, *shape)) < 0.003
     core[0, 0] = False
     core[1, 1, ..., 0] = True  # at the border
+    assert (Settings().margin_mm, CORE_PROBABILITY) == (MARGIN_MM, _progress.CORE_PROBABILITY)
     found = near_core_of_patches(torch.from_numpy(core), spacing, MARGIN_MM).numpy()
     assert 0 < found[0, 1].sum() < found[0, 1].size
     for patch, near in zip(core.reshape(-1, *shape), found.reshape(-1, *shape), strict=True):
         assert np.array_equal(near, near_core(patch, spacing, MARGIN_MM))
-
-
-def test_the_set_is_the_evaluations() -> None:
-    assert (Settings().margin_mm, CORE_PROBABILITY) == (_progress.MARGIN_MM, _progress.CORE_PROBABILITY)
 
 
 def test_few_of_many_voxels_are_as_good() -> None:
@@ -173,16 +148,12 @@ def test_nothing_to_count() -> None:
     diverged = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
     diverged.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 2, 4, 4, dtype=torch.bool))
     assert diverged.values()["ece_near"] == pytest.approx(0.5)
-    assert EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1)).histogram() == [0] * 70
-
-
-def test_regions_that_the_model_does_not_see() -> None:
-    epoch = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
+    unseen = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
+    assert unseen.histogram() == [0] * 70
     logits = torch.zeros(1, 2, 4, 4)
     logits[:, 1] = -9
-    epoch.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert epoch.values()["ece_near"] == pytest.approx(0.5)  # of the one that it does: confidence 1/2, never right
-    assert epoch.values()["over_confidence_near"] == pytest.approx(0.5)
+    unseen.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
+    assert unseen.values()["ece_near"] == pytest.approx(0.5)  # of the region that it sees: confidence 1/2, never right
 
 
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:

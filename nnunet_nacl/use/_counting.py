@@ -27,10 +27,8 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
-_MARGIN_MM = 5.0
-"""Of the voxel set near."""
-_THICK = 999
-"""How many times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions."""
+_MARGIN_MM = 5.0  # of the voxel set near
+_THICK = 999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
 
 
 @dataclass(frozen=True)

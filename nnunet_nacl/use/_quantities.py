@@ -13,8 +13,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import confusion_matrix, dice
 from nnunet_nacl.nnunet import LabelMeaning, Labels, Region
 
-UNSURE = (0.1, 0.9)
-"""A voxel is unsure of a structure whose probability lies between these two."""
+UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nnunet_nacl.use import StructureSums, dice_optimal_labels, dice_optimal_mask, expected_dice
+from nnunet_nacl.use import dice_optimal_labels, dice_optimal_mask
 
 Array = NDArray[np.floating]
 Labels = NDArray[np.integer]
@@ -48,7 +48,7 @@ def compare(name: str, images: Iterator[tuple[Array, Labels]]) -> None:
         for rule, choose in RULES.items():
             labels = choose(p)
             structures = range(1, len(p))
-            expected = np.mean([expected_dice(StructureSums.of(p[k], labels == k)) for k in structures])
+            expected = np.mean([expected_dice(p[k], labels == k) for k in structures])
             found[rule].append((float(expected), float(np.mean([dice(labels == k, y == k) for k in structures]))))
     print(f"\n{name}\n\n| rule | expected Dice | Dice |\n| --- | --- | --- |")
     for rule, values in found.items():
@@ -85,12 +85,19 @@ def dice(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
     return 2 * np.count_nonzero(a & b) / size if size else 1.0
 
 
+def expected_dice(p: Array, mask: NDArray[np.bool_]) -> float:
+    """Of a structure's mask, in the approximation by which segmentations are chosen."""
+    if not mask.any():
+        return 1 - float(p.max())
+    return float(2 * p[mask].sum() / (p.sum() + np.count_nonzero(mask) + 1))
+
+
 def best_threshold(p: Array) -> Labels:
     """The most probable structure above one threshold for all, the best of 49."""
     top, label = p[1:].max(0), p[1:].argmax(0) + 1
 
     def value(labels: Labels) -> float:
-        return sum(expected_dice(StructureSums.of(p[k], labels == k)) for k in range(1, len(p)))
+        return sum(expected_dice(p[k], labels == k) for k in range(1, len(p)))
 
     return max((np.where(top > t, label, 0) for t in np.arange(0.02, 1, 0.02)), key=value)
 

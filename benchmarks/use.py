@@ -2,8 +2,8 @@
 
     python benchmarks/use.py [-o WORKING_FOLDER] [--cases 12]
 
-Generates its files (kept for the next run): cases of 4 classes and 128 × 320 × 320 voxels. Each command runs with
-``-np 1`` in a process of its own; its time includes the start, its peak memory everything that it loads.
+Generates its files (kept for the next run): cases of 4 classes and 128 × 320 × 320 voxels. Each command works
+on one case at a time in a process of its own; its time includes the start, its peak memory everything that it loads.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
     print("\n| command | wall | user | peak memory |\n| --- | --- | --- | --- |")
     for command, arguments in commands.items():
         shutil.rmtree(options.o / command, ignore_errors=True)
-        wall, user, peak = _run(command, *arguments, "-np", "1")
+        wall, user, peak = _run(command, *arguments)
         shutil.rmtree(options.o / command, ignore_errors=True)
         print(f"| `{command}` | {wall:.0f} s | {user:.0f} s | {peak / 1e9:.2f} GB |", flush=True)
 
@@ -51,7 +51,7 @@ def _run(*arguments: str) -> tuple[float, float, int]:
     child = os.posix_spawn(
         program,
         [program, *arguments],
-        os.environ,
+        {**os.environ, "nnUNet_def_n_proc": "1"},
         file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
     )
     _, status, usage = os.wait4(child, 0)

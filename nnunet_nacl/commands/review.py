@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import Positive, chosen_predictions, num_processes, print_skipped
+from nnunet_nacl.commands._shared import chosen_predictions, num_processes, print_skipped
 
 
 def review(
@@ -15,9 +15,7 @@ def review(
     members: Sequence[str] = (),
     fit: str | None = None,
     gt: str | None = None,
-    np: Positive | None = None,
     ignore_geometry: bool = False,
-    force: bool = False,
     overwrite: bool = False,
 ) -> int:
     """List which cases to look at: predicted Dice, volumes and doubt, worst first.
@@ -32,7 +30,6 @@ def review(
         members: FOLDER of each of two or more folds' or seeds' predictions of the same cases: how well they agree
         fit: FIT.json that review fit has written: fitted Dice and intervals
         gt: LABELS: ground truth to judge the list by
-        overwrite: count every case anew, and replace what is there
 
     Examples:
         nnunet_nacl review predictions --html review.html -i imagesTs
@@ -46,11 +43,10 @@ def review(
         output=o,
         html=html,
         images=i,
-        members=list(members),
+        members=members,
         fit=fit,
         gt_folder=gt,
-        num_processes=num_processes(np),
-        force=force,
+        num_processes=num_processes(),
         ignore_geometry=ignore_geometry,
         overwrite=overwrite,
     )
@@ -74,7 +70,6 @@ def fit(
     calibrated: bool = False,
     coverage: float = 0.9,
     o: str | None = None,
-    np: Positive | None = None,
     ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> int:
@@ -102,7 +97,7 @@ def fit(
         predictions,
         coverage=coverage,
         output=o,
-        num_processes=num_processes(np),
+        num_processes=num_processes(),
         ignore_geometry=ignore_geometry,
         overwrite=overwrite,
     )

@@ -2,18 +2,11 @@
 
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import Positive, num_processes, wrong_usage
+from nnunet_nacl.commands._shared import num_processes, wrong_usage
 
 
 def decode(
-    pred_folder: str,
-    *,
-    o: str,
-    fit: str | None = None,
-    alpha: float | None = None,
-    np: Positive | None = None,
-    force: bool = False,
-    overwrite: bool = False,
+    pred_folder: str, *, o: str, fit: str | None = None, alpha: float | None = None, overwrite: bool = False
 ) -> int:
     """Write segmentations with the highest expected Dice, or with a guaranteed recall.
 
@@ -28,15 +21,12 @@ def decode(
         nnunet_nacl decode calibrated -o for_dice
         nnunet_nacl decode calibrated -o for_recall --fit review_fit.json --alpha 0.1
     """
-    if fit is None and (alpha is not None or force):
-        raise wrong_usage("--alpha and --force go with --fit FIT.json, which nnunet_nacl review fit writes.")
-    from nnunet_nacl.nnunet import PredictionFolder
-    from nnunet_nacl.use import ReviewFit, decode_folder
+    if fit is None and alpha is not None:
+        raise wrong_usage("--alpha goes with --fit FIT.json, which nnunet_nacl review fit writes.")
+    from nnunet_nacl.use import decode_folder
 
-    predictions, recall = PredictionFolder.read(pred_folder), None
-    if fit is not None:
-        recall = ReviewFit.read(fit).recall_thresholds(predictions, 0.1 if alpha is None else alpha, force=force)
-    decoded = decode_folder(predictions, o, recall=recall, num_processes=num_processes(np), overwrite=overwrite)
+    share = 0.1 if alpha is None else alpha
+    decoded = decode_folder(pred_folder, o, fit=fit, alpha=share, num_processes=num_processes(), overwrite=overwrite)
     print(decoded.summary())
     return 1 if decoded.skipped else 0
 
@@ -46,8 +36,6 @@ def maps(
     *,
     o: str,
     what: Sequence[str] = ("confidence",),
-    members: Sequence[str] = (),
-    np: Positive | None = None,
     overwrite: bool = False,
 ) -> int:
     """Write images of confidence, entropy or a structure's probability, for a viewer.
@@ -57,24 +45,19 @@ def maps(
 
     Args:
         o: FOLDER for CASE_MAP.nii.gz and so on
-        what: MAP or maps: confidence, entropy, structure:NAME (its probability) or mutual_information
-        members: FOLDER of each of the folds' or seeds' predictions of the same cases, for mutual_information: where
-            they disagree
+        what: MAP or maps: confidence, entropy or structure:NAME (its probability)
 
     Examples:
         nnunet_nacl maps predictions -o maps --what confidence entropy structure:tumour
-        nnunet_nacl maps predictions -o maps --what mutual_information --members fold_0 fold_1
     """
     from nnunet_nacl.use import write_maps
 
-    written = write_maps(
-        pred_folder, o, what=list(what), members=list(members), num_processes=num_processes(np), overwrite=overwrite
-    )
+    written = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
     print(written.summary())
     return 1 if written.skipped else 0
 
 
-def members(*members: str, o: str, np: Positive | None = None, overwrite: bool = False) -> int:
+def members(*members: str, o: str, overwrite: bool = False) -> int:
     """Average the predictions of several folds or seeds, and say how well they agree.
 
     The mean of their probabilities, as nnUNetv2_ensemble writes it.
@@ -88,6 +71,6 @@ def members(*members: str, o: str, np: Positive | None = None, overwrite: bool =
     """
     from nnunet_nacl.use import combine_members
 
-    combined = combine_members(members, o, num_processes=num_processes(np), overwrite=overwrite)
+    combined = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
     print(combined.summary())
     return 1 if combined.skipped else 0

@@ -16,7 +16,6 @@ from nnunet_nacl.files import file_state
 from nnunet_nacl.nnunet import (
     Geometry,
     LabelMeaning,
-    NpzChannels,
     check_geometry,
     image_file,
     read_image,
@@ -102,9 +101,10 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             segmentations[name] = segmentation.labels[numbers]
         with _noting(missing, name):
             file = _file(states, "probabilities")
-            channels = NpzChannels(file)
-            check(file, channels.shape[1:])
-            p = np.stack([channel[numbers] for channel in channels.channels()]).astype(np.float32)
+            with np.load(file) as archive:
+                probabilities = archive["probabilities"]
+            check(file, probabilities.shape[1:])
+            p = probabilities[:, numbers].astype(np.float32)
             confidences[name] = np.maximum(p, 1 - p).min(0) if comparison.has_regions else p.max(0)
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)

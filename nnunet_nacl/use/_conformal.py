@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from nnunet_nacl.use._quantities import case_values, check_probabilities
+from nnunet_nacl.use._quantities import case_values
 
 Array = NDArray[np.float64]
 
@@ -28,54 +28,32 @@ _ROUNDING = 1e-9
 def missed_voxels(
     probabilities: NDArray[np.floating], ground_truth: NDArray[np.bool_], thresholds: Array = THRESHOLDS
 ) -> NDArray[np.int64]:
-    """How many voxels of a structure have p below each threshold, (T,); counts of parts of a case add up."""
+    """How many voxels of a structure have p below each threshold, (T,)."""
     inside = probabilities[ground_truth].astype(np.float64)
     first_above = np.searchsorted(thresholds, inside, side="right")  # the first threshold that misses the voxel
     return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
 
 
-def recall_threshold(rates: ArrayLike, *, alpha: float, thresholds: Array = THRESHOLDS) -> float:
+def recall_threshold(mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Array = THRESHOLDS) -> float:
     r"""The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
     .. math:: \hat\lambda = \max \{ \lambda : \frac{n \hat R(\lambda) + 1}{n + 1} \le \alpha \}
 
-    with R̂ the mean false negative rate of n calibration cases. The guarantee is on the mean of the rate over cases
-    where the structure is present, if cases without it are left out here.
-
-    Args:
-        rates: (n, T) false negative rates of the calibration cases, the share of the structure that is missed.
-        alpha: share that may be missed, in (0, 1).
-        thresholds: (T,), that the rates are of; ascending, the first one 0.
-
-    Returns:
-        One of the thresholds.
+    with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0: the mean false negative rate of n
+    calibration cases. The guarantee is on the mean over cases that have the structure, if others are left out here.
 
     Raises:
-        ValueError: fewer than 1/α − 1 cases; rates that are NaN, outside [0, 1], or fall with the threshold.
+        ValueError: fewer than 1/α − 1 cases.
 
     References:
         Angelopoulos et al., Conformal risk control, ICLR 2024.
 
-    >>> recall_threshold(np.tile([0.0, 0.0, 0.5], (9, 1)), alpha=0.1, thresholds=np.array([0.0, 0.3, 0.6]))
+    >>> recall_threshold([0.0, 0.0, 0.5], 9, 0.1, np.array([0.0, 0.3, 0.6]))
     0.3
     """
-    rates = np.asarray(rates, np.float64)
-    if rates.ndim != 2 or rates.shape[1] != thresholds.size:
-        raise ValueError(f"rates must have the shape (cases, {thresholds.size} thresholds); got {rates.shape}.")
-    if rates.size and not (rates.min() >= 0 and rates.max() <= 1):
-        raise ValueError("rates must be in [0, 1]. They are NaN where the structure is absent: leave such cases out.")
-    return threshold_of_mean(rates.mean(0) if rates.size else rates.sum(0), len(rates), alpha, thresholds)
-
-
-def threshold_of_mean(mean: Array, n: int, alpha: float, thresholds: Array) -> float:
-    """As :func:`recall_threshold`, from the mean rate (T,) of n cases."""
     _check_share("alpha", alpha)
-    _check_enough_cases(n, 1 - alpha, f"alpha {alpha:g}", tails=1)
-    if thresholds[0] != 0 or mean[0] != 0:
-        raise ValueError("thresholds must begin with 0, which misses nothing.")
-    if (np.diff(mean) < 0).any():
-        raise ValueError("rates must not fall while the threshold rises.")
-    bound = (n * mean + 1) / (n + 1)
+    _check_enough_cases(num_cases, 1 - alpha, f"alpha {alpha:g}", tails=1)
+    bound = (num_cases * np.asarray(mean_missed, np.float64) + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
@@ -86,8 +64,6 @@ class VolumeFit:
     low: float
     high: float
     epsilon_ml: float
-    coverage: float
-    num_cases: int
 
     def interval_ml(self, expected_ml: float) -> tuple[float, float]:
         """Lower and upper end in ml, at least 0, for an expected volume in ml."""
@@ -103,15 +79,11 @@ def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float,
     ⌊(n + 1) α/2⌋-th smallest to the ⌈(n + 1)(1 − α/2)⌉-th smallest. A new case's volume lies in it with a probability
     of at least the coverage, at most 2/(n + 1) more if no scores are equal.
 
-    Args:
-        expected_ml: (n,) expected volumes :math:`\hat V` in ml, at least 0.
-        true_ml: (n,) volumes V of the ground truth in ml, at least 0.
-        epsilon_ml: ε in ml, above 0: what a difference of volume has to exceed to matter, such as some voxels. It
-            keeps the ratio finite where a structure is absent.
-        coverage: 1 − α, in (0, 1).
+    Expected volumes :math:`\hat V` (n,) and those of the ground truth V (n,) are at least 0. ε, above 0, is what a
+    difference of volume has to exceed to matter; it keeps the ratio finite where a structure is absent.
 
     Raises:
-        ValueError: fewer than 2/α − 1 cases; values that are negative, NaN or infinite.
+        ValueError: fewer than 2/α − 1 cases; NaN or infinite values.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
@@ -119,22 +91,18 @@ def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float,
     _check_share("coverage", coverage)
     expected, true = case_values(expected_ml=expected_ml, true_ml=true_ml)
     _check_enough_cases(expected.size, coverage, f"a coverage of {coverage:g}", tails=2)
-    if not (epsilon_ml > 0 and expected.min() >= 0 and true.min() >= 0):
-        raise ValueError("expected_ml and true_ml must be at least 0 ml, and epsilon_ml above 0.")
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     rank = _low_rank(scores.size, coverage, tails=2)
-    return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml, coverage, scores.size)
+    return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
 
 
 @dataclass(frozen=True)
 class DiceFit:
-    """A map from predicted to true Dice and the margin of its lower bound, from :func:`fit_dice`."""
+    """A map from predicted to true Dice, linear between knots, and the margin of its bound; from :func:`fit_dice`."""
 
     predicted: tuple[float, ...]
     dice: tuple[float, ...]
     margin: float
-    coverage: float
-    num_cases: int
 
     def expected(self, predicted: ArrayLike) -> Array:
         """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
@@ -159,32 +127,25 @@ def fit_dice(
     ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
     probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
 
-    Args:
-        predicted: (cases,) predicted Dice, in [0, 1]: :attr:`StructureSums.predicted_dice`.
-        dice: (cases,) true Dice, in [0, 1]; 1 where the structure is in neither, as predicted Dice has it.
-        kind: ``isotonic``, a map that never falls; or ``linear``, least squares, for few cases.
-        coverage: 1 − α, in (0, 1).
-        seed: of the draw.
+    The map of predicted to true Dice, (cases,) in [0, 1] each, is ``isotonic``, so that it never falls, or for few
+    cases ``linear``, by least squares.
 
     Raises:
-        ValueError: fewer than twice 1/α − 1 cases; NaN, or values outside [0, 1].
+        ValueError: fewer than twice 1/α − 1 cases; NaN.
 
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
     """
     _check_share("coverage", coverage)
     x, y = case_values(predicted=predicted, dice=dice)
-    check_probabilities("predicted", x)
-    check_probabilities("dice", y)
     order = np.random.default_rng(seed).permutation(x.size)
     fitted, held_out = order[: x.size // 2], order[x.size // 2 :]
-    if not fitted.size:
-        raise ValueError(f"At least 2 cases are needed, to fit the map and to check it; got {x.size}.")
-    _check_enough_cases(held_out.size, coverage, f"a coverage of {coverage:g}", tails=1, held_out=True)
+    of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
+    _check_enough_cases(held_out.size if fitted.size else 0, coverage, of_half, tails=1)
     knots, values = _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
     residuals = np.sort(y[held_out] - np.interp(x[held_out], knots, values))
     margin = float(residuals[_low_rank(residuals.size, coverage, tails=1) - 1])
-    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), margin, coverage, x.size)
+    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), margin)
 
 
 def _isotonic(x: Array, y: Array) -> tuple[Array, Array]:
@@ -215,13 +176,7 @@ def _check_share(name: str, value: float) -> None:
         raise ValueError(f"{name} must be above 0 and below 1; got {value}.")
 
 
-def _check_enough_cases(n: int, coverage: float, asked: str, *, tails: int, held_out: bool = False) -> None:
-    if _low_rank(n, coverage, tails=tails) >= 1:
-        return
-    needed = math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
-    if held_out:
-        raise ValueError(
-            f"Half of the calibration cases, {n}, are too few to check the map: {asked} needs at least {needed} in "
-            f"that half, {2 * needed - 1} in all."
-        )
-    raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")
+def _check_enough_cases(n: int, coverage: float, asked: str, *, tails: int) -> None:
+    if _low_rank(n, coverage, tails=tails) < 1:
+        needed = math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
+        raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")

@@ -1,192 +1,126 @@
-"""What a review counts of a case, in one pass over its probabilities; finished cases are kept in a journal."""
+"""What a review counts of a case, channel by channel; finished cases are kept in a journal."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import CORE_PROBABILITY, SavedCase, canonical_labels, near_core
 from nnunet_nacl.files import file_state, read_json
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels, check_geometry, read_labels
-from nnunet_nacl.use._conformal import THRESHOLDS, missed_voxels
-from nnunet_nacl.use._pictures import Doubt, SlicePicture, doubtful_slices
+from nnunet_nacl.use._conformal import missed_voxels
+from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
-    DoubtSums,
     StructureSums,
-    class_entropy,
-    label_confusion,
+    entropy_term,
     labels_of,
     mean_pairwise_dice,
     region_entropy,
+    whole_channels,
 )
 
-COUNTING = 1
-"""To be raised if the way in which cases are counted changes: kept ones are then counted again."""
-_THICK = 999
-"""How many times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions."""
-
-Blocks = Iterator[tuple[int, slice, NDArray[np.floating]]]
+_MARGIN_MM = 5.0  # of the voxel set near
+_THICK = 999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
 
 
 @dataclass(frozen=True)
 class CountSettings:
-    """What is counted of a case, beside its probabilities and its segmentation.
-
-    Attributes:
-        members: folders of other predictions of the same cases, for their agreement; two or more, or none.
-        truth: whether to compare with the ground truth.
-        curves: whether to count what masks of p ≥ threshold miss, too.
-        slices: how many pictures of doubtful slices are made.
-        images: folder of the images, for the pictures.
-        margin_mm: of the voxel set near.
-        ignore_geometry: take a case's files as they are, though their spacing, origin or direction differ.
-    """
+    """What is counted of a case: agreement of members (their folders), ground truth, pictures of doubtful slices."""
 
     members: tuple[str, ...] = ()
     truth: bool = False
-    curves: bool = False
     slices: int = 0
     images: str | None = None
-    margin_mm: float = 5.0
     ignore_geometry: bool = False
-
-
-def basis_of(data_set: DataSet, settings: CountSettings) -> dict[str, Any]:
-    """What counts depend on, beside the files: those of another basis are not taken up."""
-    return {
-        "settings": {**asdict(settings), "members": list(settings.members)},
-        "labels": json.dumps(data_set.labels),
-        "regions_class_order": list(data_set.meaning.written),
-        "reader": type(data_set.reader).__name__,
-        "counting": COUNTING,
-    }
+    """Take the ground truth as it is, though its spacing, origin or direction differ."""
 
 
 @dataclass(frozen=True)
 class TruthCounts:
-    """What the ground truth says of a structure in a case, over the voxels that are not ignored."""
+    """What the ground truth says of a structure in a case, over the voxels that are not ignored.
+
+    ``voxels`` is the size of the structure, ``dice`` that of the segmentation, 1 where the structure is in neither, and
+    ``missed`` (T,) how many of its voxels masks of p ≥ threshold miss, for ``THRESHOLDS``.
+    """
 
     sums: StructureSums
     voxels: int
-    shared: int
-    missed: tuple[int, ...] = ()
-
-    @property
-    def dice(self) -> float:
-        """Dice of the segmentation; 1 where the structure is in neither."""
-        size = self.voxels + self.sums.segmented
-        return 2 * self.shared / size if size else 1.0
-
-    def rates(self) -> NDArray[np.float64]:
-        """(T,) share of the structure that masks of p ≥ threshold miss; it must be in the ground truth."""
-        return np.array(self.missed, np.float64) / self.voxels
+    dice: float
+    missed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class StructureCounts:
-    """What is counted of a structure in a case: over all voxels, of doubt over near, which classes share."""
+    """What is counted of a structure in a case: sums over all voxels, means of doubt over near, which classes share.
 
-    sums: StructureSums
-    doubt: DoubtSums
-    agreement: float | None = None
-    truth: TruthCounts | None = None
+    Doubt is 1 − confidence, the error rate to expect, and entropy in nats; None where no voxel is near.
+    """
 
-
-@dataclass(frozen=True)
-class CaseCounts:
-    """What is counted of a case."""
-
+    case: str
+    structure: str
     voxel_ml: float
-    structures: dict[str, StructureCounts]
-    pictures: list[SlicePicture] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    sums: StructureSums
+    mean_error: float | None
+    mean_entropy: float | None
+    agreement: float | None
+    truth: TruthCounts | None
 
 
 @dataclass(frozen=True)
 class CountedCase:
-    """A case, the state of its files before they were read, and what was counted of it."""
+    """A case: what it was counted from, its structures, and the pictures for its page with what they lack."""
 
     case: str
-    states: dict[str, list[str | int] | None]
-    counts: CaseCounts
-
-
-@dataclass(frozen=True)
-class _Kept:
-    basis: dict[str, Any]
-    case: CountedCase
+    inputs: str
+    structures: list[StructureCounts]
+    pictures: list[dict[str, Any]]
+    problems: list[str]
 
 
 def count_cases(
-    cases: Sequence[CaseFiles],
-    data_set: DataSet,
-    settings: CountSettings,
-    *,
-    beside: Path,
-    known: Mapping[str, CountedCase],
-    num_processes: int,
-) -> tuple[list[CountedCase], list[Skipped], Journal[CountedCase]]:
-    """Count each case, but for those that are known, or that a process which was killed has counted."""
-    basis = basis_of(data_set, settings)
-    journal = Journal.beside(beside, partial(_save, basis=basis), partial(_load, basis=basis))
-    known = {**known, **{case.case: case for case in journal.finished()}}
-    current = [case for case in cases if case.name in known and known[case.name].states == _states(case, settings)]
-    done = {case.name: known[case.name] for case in current}
+    cases: Sequence[CaseFiles], data_set: DataSet, settings: CountSettings, *, output: Path, num_processes: int
+) -> tuple[dict[str, CountedCase], list[Skipped], Journal[CountedCase]]:
+    """Count each case that is not in the journal of the output, where a process that was killed has left it."""
+    journal = Journal.beside(output, _save, partial(read_json, kind=CountedCase))
+    kept = {case.case: case for case in journal.finished()}
+    inputs = {case.name: _inputs(case, data_set, settings) for case in cases}
+    done = {name: kept[name] for name in inputs if name in kept and kept[name].inputs == inputs[name]}
     left = [case for case in cases if case.name not in done]
     work = partial(_count, data_set=data_set, settings=settings)
     new, skipped = each_case(
         left, work, doing="reviewing", num_processes=num_processes, journal=journal, finished=len(done)
     )
-    done |= new
-    return [done[name] for name in sorted(done)], skipped, journal
+    if not done | new:
+        raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
+    return dict(sorted((done | new).items())), skipped, journal
 
 
-def _save(file: Path, case: CountedCase, basis: dict[str, Any]) -> None:
-    file.write_text(json.dumps(asdict(_Kept(basis, case)), allow_nan=False))
+def _save(file: Path, case: CountedCase) -> None:
+    file.write_text(json.dumps(asdict(case), allow_nan=False))
 
 
-def _load(file: Path, basis: dict[str, Any]) -> CountedCase:
-    kept = read_json(file, _Kept)
-    if kept.basis != basis:
-        raise ValueError(f"{file} was counted otherwise.")
-    return kept.case
-
-
-def _states(files: CaseFiles, settings: CountSettings) -> dict[str, list[str | int] | None]:
-    """The state of everything that is read of a case."""
-    states: dict[str, list[str | int] | None] = dict(files.states())
-    for number, folder in enumerate(settings.members):
-        states[f"member {number}"] = file_state(Path(folder) / files.prediction.name)
+def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str:
+    """All that the counts of a case depend on, its files by their size and time of change."""
+    others = [Path(folder) / files.prediction.name for folder in settings.members]
     if settings.images is not None:
-        states["image"] = file_state(first_channel(files, Path(settings.images)))
-    return states
+        others.append(first_channel(files, Path(settings.images)))
+    labels, reader = (data_set.labels, data_set.meaning.written), type(data_set.reader).__name__
+    return json.dumps(
+        [__version__, asdict(settings), labels, reader, files.states(), [file_state(file) for file in others]]
+    )
 
 
 def first_channel(files: CaseFiles, images: Path) -> Path:
     """A case's image, or of several channels the first."""
     return images / f"{files.name}_0000{files.prediction.name.removeprefix(files.name)}"
-
-
-def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> CountedCase:
-    reason = files.missing(truth=settings.truth)
-    if reason is not None:
-        raise FileNotFoundError(reason)
-    states = _states(files, settings)
-    try:
-        return CountedCase(files.name, states, count_case(files, data_set=data_set, settings=settings))
-    except (ValueError, OSError):
-        raise
-    except Exception as error:  # damaged files make readers raise nearly anything
-        raise ValueError(f"{files.probabilities}: {type(error).__name__}: {error}") from error
 
 
 def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
@@ -201,131 +135,92 @@ def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
     return math.prod(steps) / 1000
 
 
-def count_case(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> CaseCounts:
+def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> CountedCase:
     """Count one case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
-    meaning = data_set.meaning
-    case = SavedCase(files, data_set)
-    truth = confusion = None
+    reason = files.missing(truth=settings.truth)
+    if reason is not None:
+        raise FileNotFoundError(reason)
+    inputs, meaning = _inputs(files, data_set, settings), data_set.meaning
+    case, truth = SavedCase(files, data_set), None
     if settings.truth:
-        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label, settings)
-        confusion = label_confusion(truth, case.labels, meaning)
-        confusion[meaning.ignored] = 0
-    members = [Path(folder) / files.prediction.name for folder in settings.members]
-    maps = [_read_like(file, case, data_set, None, settings) for file in members]
-    agreement = mean_pairwise_dice(maps, meaning) if maps else [None] * len(meaning.structures)
-    counters = [
-        _Counter(labels_of(structure), case.labels, truth, meaning.ignored, settings.curves)
-        for structure in meaning.structures
-    ]
-    count_doubt = _class_doubt if meaning.regions is None else _region_doubt
-    doubts, doubt = count_doubt(_counted(case, counters, int(meaning.has_background)), case, settings)
-    structures = {
-        meaning.name_of(structure): StructureCounts(counter.all, of_near, members_agree, counter.truth(confusion))
-        for structure, counter, of_near, members_agree in zip(
-            meaning.structures, counters, doubts, agreement, strict=True
-        )
-    }
-    pictures: list[SlicePicture] = []
-    problems: list[str] = []
-    if settings.slices:
-        image = None if settings.images is None else first_channel(files, Path(settings.images))
-        pictures, problems = doubtful_slices(
-            doubt, case, image, data_set.reader, number=settings.slices, ignore_geometry=settings.ignore_geometry
-        )
-    return CaseCounts(voxel_volume_ml(case.labels.shape, case.geometry.spacing), structures, pictures, problems)
+        check = not settings.ignore_geometry
+        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label, check=check)
+    others = [Path(folder) / files.prediction.name for folder in settings.members]
+    members = [_read_like(file, case, data_set, None) for file in others]
+    agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
+    voxel_ml = voxel_volume_ml(case.labels.shape, case.geometry.spacing)
+    doubt = _Doubt(case, is_of_regions=not meaning.has_background)
+    rows: list[StructureCounts] = []
+    for channel, p in whole_channels(case):
+        error, entropy = doubt.add(p)
+        if channel < int(meaning.has_background):
+            continue
+        structure = meaning.structures[len(rows)]
+        name, labels = meaning.name_of(structure), labels_of(structure)
+        mask = np.isin(case.labels.reshape(-1), labels)
+        counted = None if truth is None else _truth_counts(p, mask, truth.reshape(-1), labels, meaning.ignored)
+        sums, agree = StructureSums.of(p, mask), agreement[len(rows)]
+        rows.append(StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted))
+    if meaning.has_background:  # the doubt of classes, which they share, is known after the last one
+        rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
+    image = None if settings.images is None else first_channel(files, Path(settings.images))
+    shown = doubt.picture.reshape(case.labels.shape)
+    pictures, problems = doubtful_slices(shown, case, image, data_set.reader, number=settings.slices)
+    return CountedCase(files.name, inputs, rows, pictures, problems)
 
 
 def _read_like(
-    file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None, settings: CountSettings
+    file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None, *, check: bool = True
 ) -> Labels:
     """Canonical labels of another label map of the case, which must lie where its segmentation does."""
     read = read_labels(file, data_set.reader)
     if read.labels.shape != case.labels.shape:
         raise ValueError(f"{file}: the shape {read.labels.shape} is not the segmentation's, {case.labels.shape}.")
-    if not settings.ignore_geometry:
+    if check:
         check_geometry(file, read.geometry, case.files.prediction, case.geometry)
     return canonical_labels(read.labels, data_set.meaning, ignore_label, str(file))
 
 
-class _Counter:
-    """Adds up the blocks of a structure's channel."""
-
-    def __init__(
-        self, labels: list[int], segmentation: Labels, truth: Labels | None, ignored: int, curves: bool
-    ) -> None:
-        self._labels, self._segmentation = labels, segmentation.reshape(-1)
-        self._truth = None if truth is None else truth.reshape(-1)
-        self._ignored = ignored if truth is not None and (truth == ignored).any() else None
-        self.all = self.counted = StructureSums()
-        self.missed = np.zeros(THRESHOLDS.size if curves else 0, np.int64)
-
-    def add(self, part: slice, p: NDArray[np.floating]) -> None:
-        """Add a block of probabilities (n,)."""
-        mask = np.isin(self._segmentation[part], self._labels)
-        self.all += StructureSums.of(p, mask)
-        if self._truth is None:
-            return
-        truth = self._truth[part]
-        if self._ignored is not None:
-            counted = truth != self._ignored
-            self.counted += StructureSums.of(p[counted], mask[counted])
-        if self.missed.size:
-            self.missed += missed_voxels(p, np.isin(truth, self._labels))
-
-    def truth(self, confusion: NDArray[np.int64] | None) -> TruthCounts | None:
-        """What the ground truth says, with the labels' confusion without what is ignored."""
-        if confusion is None:
-            return None
-        sums = self.all if self._ignored is None else self.counted
-        shared = int(confusion[np.ix_(self._labels, self._labels)].sum())
-        return TruthCounts(sums, int(confusion[self._labels].sum()), shared, tuple(self.missed.tolist()))
+def _truth_counts(
+    p: NDArray[np.floating], mask: NDArray[np.bool_], truth: Labels, labels: list[int], ignored: int
+) -> TruthCounts:
+    inside, counted = np.isin(truth, labels), truth != ignored
+    missed = missed_voxels(p, inside)
+    if not counted.all():
+        p, mask, inside = p[counted], mask[counted], inside[counted]
+    sums, voxels = StructureSums.of(p, mask), int(np.count_nonzero(inside))
+    size = voxels + sums.segmented
+    dice = 2 * int(np.count_nonzero(inside & mask)) / size if size else 1.0
+    return TruthCounts(sums, voxels, dice, tuple(missed.tolist()))
 
 
-def _counted(case: SavedCase, counters: Sequence[_Counter], background: int) -> Blocks:
-    """All blocks, checked and counted; a channel of the background is none of a structure."""
-    for channel, part, p in case.blocks():
-        if channel >= background:
-            counters[channel - background].add(part, p)
-        yield channel, part, p
+class _Doubt:
+    """1 − confidence and entropy over near: of classes, which the background tells, together; of regions, of each.
 
+    ``picture`` (n,) has the former, of regions the largest.
+    """
 
-def _class_doubt(blocks: Blocks, case: SavedCase, settings: CountSettings) -> tuple[list[DoubtSums], Doubt]:
-    """Doubt over near, which the background's channel tells: of the others, only the voxels in it are kept."""
-    size, dtype = case.labels.size, np.result_type(case.dtype, np.float32)
-    near, core = np.empty(0, bool), np.empty(size, bool)
-    top, entropy = np.empty(size, dtype), np.empty(0, dtype)
-    for channel, parts in groupby(blocks, itemgetter(0)):
-        start = 0
-        for _, part, block in parts:
-            if channel == 0:
-                top[part] = block
-                core[part] = 1 - block.astype(np.float64) > CORE_PROBABILITY
-                continue
-            p = block[near[part]].astype(dtype)
-            within = slice(start, start := start + p.size)
-            np.maximum(top[within], p, out=top[within])
-            entropy[within] += class_entropy(p[None])
-        if channel == 0:
-            near = near_core(core.reshape(case.labels.shape), case.geometry.spacing, settings.margin_mm).reshape(-1)
-            top = top[near]
-            entropy = class_entropy(top[None]).astype(dtype)
-    sums = [DoubtSums.of(entropy, top)] * (case.shape[0] - 1)
-    return sums, Doubt(near.reshape(case.labels.shape), 1 - top)
+    def __init__(self, case: SavedCase, *, is_of_regions: bool) -> None:
+        self._case, self._is_of_regions = case, is_of_regions
+        self.picture = np.zeros(case.labels.size, np.float32)
+        self._near: NDArray[np.bool_] | None = None
 
-
-def _region_doubt(blocks: Blocks, case: SavedCase, settings: CountSettings) -> tuple[list[DoubtSums], Doubt]:
-    """Doubt over near each region, which is known when all of its channel has passed. Pictures show the largest."""
-    shape, p = case.labels.shape, np.empty(case.labels.size, np.result_type(case.dtype, np.float32))
-    sums: list[DoubtSums] = []
-    shown, anywhere = np.zeros(p.size, np.float32), np.zeros(p.size, bool)
-    for _, parts in groupby(blocks, itemgetter(0)):
-        for _, part, block in parts:
-            p[part] = block
-        core = (p.astype(np.float64) > CORE_PROBABILITY).reshape(shape)
-        near = near_core(core, case.geometry.spacing, settings.margin_mm).reshape(-1)
-        inside = p[near]
-        confidence = np.maximum(inside, 1 - inside)
-        sums.append(DoubtSums.of(region_entropy(inside), confidence))
-        shown[near] = np.maximum(shown[near], 1 - confidence)
-        anywhere |= near
-    return sums, Doubt(anywhere.reshape(shape), shown[anywhere])
+    def add(self, p: NDArray[np.floating]) -> tuple[float | None, float | None]:
+        """Add the next channel (n,); returns mean error and entropy of this region, or of the classes up to this."""
+        if self._near is None or self._is_of_regions:
+            exact = p.astype(np.float64)
+            core = (exact if self._is_of_regions else 1 - exact) > CORE_PROBABILITY
+            near = near_core(core.reshape(self._case.labels.shape), self._case.geometry.spacing, _MARGIN_MM)
+            self._near = near.reshape(-1)
+            self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
+        inside = p[self._near]
+        if self._is_of_regions:
+            confidence, entropy = np.maximum(inside, 1 - inside), region_entropy(inside)
+            self.picture[self._near] = np.maximum(self.picture[self._near], 1 - confidence)
+        else:
+            confidence = self._top = np.maximum(self._top, inside)
+            entropy = self._entropy = (self._entropy + entropy_term(inside)).astype(p.dtype)
+            self.picture[self._near] = 1 - confidence
+        if not inside.size:
+            return None, None
+        return 1 - float(confidence.mean(dtype=np.float64)), float(entropy.mean(dtype=np.float64))

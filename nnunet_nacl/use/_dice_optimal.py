@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.use._quantities import StructureSums, check_probabilities
-
 _NEVER = 1.0
 """Threshold of a structure that is left out: no probability is above."""
 
@@ -46,22 +44,6 @@ class DiceOptimalLabels:
     expected_dice: NDArray[np.float64]
 
 
-def expected_dice(sums: StructureSums) -> float:
-    r"""Expected Dice of a segmentation, in the approximation by which segmentations are chosen here.
-
-    .. math:: E(s) = \frac{2 \sum_i p_i s_i}{\sum_i p_i + \sum_i s_i + 1},\quad E(\emptyset) = 1 - \max_i p_i
-
-    It is for choosing. To tell what Dice to expect take ``sums.predicted_dice``, which lacks the 1 and so is a little
-    higher: for large structures they are the same, of independent voxels of small ones it is the closer one.
-
-    >>> expected_dice(StructureSums.of(np.array([1.0, 1.0, 0.5]), np.array([True, True, False])))
-    0.7272727272727273
-    """
-    if sums.segmented == 0:
-        return 1 - sums.max_probability
-    return 2 * sums.overlap / (sums.probability + sums.segmented + 1)
-
-
 def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
     r"""The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
 
@@ -70,9 +52,9 @@ def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
     >>> dice_optimal_mask(np.array([0.9, 0.8, 0.4, 0.1])).mask
     array([ True,  True,  True, False])
     """
-    check_probabilities("probabilities", probabilities)
-    total = float(probabilities.sum(dtype=np.float64))
-    threshold, expected = _best_threshold(probabilities.reshape(-1), total, float(probabilities.max(initial=0)))
+    _check_probabilities(probabilities)
+    structure = _Structure(probabilities.reshape(-1))
+    threshold, expected = structure.best_threshold(structure.p)
     return DiceOptimalMask(_above(probabilities, threshold), threshold, expected)
 
 
@@ -90,8 +72,8 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
        smaller one.
 
     Args:
-        probabilities: float16, float32 or float64 (K, ...), background first, K of at least 2. Channels are read one
-            after the other, so that it may be a memory map; beside it this takes about 12 bytes a voxel.
+        probabilities: float16, float32 or float64 (K, ...), background first, K of at least 2. Beside it this takes
+            about 12 bytes a voxel.
 
     Raises:
         ValueError: fewer than two classes; values outside [0, 1] or NaN.
@@ -102,47 +84,67 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
     if probabilities.ndim < 1 or len(probabilities) < 2:
         raise ValueError(f"probabilities must have at least 2 classes, background first; got {probabilities.shape}.")
     for channel in probabilities:
-        check_probabilities("probabilities", channel)
-    structures = [channel.reshape(-1) for channel in probabilities[1:]]
-    totals = [float(p.sum(dtype=np.float64)) for p in structures]
-    highest = [float(p.max(initial=0)) for p in structures]
+        _check_probabilities(channel)
+    structures = [_Structure(channel.reshape(-1)) for channel in probabilities[1:]]
 
-    label, largest = _largest(structures, len(structures))
+    label, largest = _largest((structure.p for structure in structures), len(structures))
     thresholds = np.empty(len(structures))
-    for k, (total, high) in enumerate(zip(totals, highest, strict=True)):
-        thresholds[k], _ = _best_threshold(largest[label == k + 1], total, high)
+    for k, structure in enumerate(structures):
+        thresholds[k], _ = structure.best_threshold(largest[label == k + 1])
         label[(label == k + 1) & ~_above(largest, thresholds[k])] = 0
     del largest
-    apart = DiceOptimalLabels(label, thresholds, _expected(structures, label, totals, highest))
+    apart = DiceOptimalLabels(label, thresholds, _expected(structures, label))
 
-    own = np.array([_best_threshold(*each)[0] for each in zip(structures, totals, highest, strict=True)])
-    gains = (_gain(*each) for each in zip(structures, own, totals, strict=True))
-    label, _ = _largest(gains, len(structures))
-    shared = DiceOptimalLabels(label, own, _expected(structures, label, totals, highest))
+    own = np.array([structure.best_threshold(structure.p)[0] for structure in structures])
+    label, _ = _largest((one.gain(threshold) for one, threshold in zip(structures, own, strict=True)), len(structures))
+    shared = DiceOptimalLabels(label, own, _expected(structures, label))
 
     best = shared if shared.expected_dice.sum() > apart.expected_dice.sum() else apart
     return replace(best, labels=best.labels.reshape(probabilities.shape[1:]))
 
 
-def _best_threshold(p: NDArray[np.floating], total: float, highest: float) -> tuple[float, float]:
-    """Best threshold among the voxels ``p`` that a structure may have, and its expected Dice."""
-    empty = (_NEVER, 1 - highest)
-    largest = float(p.max(initial=0))
-    if largest == 0:
-        return empty
-    # From any threshold below the maximum the next one, half the expected Dice of what is above, is at most the best.
-    # From there they rise, so voxels once left out stay out.
-    chosen = _half_expected(p[_above(p, largest / 2)], total)
-    size = -1
-    while size != p.size:
-        size = p.size
-        p = p[_above(p, chosen)]
-        chosen = _half_expected(p, total)
-    return (chosen, 2 * chosen) if 2 * chosen > empty[1] else empty
+class _Structure:
+    """The probabilities (n,) of a structure, their sum and their maximum."""
+
+    def __init__(self, p: NDArray[np.floating]) -> None:
+        self.p, self.total, self.highest = p, float(p.sum(dtype=np.float64)), float(p.max(initial=0))
+
+    def half_expected(self, chosen: NDArray[np.floating]) -> float:
+        """Half the expected Dice of the segmentation whose voxels have these probabilities."""
+        return float(chosen.sum(dtype=np.float64)) / (self.total + chosen.size + 1)
+
+    def best_threshold(self, p: NDArray[np.floating]) -> tuple[float, float]:
+        """Best threshold among the voxels ``p`` that the structure may have, and its expected Dice."""
+        empty = (_NEVER, 1 - self.highest)
+        largest = float(p.max(initial=0))
+        if largest == 0:
+            return empty
+        # From any threshold below the maximum the next one, half the expected Dice of what is above, is at most the
+        # best. From there they rise, so voxels once left out stay out.
+        chosen = self.half_expected(p[_above(p, largest / 2)])
+        size = -1
+        while size != p.size:
+            size = p.size
+            p = p[_above(p, chosen)]
+            chosen = self.half_expected(p)
+        return (chosen, 2 * chosen) if 2 * chosen > empty[1] else empty
+
+    def gain(self, threshold: float) -> NDArray[np.floating]:
+        """What each voxel above the threshold adds to the expected Dice; 0 for the others."""
+        above = _above(self.p, threshold)
+        gain = np.zeros(self.p.shape, np.result_type(self.p.dtype, np.float32))
+        size = self.total + np.count_nonzero(above) + 2
+        gain[above] = (self.p[above].astype(np.float64) - threshold) * (2 / size)
+        return gain
 
 
-def _half_expected(p: NDArray[np.floating], total: float) -> float:
-    return float(p.sum(dtype=np.float64)) / (total + p.size + 1)
+def _expected(structures: list[_Structure], label: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
+    """Expected Dice of each structure of a label map (n,)."""
+    expected = np.empty(len(structures))
+    for k, structure in enumerate(structures):
+        chosen = structure.p[label == k + 1]
+        expected[k] = 2 * structure.half_expected(chosen) if chosen.size else 1 - structure.highest
+    return expected
 
 
 def _above(p: NDArray[np.floating], threshold: float) -> NDArray[np.bool_]:
@@ -168,23 +170,6 @@ def _largest(
     return label, largest
 
 
-def _gain(p: NDArray[np.floating], threshold: float, total: float) -> NDArray[np.floating]:
-    """What each voxel above the threshold adds to the expected Dice; 0 for the others."""
-    above = _above(p, threshold)
-    gain = np.zeros(p.shape, np.result_type(p.dtype, np.float32))
-    gain[above] = (p[above].astype(np.float64) - threshold) * (2 / (total + np.count_nonzero(above) + 2))
-    return gain
-
-
-def _expected(
-    structures: list[NDArray[np.floating]],
-    label: NDArray[np.unsignedinteger],
-    totals: list[float],
-    highest: list[float],
-) -> NDArray[np.float64]:
-    """Expected Dice of each structure of a label map."""
-    expected = np.empty(len(structures))
-    for k, (p, total, high) in enumerate(zip(structures, totals, highest, strict=True)):
-        chosen = p[label == k + 1]
-        expected[k] = 2 * _half_expected(chosen, total) if chosen.size else 1 - high
-    return expected
+def _check_probabilities(p: NDArray[np.floating]) -> None:
+    if p.dtype.kind != "f" or (p.size and not (p.min() >= 0 and p.max() <= 1)):
+        raise ValueError(f"probabilities must be floating numbers in [0, 1]; got {p.dtype}, {p.min()} to {p.max()}.")

@@ -1,8 +1,8 @@
 """A new folder, made of a folder of predictions case by case."""
 
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,6 @@ from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, Predict
 Result = TypeVar("Result")
 
 _UNFINISHED = ".nnunet_nacl_cases"  # in the output: files that are not whole yet
-_ABOUT = ".about"
-_MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -42,77 +40,55 @@ class Written(Generic[Result]):
         write_json(file, {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}})
 
 
-def write_cases(
-    cases: Sequence[CaseFiles],
-    write: Callable[[CaseFiles, Path], Result],
-    output: str | Path,
-    *,
-    inputs: Sequence[PredictionFolder],
-    describe: Callable[[Written[Result], Path], None],
-    doing: str,
-    done: str,
-    num_processes: int,
-    overwrite: bool,
-    predictions: bool = True,
-) -> Written[Result]:
-    """Write files of each case into a folder: nothing before all cases are done, of a bad case nothing at all.
+@contextmanager
+def whole_folder(output: str | Path, *, inputs: Sequence[PredictionFolder], overwrite: bool) -> Iterator[Path]:
+    """Yield a hidden folder; in the end its files, then those of its folders, are moved to the output.
 
-    Args:
-        cases: to go through.
-        write: called with a case and an empty folder for its files; returns what is to be known of it. Picklable.
-        output: the folder; its files of other names stay, but for marks of predictions that are replaced.
-        inputs: folders that must not be written to.
-        describe: writes what the folder is known by; that is there before the cases are.
-        doing: for progress, such as ``decoding``.
-        done: for messages, such as ``decoded``.
-        num_processes: how many cases are worked on at a time.
-        overwrite: write into a folder that is not empty, and replace files of the same names.
-        predictions: whether the output is a folder of predictions.
-
-    Raises:
-        FileExistsError: the folder is not empty, or among the inputs.
-        OSError: it cannot be written, or another process is writing it.
-        ValueError: no case can be written.
+    There, other files stay, but for marks of predictions that are replaced.
     """
     output = Path(output)
-    for folder in inputs:
-        if output.resolve() == folder.folder.resolve():
-            raise FileExistsError(f"{output} is one of the folders that are read; write to another one.")
-    unfinished = output / _UNFINISHED
+    if output.resolve() in {folder.folder.resolve() for folder in inputs}:
+        raise FileExistsError(f"{output} is one of the folders that are read; write to another one.")
+    unfinished, is_new = output / _UNFINISHED, not output.exists()
     with only_writer(output):
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
         check_output(output, overwrite=overwrite)
-        is_new = not output.exists()
         unfinished.mkdir(parents=True)
         try:
-            attempt = partial(_attempt, write=write, folder=unfinished)
-            results, skipped = each_case(cases, attempt, doing=doing, num_processes=num_processes)
-            if not results:
-                first = skipped[0]
-                raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first.case}: {first.reason}")
-            written = Written(output, done, results, skipped)
-            (unfinished / _ABOUT).mkdir()
-            describe(written, unfinished / _ABOUT)
-            if predictions:
-                for mark in {CALIBRATED_NAME, DECODED_NAME} - {file.name for file in (unfinished / _ABOUT).iterdir()}:
-                    (output / mark).unlink(missing_ok=True)  # of the predictions that are replaced
-            for part in (_ABOUT, *results):
-                _move(unfinished / part, output)
+            yield unfinished
+            if (unfinished / "dataset.json").exists():  # predictions
+                for mark in (CALIBRATED_NAME, DECODED_NAME):
+                    (output / mark).unlink(missing_ok=True)
+            for file in [*unfinished.glob("*.*"), *sorted(unfinished.glob("*/*"))]:
+                if file.is_file():
+                    file.replace(output / file.name)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
             if is_new:
                 with suppress(OSError):  # it is not empty
                     output.rmdir()
-    return written
 
 
-def by_structure(names: Sequence[str], values: Sequence[float]) -> str:
-    """A value of each structure in words; of many structures, the lowest and the highest."""
-    shown = [f"{name} {value:.3f}" for name, value in zip(names, values, strict=True)]
-    if len(shown) <= _MOST_SHOWN:
-        return ", ".join(shown)
-    order = sorted(range(len(values)), key=lambda number: values[number])
-    return f"{shown[order[0]]} (lowest) to {shown[order[-1]]} (highest of {len(shown)})"
+def write_cases(
+    cases: Sequence[CaseFiles],
+    write: Callable[[CaseFiles, Path], Result],
+    folder: Path,
+    *,
+    done: str,
+    num_processes: int,
+) -> Written[Result]:
+    """Write each case into a folder of its own within the folder of :func:`whole_folder`; a bad one into none.
+
+    ``write`` is called with a case and its folder, and returns what is to be known of it; picklable.
+    """
+    attempt = partial(_attempt, write=write, folder=folder)
+    results, skipped = each_case(cases, attempt, doing=done, num_processes=num_processes)
+    if not results:
+        first = skipped[0]
+        raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first.case}: {first.reason}")
+    for entry in skipped:
+        shutil.rmtree(folder / entry.case, ignore_errors=True)
+    return Written(folder.parent, done, results, skipped)
 
 
 def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder: Path) -> Result:
@@ -120,10 +96,3 @@ def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder
     shutil.rmtree(own, ignore_errors=True)  # of a process that was killed
     own.mkdir()
     return write(case, own)
-
-
-def _move(source: Path, target: Path) -> None:
-    for file in sorted(path for path in source.rglob("*") if path.is_file()):
-        place = target / file.relative_to(source)
-        place.parent.mkdir(exist_ok=True)
-        file.replace(place)

@@ -45,8 +45,6 @@ def risk_coverage(confidence: ArrayLike, risk: ArrayLike) -> RiskCoverage:
     (array([0.1, 0.2, 0.3]), 0.133)
     """
     surest, risks = case_values(confidence=confidence, risk=risk)
-    if not risks.size:
-        return RiskCoverage(np.empty(0), np.empty(0))
     _, group = np.unique(-surest, return_inverse=True)
     count = np.bincount(group)
     mean = np.bincount(group, weights=risks) / count
@@ -65,13 +63,10 @@ def excess_area(confidence: ArrayLike, risk: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class VolumeJudgement:
-    """How well expected volumes tell the volumes."""
+    """How far expected volumes are from the volumes: mean difference, and limits of agreement."""
 
-    num_cases: int
     bias_ml: float
-    bias_share: float
     limits_ml: tuple[float, float]
-    mean_absolute_error_ml: float
 
 
 def judge_volumes(expected_ml: ArrayLike, true_ml: ArrayLike) -> VolumeJudgement:
@@ -80,15 +75,15 @@ def judge_volumes(expected_ml: ArrayLike, true_ml: ArrayLike) -> VolumeJudgement
     References:
         Bland & Altman, The Lancet 1986.
 
-    >>> judge_volumes([11, 22], [10, 20]).bias_share
-    0.10000000000000009
+    >>> judge_volumes([11, 22], [10, 20]).bias_ml
+    1.5
     """
     expected, true = case_values(expected_ml=expected_ml, true_ml=true_ml)
     difference = expected - true
-    bias = _mean(difference)
-    spread = 1.96 * float(difference.std(ddof=1)) if difference.size > 1 else math.nan
-    share = float(expected.sum() / true.sum()) - 1 if true.sum() > 0 else math.nan
-    return VolumeJudgement(true.size, bias, share, (bias - spread, bias + spread), _mean(np.abs(difference)))
+    bias, spread = float(difference.mean()), math.nan
+    if difference.size > 1:
+        spread = 1.96 * float(difference.std(ddof=1))
+    return VolumeJudgement(bias, (bias - spread, bias + spread))
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,8 @@ class Judged:
     true_ml: float
     fitted_dice: float | None = None
     dice_low: float | None = None
-    interval_ml: tuple[float, float] | None = None
+    volume_low_ml: float | None = None
+    volume_high_ml: float | None = None
     missed: float | None = None
 
 
@@ -111,22 +107,10 @@ class Judged:
 class Judgement:
     """How good predicted Dice, volumes and intervals of a structure are. None where something is not defined.
 
-    Attributes:
-        structure: its name, or ``ALL``.
-        num_cases: of all structures together, how many structures in cases.
-        dice_error: mean absolute error of predicted Dice.
-        dice_bias: mean of predicted less true Dice; above 0 it promises too much.
-        spearman: rank correlation of predicted and true Dice.
-        aurc: area under the risk–coverage curve, with risk 1 − Dice.
-        excess_aurc: above that of the best order.
-        fitted_dice_error: mean absolute error of the fitted Dice.
-        bound_coverage: share of the cases whose Dice is at least its lower bound.
-        volume_bias_ml: mean of expected less true volume.
-        volume_bias_share: sum of expected over sum of true volumes, less 1.
-        volume_error_ml: mean absolute error of expected volumes.
-        interval_coverage: share of the cases whose volume lies in its interval, the ends included.
-        interval_width_ml: mean width of the intervals.
-        missed: mean share of the structure that the masks of the recall threshold miss.
+    Errors are mean absolute ones; a bias is predicted less true, ``volume_bias_share`` that of the sums; AURC is the
+    area under the risk–coverage curve, with risk 1 − Dice, and excess AURC that above the best order. ``_coverage`` is
+    the share of cases whose Dice is at least its bound, whose volume lies in its interval. ``missed`` is the mean share
+    of the structure that the masks of the recall threshold miss.
     """
 
     structure: str
@@ -143,32 +127,33 @@ class Judgement:
     volume_error_ml: float | None
     interval_coverage: float | None
     interval_width_ml: float | None
-    missed: float | None = None
+    missed: float | None
 
     @classmethod
     def of(cls, structure: str, rows: Sequence[Judged]) -> "Judgement":
-        """Judge these."""
-        predicted, dice = case_values(predicted=[one.predicted_dice for one in rows], dice=[one.dice for one in rows])
-        volume = judge_volumes([row.expected_ml for row in rows], [row.true_ml for row in rows])
-        inside = [(one.interval_ml[0] <= one.true_ml <= one.interval_ml[1]) for one in rows if one.interval_ml]
+        """Judge these, one or more."""
+        from pandas import DataFrame  # takes half a second to import, which worker processes need not spend
+
+        frame = DataFrame(map(vars, rows)).drop(columns=["case", "structure"]).astype(float)
+        expected, true = frame.expected_ml, frame.true_ml
         values = {
-            "dice_error": _mean(np.abs(predicted - dice)),
-            "dice_bias": _mean(predicted - dice),
-            "spearman": _spearman(predicted, dice),
-            "aurc": risk_coverage(predicted, 1 - dice).area,
-            "excess_aurc": excess_area(predicted, 1 - dice),
-            "fitted_dice_error": _mean(
-                [abs(one.fitted_dice - one.dice) for one in rows if one.fitted_dice is not None]
-            ),
-            "bound_coverage": _mean([one.dice_low <= one.dice for one in rows if one.dice_low is not None]),
-            "volume_bias_ml": volume.bias_ml,
-            "volume_bias_share": volume.bias_share,
-            "volume_error_ml": volume.mean_absolute_error_ml,
-            "interval_coverage": _mean(inside),
-            "interval_width_ml": _mean([one.interval_ml[1] - one.interval_ml[0] for one in rows if one.interval_ml]),
-            "missed": _mean([one.missed for one in rows if one.missed is not None]),
+            "dice_error": (frame.predicted_dice - frame.dice).abs().mean(),
+            "dice_bias": (frame.predicted_dice - frame.dice).mean(),
+            "spearman": frame[["predicted_dice", "dice"]].rank().corr().iloc[0, 1],
+            "aurc": risk_coverage(frame.predicted_dice, 1 - frame.dice).area,
+            "excess_aurc": excess_area(frame.predicted_dice, 1 - frame.dice),
+            "fitted_dice_error": (frame.fitted_dice - frame.dice).abs().mean(),
+            "bound_coverage": (frame.dice >= frame.dice_low)[frame.dice_low.notna()].mean(),
+            "volume_bias_ml": (expected - true).mean(),
+            "volume_bias_share": expected.sum() / true.sum() - 1 if true.sum() > 0 else math.nan,
+            "volume_error_ml": (expected - true).abs().mean(),
+            "interval_coverage": frame.true_ml.between(frame.volume_low_ml, frame.volume_high_ml)[
+                frame.volume_low_ml.notna()
+            ].mean(),
+            "interval_width_ml": (frame.volume_high_ml - frame.volume_low_ml).mean(),
+            "missed": frame.missed.mean(),
         }
-        known = {name: None if math.isnan(value) else value for name, value in values.items()}
+        known = {name: None if math.isnan(value) else float(value) for name, value in values.items()}
         return cls(structure, len(rows), **known)
 
 
@@ -188,16 +173,3 @@ def judgement_table(judgements: Sequence[Judgement]) -> str:
     frame = DataFrame(map(asdict, judgements)).set_axis(heads, axis=1).dropna(axis=1, how="all").set_index("structure")
     text: str = frame.rename_axis(None).to_string(float_format="{:.3f}".format, na_rep="–")
     return text
-
-
-def _mean(values: ArrayLike) -> float:
-    array = np.asarray(values, np.float64)
-    return float(array.mean()) if array.size else math.nan
-
-
-def _spearman(x: Array, y: Array) -> float:
-    if x.size < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan
-    from scipy.stats import spearmanr  # takes half a second to import, which worker processes need not spend
-
-    return float(spearmanr(x, y).statistic)

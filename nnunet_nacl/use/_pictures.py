@@ -3,13 +3,12 @@
 import base64
 import io
 import math
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_input
@@ -21,87 +20,61 @@ _LARGEST = 288  # pixels of a picture along each axis: larger ones are made smal
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
-_STEPS = 16  # of its opacity
 _FULL = 0.5  # the doubt that is drawn opaque
 
 
-@dataclass(frozen=True, eq=False)
-class Doubt:
-    """1 − confidence where it is looked at."""
-
-    near: NDArray[np.bool_]
-    values: NDArray[np.floating]
-
-    def ends(self) -> NDArray[np.int64]:
-        """(Z + 1,): the values of slice z are those from ends[z] to ends[z + 1]."""
-        return np.cumsum([0, *(np.count_nonzero(one) for one in self.near)])
-
-    def slices(self, number: int) -> list[int]:
-        """The slices with the most doubt, none beside another one; at least one, in the order of the image."""
-        sums = np.array([self.values[first:last].sum() for first, last in pairwise(self.ends())])
-        apart = max(2, len(sums) // _APART)
-        chosen: list[int] = []
-        for z in np.argsort(-sums, kind="stable").tolist():
-            if len(chosen) == number or (chosen and sums[z] == 0):
-                break
-            if all(abs(z - other) >= apart for other in chosen):
-                chosen.append(z)
-        return sorted(chosen)
-
-
-@dataclass(frozen=True)
-class SlicePicture:
-    """A slice of a case, cropped to its structures, in layers."""
-
-    number: int
-    num_slices: int
-    width: int
-    height: int
-    aspect: float
-    doubt: str
-    image: str | None
-    outlines: dict[str, str]
-
-
 def doubtful_slices(
-    doubt: Doubt, case: SavedCase, image_file: Path | None, reader: Any, *, number: int, ignore_geometry: bool
-) -> tuple[list[SlicePicture], list[str]]:
-    """Pictures of at most ``number`` slices with the most doubt, and what could not be shown, with the reason."""
-    ends, problems, image = doubt.ends(), [], None
-    if image_file is not None:
+    doubt: NDArray[np.floating], case: SavedCase, image_file: Path | None, reader: Any, *, number: int
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
+
+    A picture is a slice, cropped to its structures, in layers: image and doubt as ``data:`` addresses, outlines as SVG
+    paths by their labels.
+    """
+    pictures: list[dict[str, Any]] = []
+    problems, image = [], None
+    if number and image_file is not None:
         try:
-            image = _read_like(case, image_file, reader, ignore_geometry=ignore_geometry)
+            image = _read_image(case, image_file, reader)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problems.append(f"image: {error}")
-    pictures = []
-    for z in doubt.slices(number):
-        unsure = np.zeros(doubt.near.shape[1:], np.float32)
-        unsure[doubt.near[z]] = doubt.values[ends[z] : ends[z + 1]]
-        window = window_around((case.labels[z] > 0) | (unsure > _SEEN))
+    for z in most_doubtful(doubt, number):
+        window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
         labels = case.labels[z][window]
-        pictures.append(
-            SlicePicture(
-                z,
-                len(case.labels),
-                labels.shape[1],
-                labels.shape[0],
-                float(case.geometry.spacing[1] / case.geometry.spacing[2]),
-                _doubt_layer(unsure[window]),
-                None if image is None else image_layer(image[z][window]),
-                {str(label): outline(labels == label) for label in np.unique(labels).tolist() if label},
-            )
-        )
+        picture = {
+            "number": z,
+            "num_slices": len(case.labels),
+            "width": labels.shape[1],
+            "height": labels.shape[0],
+            "aspect": float(case.geometry.spacing[1] / case.geometry.spacing[2]),
+            "doubt": _doubt_layer(doubt[z][window]),
+            "image": None if image is None else image_layer(image[z][window]),
+            "outlines": {str(label): outline(labels == label) for label in np.unique(labels).tolist() if label},
+        }
+        pictures.append(picture)
     return pictures, problems
 
 
-def _read_like(case: SavedCase, file: Path, reader: Any, *, ignore_geometry: bool) -> NDArray[np.floating]:
+def most_doubtful(doubt: NDArray[np.floating], number: int) -> list[int]:
+    """The slices of (Z, Y, X) with the most doubt, none beside another one; at least one, in the order of the image."""
+    sums = doubt.sum((1, 2), dtype=np.float64)
+    apart = max(2, len(sums) // _APART)
+    chosen: list[int] = []
+    for z in np.argsort(-sums, kind="stable").tolist():
+        if len(chosen) == number or (chosen and sums[z] == 0):
+            break
+        if all(abs(z - other) >= apart for other in chosen):
+            chosen.append(z)
+    return sorted(chosen)
+
+
+def _read_image(case: SavedCase, file: Path, reader: Any) -> NDArray[np.floating]:
     """(Z, Y, X) the mean of an image file's channels; it must lie where the segmentation does."""
     check_input(file)
     image, geometry = read_image([file], reader)
     if image.shape[1:] != case.labels.shape:
         raise ValueError(f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}.")
-    if not ignore_geometry:
-        check_geometry(file, geometry, case.files.prediction, case.geometry)
+    check_geometry(file, geometry, case.files.prediction, case.geometry)
     mean: NDArray[np.floating] = image.mean(0)
     return mean
 
@@ -128,27 +101,20 @@ def image_layer(image: NDArray[np.floating]) -> str:
 
 
 def _doubt_layer(doubt: NDArray[np.floating]) -> str:
-    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * (_STEPS - 1)) / (_STEPS - 1)
+    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17  # few steps, which PNG keeps in less room
     layer = np.zeros((*opacity.shape, 4), np.uint8)
     layer[opacity > 0, :3] = _COLOR
-    layer[..., 3] = 255 * opacity
+    layer[..., 3] = opacity
     return _data_address(layer, "png", optimize=True)
 
 
 def _smaller(picture: NDArray[np.floating]) -> NDArray[np.floating]:
     """Means of squares of voxels, so that no axis is longer than a picture may be."""
-    factor = math.ceil(max(picture.shape) / _LARGEST)
-    if factor == 1:
-        return picture
-    padded = np.pad(picture, [(0, -size % factor) for size in picture.shape], mode="edge")
-    rows, columns = (size // factor for size in padded.shape)
-    means: NDArray[np.floating] = padded.reshape(rows, factor, columns, factor).mean((1, 3))
-    return means
+    whole = Image.fromarray(picture.astype(np.float32))
+    return np.asarray(whole.reduce(math.ceil(max(picture.shape) / _LARGEST)))
 
 
 def _data_address(pixels: NDArray[np.uint8], form: str, **options: Any) -> str:
-    from PIL import Image
-
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, form, **options)
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -3,8 +3,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from nnunet_nacl.use import fit_dice, fit_volume, recall_threshold
-from nnunet_nacl.use._conformal import THRESHOLDS, missed_voxels
+from nnunet_nacl.use._conformal import THRESHOLDS, fit_dice, fit_volume, missed_voxels, recall_threshold
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
 
@@ -19,54 +18,36 @@ def test_missed_voxels_are_those_that_the_mask_lacks(dtype: type) -> None:
     assert missed_voxels(p, y).tolist() == [np.count_nonzero(y & (p.astype(float) < t)) for t in THRESHOLDS]
 
 
+def threshold_of(rates: np.ndarray, alpha: float, thresholds: np.ndarray) -> float:
+    return recall_threshold(np.mean(rates, axis=0), len(rates), alpha, thresholds)
+
+
 def test_recall_threshold_by_hand() -> None:
     # n = 19: (19 R + 1) / 20 ≤ 0.1 needs R ≤ 1/19.
     rates = np.zeros((19, 4))
     rates[0, 2:] = 1
     rates[1, 3] = 0.5
-    assert recall_threshold(rates, alpha=0.1, thresholds=GRID) == 0.5
+    assert threshold_of(rates, 0.1, GRID) == 0.5
     rates[1, 2] = 0.01
-    assert recall_threshold(rates, alpha=0.1, thresholds=GRID) == 0.25
-    assert recall_threshold(np.zeros((19, 4)), alpha=0.05, thresholds=GRID) == 0.75
-    assert recall_threshold([[0, 1]], alpha=0.5, thresholds=np.array([0, 0.5])) == 0
+    assert threshold_of(rates, 0.1, GRID) == 0.25
+    assert threshold_of(np.zeros((19, 4)), 0.05, GRID) == 0.75
+    assert recall_threshold([0, 1], 1, 0.5, np.array([0, 0.5])) == 0
 
 
 def test_too_few_cases_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"18 calibration cases are too few: alpha 0.05 needs at least 19\."):
-        recall_threshold(np.zeros((18, 4)), alpha=0.05, thresholds=GRID)
-    assert fit_volume(np.ones(19), np.ones(19), epsilon_ml=1, coverage=0.9).num_cases == 19
-    with pytest.raises(ValueError, match=r"18 calibration cases are too few: a coverage of 0.9 needs at least 19\."):
+    with pytest.raises(ValueError, match=r"^18 calibration cases are too few: alpha 0.05 needs at least 19\.$"):
+        recall_threshold(np.zeros(4), 18, 0.05, GRID)
+    fit_volume(np.ones(19), np.ones(19), epsilon_ml=1, coverage=0.9)
+    with pytest.raises(ValueError, match=r"^18 calibration cases are too few: a coverage of 0.9 needs at least 19\.$"):
         fit_volume(np.ones(18), np.ones(18), epsilon_ml=1, coverage=0.9)
-    assert fit_dice(np.ones(17), np.ones(17), coverage=0.9).num_cases == 17
-    with pytest.raises(ValueError, match=r"8, are too few .* needs at least 9 in that half, 17 in all"):
+    fit_dice(np.ones(17), np.ones(17), coverage=0.9)
+    with pytest.raises(ValueError, match=r"^8 calibration cases are too few: the half .* needs at least 9\.$"):
         fit_dice(np.ones(16), np.ones(16), coverage=0.9)
     for few in (0, 1):
         with pytest.raises(ValueError, match="too few"):
             fit_volume(np.ones(few), np.ones(few), epsilon_ml=1)
-        with pytest.raises(ValueError, match=f"At least 2 cases are needed, to fit the map .* got {few}"):
+        with pytest.raises(ValueError, match=r"^0 calibration cases are too few"):
             fit_dice(np.ones(few), np.ones(few))
-    with pytest.raises(ValueError, match="0 calibration cases"):
-        recall_threshold(np.zeros((0, 4)), alpha=0.5, thresholds=GRID)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, np.nan])
-def test_bad_levels(value: float) -> None:
-    ones = np.ones(50)
-    with pytest.raises(ValueError, match="alpha must be above 0 and below 1; got"):
-        recall_threshold(np.zeros((50, 4)), alpha=value, thresholds=GRID)
-    for fit in (fit_dice, lambda *values, coverage: fit_volume(*values, epsilon_ml=1, coverage=coverage)):
-        with pytest.raises(ValueError, match="coverage must be above 0 and below 1; got"):
-            fit(ones, ones, coverage=value)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"), [(np.nan, "NaN where the structure is absent"), (1.5, r"in \[0, 1\]"), (0.0, "must not fall")]
-)
-def test_bad_rates(changed: float, said: str) -> None:
-    rates = np.tile([0.0, 0.1, 0.1, 0.3], (20, 1))
-    rates[3, 2] = changed
-    with pytest.raises(ValueError, match=said):
-        recall_threshold(rates, alpha=0.1, thresholds=GRID)
 
 
 def test_same_as_mapie() -> None:
@@ -81,7 +62,7 @@ def test_same_as_mapie() -> None:
         )
         theirs.calibrate(p, y.astype(int))
         rates = [missed_voxels(image, truth, grid) / truth.sum() for image, truth in zip(p, y, strict=True)]
-        assert recall_threshold(rates, alpha=1 - target, thresholds=grid) == theirs.best_predict_param[0]
+        assert threshold_of(rates, 1 - target, grid) == theirs.best_predict_param[0]
 
 
 def test_recall_holds_on_new_cases() -> None:
@@ -90,7 +71,7 @@ def test_recall_holds_on_new_cases() -> None:
     inside = generator.beta(4, 2, (repeats, n + 1, 40)) ** generator.uniform(0.3, 4, (repeats, n + 1, 1))
     grid = THRESHOLDS[::8]
     rates = np.stack([(inside < t).mean(2) for t in grid], axis=-1)
-    found = [recall_threshold(draw[:-1], alpha=alpha, thresholds=grid) for draw in rates]
+    found = [threshold_of(draw[:-1], alpha, grid) for draw in rates]
     risk = rates[np.arange(repeats), -1, np.searchsorted(grid, found)]
     error = np.std(risk) / np.sqrt(repeats)
     assert np.mean(risk) <= alpha + 3 * error
@@ -104,10 +85,7 @@ def test_volume_interval_by_hand() -> None:
     assert (fit.low, fit.high) == (pytest.approx(-0.9), pytest.approx(0.9))
     assert fit.interval_ml(20.0) == pytest.approx((20 * np.exp(-0.9), 20 * np.exp(0.9)), abs=1e-6)
     assert fit_volume(np.full(39, 10.0), 10 * np.exp(np.arange(39)), epsilon_ml=1e-9).high == pytest.approx(37)
-    absent = fit_volume(np.zeros(20), np.zeros(20), epsilon_ml=0.1)
-    assert absent.interval_ml(0) == (0, 0)
-    with pytest.raises(ValueError, match="must be at least 0 ml"):
-        fit_volume(-np.ones(30), np.ones(30), epsilon_ml=1)
+    assert fit_volume(np.zeros(20), np.zeros(20), epsilon_ml=0.1).interval_ml(0) == (0, 0)
 
 
 @pytest.mark.parametrize(("n", "coverage"), [(19, 0.9), (50, 0.9), (33, 0.8)])
@@ -123,23 +101,17 @@ def test_volume_intervals_hold_the_truth(n: int, coverage: float) -> None:
     assert found == pytest.approx(nominal, abs=3 * np.sqrt(nominal * (1 - nominal) / repeats))
 
 
-def halves(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    order = np.random.default_rng(0).permutation(x.size)
-    first, second = order[: x.size // 2], order[x.size // 2 :]
-    return x[first], y[first], x[second], y[second]
-
-
 @pytest.mark.parametrize("kind", ["isotonic", "linear"])
 def test_dice_fit_equals_scikit_learn(kind: str) -> None:
     generator = np.random.default_rng(0)
     x = generator.random(101)
     y = np.clip(1.3 * x - 0.2 + generator.normal(0, 0.1, 101), 0, 1)
-    x_fit, y_fit, x_check, y_check = halves(x, y)
+    order = np.random.default_rng(0).permutation(101)
+    fitted, check = order[:50], order[50:]
     if kind == "isotonic":
-        model = IsotonicRegression(out_of_bounds="clip").fit(x_fit, y_fit)
-        expected = model.predict
+        expected = IsotonicRegression(out_of_bounds="clip").fit(x[fitted], y[fitted]).predict
     else:
-        line = LinearRegression().fit(x_fit[:, None], y_fit)
+        line = LinearRegression().fit(x[fitted, None], y[fitted])
 
         def expected(values: np.ndarray) -> np.ndarray:
             return np.clip(line.predict(values[:, None]), 0, 1)
@@ -147,19 +119,17 @@ def test_dice_fit_equals_scikit_learn(kind: str) -> None:
     fit = fit_dice(x, y, kind=kind, coverage=0.8)
     points = np.linspace(0, 1, 201)
     np.testing.assert_allclose(fit.expected(points), expected(points), atol=1e-12)
-    residuals = np.sort(y_check - expected(x_check))
+    residuals = np.sort(y[check] - expected(x[check]))
     assert fit.margin == pytest.approx(residuals[int(52 * 0.2 + 1e-9) - 1])
     np.testing.assert_allclose(fit.lower_bound(points), np.clip(expected(points) + fit.margin, 0, 1), atol=1e-12)
-    assert (np.diff(fit.expected(points)) >= 0).all()
 
 
-def test_dice_fit_of_equal_predictions() -> None:
-    x, y = np.full(40, 0.8), np.tile([0.5, 0.7], 20)
-    for kind in ("isotonic", "linear"):
-        fit = fit_dice(x, y, kind=kind)
-        assert 0.5 <= fit.expected(0.8) <= 0.7
-        assert fit.expected(0.1) == fit.expected(0.8)
-        assert fit.lower_bound(0.8) == pytest.approx(0.5)
+@pytest.mark.parametrize("kind", ["isotonic", "linear"])
+def test_dice_fit_of_equal_predictions(kind: str) -> None:
+    fit = fit_dice(np.full(40, 0.8), np.tile([0.5, 0.7], 20), kind=kind)
+    assert 0.5 <= fit.expected(0.8) <= 0.7
+    assert fit.expected(0.1) == fit.expected(0.8)
+    assert fit.lower_bound(0.8) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("kind", ["isotonic", "linear"])

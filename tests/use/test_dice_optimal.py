@@ -6,23 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nnunet_nacl.use import StructureSums, dice_optimal_labels, dice_optimal_mask, expected_dice
+from nnunet_nacl.use import dice_optimal_labels, dice_optimal_mask
 
 EVEN = st.floats(0, 1, width=16)
 """Few different values, so that many are equal."""
+DTYPES = [np.float16, np.float32, np.float64]
 
 
 def score(p: np.ndarray, mask: np.ndarray) -> float:
-    return expected_dice(StructureSums.of(p, mask))
+    """Expected Dice in the approximation of RankSEG."""
+    p = p.astype(np.float64)
+    return 2 * p[mask].sum() / (p.sum() + mask.sum() + 1) if mask.any() else 1 - p.max(initial=0)
 
 
 def scores(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.array([score(p[k], labels == k) for k in range(1, len(p))])
-
-
-def softmax(seed: int, classes: int, size: int, scale: float = 2) -> np.ndarray:
-    z = np.exp(scale * np.random.default_rng(seed).normal(size=(classes, size)))
-    return z / z.sum(0)
 
 
 def test_by_hand() -> None:
@@ -41,12 +39,11 @@ def test_no_mask_is_better(p: np.ndarray) -> None:
     assert found.expected_dice == pytest.approx(best, abs=1e-12)
     assert score(p, found.mask) == pytest.approx(best, abs=1e-12)
     assert np.array_equal(found.mask, p > found.threshold)
-    assert found.threshold <= 0.5 or not found.mask.any()
     if found.mask.any():
         assert found.threshold == pytest.approx(best / 2)
 
 
-@given(seed=st.integers(0, 1000), dtype=st.sampled_from([np.float16, np.float32, np.float64]))
+@given(seed=st.integers(0, 1000), dtype=st.sampled_from(DTYPES))
 @settings(max_examples=40, deadline=None)
 def test_equals_a_full_sort(seed: int, dtype: type) -> None:
     generator = np.random.default_rng(seed)
@@ -58,32 +55,19 @@ def test_equals_a_full_sort(seed: int, dtype: type) -> None:
     if found.mask.any():
         assert score(p, found.mask) == pytest.approx(by_size.max(), abs=1e-9)
         assert np.array_equal(found.mask, p.astype(np.float64) > found.threshold)
-    order = generator.permutation(3000)
-    assert np.array_equal(dice_optimal_mask(p[order]).mask, found.mask[order])
 
 
-def test_absent_structures_stay_absent() -> None:
-    leaked = np.full(10_000, 0.016)  # what label smoothing leaves of each structure in every voxel
-    found = dice_optimal_mask(leaked)
-    assert not found.mask.any()
-    assert (found.threshold, found.expected_dice) == (1, pytest.approx(0.984))
-    assert not dice_optimal_labels(np.stack([1 - 2 * leaked, leaked, leaked])).labels.any()
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_extremes(dtype: type) -> None:
+    leaked = np.full(10_000, 0.016, dtype)  # what label smoothing leaves of each structure in every voxel
+    found = dice_optimal_mask(leaked)
+    assert (found.mask.any(), found.threshold, found.expected_dice) == (False, 1, pytest.approx(0.984, abs=1e-5))
+    assert not dice_optimal_labels(np.stack([1 - 2 * leaked, leaked, leaked])).labels.any()
     full = dice_optimal_mask(np.ones((20, 20), dtype))
-    assert full.mask.all()
-    assert full.expected_dice == pytest.approx(800 / 801)
-    empty = dice_optimal_mask(np.zeros((2, 2), dtype))
-    assert (empty.mask.any(), empty.threshold, empty.expected_dice) == (False, 1, 1)
-    nothing = dice_optimal_mask(np.zeros((0, 3), dtype))
-    assert (nothing.mask.shape, nothing.expected_dice) == ((0, 3), 1)
-    assert dice_optimal_mask(np.full(1, 0.9, dtype)).mask.all()
+    assert (full.mask.all(), full.expected_dice) == (True, pytest.approx(800 / 801))
     labels = dice_optimal_labels(np.stack([np.zeros(50), np.ones(50), np.zeros(50)]).astype(dtype))
     assert (labels.labels == 1).all()
     assert labels.expected_dice[1] == 1
-    assert dice_optimal_labels(np.zeros((3, 0), dtype)).labels.shape == (0,)
 
 
 def test_same_as_rankseg() -> None:
@@ -97,22 +81,20 @@ def test_same_as_rankseg() -> None:
         assert np.array_equal(dice_optimal_mask(image).mask, mask)
 
 
-def thresholded(p: np.ndarray, threshold: float) -> np.ndarray:
-    return np.where(p[1:].max(0) > threshold, p[1:].argmax(0) + 1, 0)
-
-
 @given(
     seed=st.integers(0, 10_000),
     classes=st.integers(2, 6),
     scale=st.floats(0.1, 6),
-    dtype=st.sampled_from([np.float16, np.float32, np.float64]),
+    dtype=st.sampled_from(DTYPES),
 )
 @settings(max_examples=40, deadline=None)
 def test_labels_are_never_worse_than_argmax_or_a_threshold(seed: int, classes: int, scale: float, dtype: type) -> None:
-    p = softmax(seed, classes, 120, scale).astype(dtype)
+    z = np.exp(scale * np.random.default_rng(seed).normal(size=(classes, 120)))
+    p = (z / z.sum(0)).astype(dtype)
     found = dice_optimal_labels(p)
     assert scores(p, found.labels) == pytest.approx(found.expected_dice, abs=1e-9)
-    candidates = [p.argmax(0), *(thresholded(p, t) for t in [0.0, *np.unique(p[1:])[::7], 0.5])]
+    largest, label = p[1:].max(0), p[1:].argmax(0) + 1
+    candidates = [p.argmax(0), *(np.where(largest > t, label, 0) for t in [0.0, *np.unique(p[1:])[::7], 0.5])]
     assert found.expected_dice.mean() >= max(scores(p, labels).mean() for labels in candidates) - 1e-9
     apart = np.array([dice_optimal_mask(channel).expected_dice for channel in p[1:]])
     assert (found.expected_dice <= apart + 1e-9).all()  # each structure by itself cannot do worse
@@ -130,19 +112,9 @@ def test_where_two_structures_are_probable_the_smaller_one_gains() -> None:
     assert found.expected_dice.mean() > scores(p, p.argmax(0)).mean()
 
 
-def test_many_classes_get_a_wider_dtype() -> None:
-    p = np.zeros((301, 900), np.float32)
-    p[1 + np.arange(900) // 3, np.arange(900)] = 1
-    found = dice_optimal_labels(p)
-    assert found.labels.dtype == np.uint16
-    assert np.array_equal(found.labels, p.argmax(0))
-
-
 def test_bad_probabilities() -> None:
     for bad in (np.array([0.5, np.nan]), np.array([0.5, -0.1]), np.array([1, 0])):
         with pytest.raises(ValueError, match="probabilities must be"):
             dice_optimal_mask(bad)
-        with pytest.raises(ValueError, match="probabilities must be"):
-            dice_optimal_labels(np.stack([bad, bad]))
     with pytest.raises(ValueError, match=r"at least 2 classes, background first; got \(1, 4\)"):
         dice_optimal_labels(np.ones((1, 4)))

@@ -7,61 +7,32 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from scipy.ndimage import distance_transform_edt
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.use import REVIEW_NAME, _counting, review_folder
-from nnunet_nacl.use._counting import voxel_volume_ml
-from nnunet_nacl.use._rows import ranked_cases
-from tests.use.generated import (
-    ENDING,
-    STEPS,
-    STRUCTURES,
-    VOXEL_ML,
-    probabilities,
-    read,
-    shift,
-    true_dice,
-    write_case,
-    write_folder,
-    write_labels,
-    write_pair,
-)
+from nnunet_nacl.use import REVIEW_NAME, _counting, read_judged, review_folder
+from nnunet_nacl.use._review import ranked_cases
+from tests.calibrate.generated import ENDING, near_by_scipy, probabilities, write_folder, write_labels
+from tests.use.generated import STRUCTURES, VOXEL_ML, read, shift, true_dice, write_case, write_predictions
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """Ground truth and predictions of four cases."""
-    return write_pair(tmp_path / "test", "abcd")
-
-
-def labels_of(folder: Path, name: str) -> np.ndarray:
-    return read(folder / f"{name}{ENDING}")
-
-
-def rows_in(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-def row_of(rows: list[dict[str, str]], case: str, structure: str) -> dict[str, Any]:
-    (row,) = [row for row in rows if (row["case"], row["structure"]) == (case, structure)]
-    return row
+    return write_folder(tmp_path / "test", "abcd", structure=True)
 
 
 def by_loop(folder: Path, name: str, *, regions: bool) -> dict[str, dict[str, float]]:
     """Everything that a row says of a structure, from whole arrays."""
-    p, s = probabilities(folder, name).astype(np.float64), labels_of(folder, name)
+    p, s = probabilities(folder, name).astype(np.float64), read(folder / f"{name}{ENDING}")
     rows: dict[str, dict[str, float]] = {}
     for number, (structure, labels) in enumerate(STRUCTURES[regions].items()):
         q = p[number if regions else number + 1]
         inside = np.isin(s, labels)
         terms = np.stack([q, 1 - q]) if regions else p
-        near = distance_transform_edt((q if regions else 1 - p[0]) <= 0.05, sampling=STEPS) <= 5
+        near = near_by_scipy(q if regions else 1 - p[0])
         entropy = -np.sum(np.where(terms > 0, terms * np.log(np.where(terms > 0, terms, 1)), 0), axis=0)
         rows[structure] = {
             "predicted_dice": 2 * (q * inside).sum() / (q.sum() + inside.sum()),
@@ -77,220 +48,147 @@ def by_loop(folder: Path, name: str, *, regions: bool) -> dict[str, dict[str, fl
 
 @pytest.mark.parametrize("regions", [False, True])
 def test_the_csv_is_what_a_loop_computes(tmp_path: Path, regions: bool) -> None:
-    _, predictions = write_pair(tmp_path, "abc", regions=regions)
-    assert main(["review", str(predictions), "-np", "1"]) == 0
-    rows = rows_in(predictions / REVIEW_NAME)
-    assert len(rows) == 6
+    truth, predictions = write_folder(tmp_path, "abc", structure=True, regions=regions)
+    review = review_folder(predictions, gt_folder=truth)
+    with (predictions / REVIEW_NAME).open(newline="") as stream:
+        rows = {(row["case"], row["structure"]): row for row in csv.DictReader(stream)}
+    errors = []
     for case in "abc":
         for structure, expected in by_loop(predictions, case, regions=regions).items():
-            row = row_of(rows, case, structure)
+            labels, row = STRUCTURES[regions][structure], rows.pop((case, structure))
+            maps = [read(folder / f"{case}{ENDING}") for folder in (truth, predictions)]
+            expected |= {"dice": true_dice(*maps, labels), "true_ml": VOXEL_ML * np.isin(maps[0], labels).sum()}
+            expected["trust"] = expected["predicted_dice"]
             for name, value in expected.items():
                 assert float(row[name]) == pytest.approx(value, rel=2e-5), name
-            for name in ("volume_low_ml", "volume_high_ml", "fitted_dice", "agreement", "dice", "true_ml"):
-                assert row[name] == ""
-    assert list(rows[0])[:6] == [
-        "case", "structure", "predicted_dice", "volume_ml", "volume_low_ml", "volume_high_ml",
-    ]  # fmt: skip
-    dice = [float(row["predicted_dice"]) for row in rows]
-    assert dice == sorted(dice)
+            assert {row[name] for name in ("volume_low_ml", "volume_high_ml", "fitted_dice", "agreement")} == {""}
+            errors.append(abs(expected["predicted_dice"] - expected["dice"]))
+    assert not rows
+    assert review.table.predicted_dice.is_monotonic_increasing
+    assert re.search(rf"\(all\) +6 +{np.mean(errors):.3f} ", review.summary())
+    judgement = json.loads((predictions / "review.json").read_text())["judgements"][-1]
+    assert judgement["dice_error"] == pytest.approx(np.mean(errors))
+    assert len(read_judged(predictions / "review.json")) == 6
 
 
-def test_a_structure_that_is_not_segmented_is_ranked_by_its_presence(tmp_path: Path) -> None:
-    _, predictions = write_pair(tmp_path, "a")
+def test_structures_that_are_not_segmented(tmp_path: Path) -> None:
+    """Their trust is 1 − max p."""
+    truth, predictions = write_folder(tmp_path, "a", structure=True)
     shape = (4, 8, 10)
-    for name, probability in (("likely", 0.45), ("absent", 0.001)):
+    for name, probability in (("likely", 0.45), ("absent", 0.001), ("never", 0.0)):
         p = np.zeros((3, *shape), np.float32)
-        p[1, 0, 0, 0], p[2, 1:3, 2:6, 2:6] = probability, 0.97
+        p[1, 0, 0, 0], p[2, 1:3, 2:6, 2:6] = probability, 0.97 if probability else 0
         p[0] = 1 - p[1:].sum(0)
         write_case(predictions, name, p)
-    review = review_folder(predictions)
-    place = {(row.case, row.structure): number for number, row in enumerate(review.rows)}
-    likely, absent = (review.rows[place[name, "liver"]] for name in ("likely", "absent"))
-    assert likely.trust == pytest.approx(0.55)
-    assert likely.predicted_dice == 0
-    assert absent.trust == pytest.approx(0.999)
-    assert absent.reasons == ()
-    assert likely.reasons == ("nothing is segmented, though the structure's probability reaches 0.45",)
-    assert place["likely", "liver"] == 0
-    assert place["absent", "liver"] == len(review.rows) - 1
-
-
-def test_a_structure_that_cannot_be_there_is_predicted_rightly(tmp_path: Path) -> None:
-    truth, predictions = write_pair(tmp_path, "a")
-    p = np.zeros((3, 4, 8, 10), np.float32)
-    p[0] = 1
-    write_case(predictions, "empty", p)
-    write_labels(p.argmax(0), truth / f"empty{ENDING}")
-    full = np.zeros((3, 4, 8, 10), np.float32)
-    full[2] = 1
-    write_case(predictions, "full", full)
-    write_labels(full.argmax(0), truth / f"full{ENDING}")
-    rows = {(row.case, row.structure): row for row in review_folder(predictions, gt_folder=truth).rows}
-    for key in (("empty", "liver"), ("empty", "left kidney"), ("full", "liver"), ("full", "left kidney")):
-        assert (rows[key].predicted_dice, rows[key].trust, rows[key].dice) == (1, 1, 1)
-    assert rows["empty", "liver"].mean_error is None  # no voxel is near
-    assert (
-        rows["full", "left kidney"].volume_ml == rows["full", "left kidney"].true_ml == pytest.approx(320 * 0.75 / 1000)
-    )
-
-
-def test_a_flat_image_is_a_millimeter_thick() -> None:
-    assert voxel_volume_ml((1, 4, 4), (999 * 0.4, 0.4, 0.2)) == pytest.approx(0.08 / 1000)
-    assert voxel_volume_ml((1, 4, 4), (5.0, 0.4, 0.2)) == pytest.approx(0.4 / 1000)
-    assert voxel_volume_ml((2, 4, 4), (999 * 0.4, 0.4, 0.2)) == pytest.approx(999 * 0.4 * 0.08 / 1000)
+        write_labels(p.argmax(0), truth / f"{name}{ENDING}")
+    table = review_folder(predictions, gt_folder=truth).table
+    rows = {row.case: row for row in table[table.structure == "one"].itertuples()}
+    assert rows["likely"].predicted_dice == 0
+    assert [rows[name].trust for name in ("likely", "absent", "never")] == pytest.approx([0.55, 0.999, 1])
+    assert rows["likely"].reasons == ["nothing is segmented, though the structure's probability reaches 0.45"]
+    assert rows["absent"].reasons == []
+    assert [rows[name].rank for name in ("likely", "absent", "never")] == [1, 3, 4]
+    assert (rows["never"].predicted_dice, rows["never"].dice) == (1, 1)
+    assert np.isnan(rows["never"].mean_error)  # no voxel is near
 
 
 def test_members_agree_as_a_loop_says(tmp_path: Path) -> None:
-    folders = [write_pair(tmp_path / str(seed), "ab", first=seed)[1] for seed in (0, 1, 2)]
-    review = review_folder(folders[0], members=folders)
-    for row in review.rows:
-        masks = [np.isin(labels_of(one, row.case), STRUCTURES[False][row.structure]) for one in folders]
-        pairs = [(0, 1), (0, 2), (1, 2)]
-        dice = [2 * (masks[a] & masks[b]).sum() / (masks[a].sum() + masks[b].sum()) for a, b in pairs]
-        assert row.agreement == pytest.approx(np.mean(dice))
-    with pytest.raises(ValueError, match=r"^members: expected at least 2 folders; got 1"):
-        review_folder(folders[0], members=folders[:1])
+    folders = [write_folder(tmp_path / str(seed), "ab", structure=True, first=seed)[1] for seed in (0, 1, 2)]
+    for row in review_folder(folders[0], members=folders).table.itertuples():
+        maps = [read(folder / f"{row.case}{ENDING}") for folder in folders]
+        pairs = [(maps[0], maps[1]), (maps[0], maps[2]), (maps[1], maps[2])]
+        assert row.agreement == pytest.approx(
+            np.mean([true_dice(*pair, STRUCTURES[0][row.structure]) for pair in pairs])
+        )
     (folders[2] / f"b{ENDING}").unlink()
-    assert main(["review", str(folders[0]), "-np", "1", "--members", *map(str, folders)]) == 1
-    assert {row["case"] for row in rows_in(folders[0] / REVIEW_NAME)} == {"a"}
+    review = review_folder(folders[0], members=folders)
+    assert (review.cases, [one.case for one in review.skipped]) == (["a"], ["b"])
+    with pytest.raises(ValueError, match=r"is given twice\.$"):
+        review_folder(folders[0], members=[folders[1], folders[1]])
+    description = folders[1] / "dataset.json"
+    description.write_text(description.read_text().replace('"one": 1, "two": 2', '"one": 2, "two": 1'))
+    with pytest.raises(ValueError, match=r"its labels .* are not those of"):
+        review_folder(folders[0], members=folders)
 
 
-def test_ground_truth_judges_it(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["review", str(folders[1]), "-np", "1", "-gt", str(folders[0])]) == 0
-    rows = rows_in(folders[1] / REVIEW_NAME)
-    errors = []
-    for case in "abcd":
-        truth, saved = labels_of(folders[0], case), labels_of(folders[1], case)
-        for structure, labels in STRUCTURES[False].items():
-            row = row_of(rows, case, structure)
-            dice = true_dice(truth, saved, labels)
-            assert float(row["dice"]) == pytest.approx(dice, rel=1e-5)
-            true_ml = np.isin(truth, labels).sum() * VOXEL_ML
-            assert float(row["true_ml"]) == pytest.approx(true_ml, rel=1e-5)
-            errors.append(abs(float(row["predicted_dice"]) - dice))
-    printed = capsys.readouterr().out
-    assert re.search(rf"\(all\) +8 +{np.mean(errors):.3f} ", printed)
-    stored = json.loads((folders[1] / "review.json").read_text())
-    assert [one["structure"] for one in stored["judgements"]] == ["liver", "left kidney", "(all)"]
-    assert stored["judgements"][-1]["dice_error"] == pytest.approx(np.mean(errors), rel=1e-4)
-
-
-def test_ignored_voxels_do_not_judge(tmp_path: Path) -> None:
-    truth, predictions = write_pair(tmp_path, "ab")
+def test_ignored_voxels_do_not_judge(folders: tuple[Path, Path]) -> None:
+    truth, predictions = folders
     content = json.loads((predictions / "dataset.json").read_text())
     content["labels"]["ignore"] = 3
     (predictions / "dataset.json").write_text(json.dumps(content))
-    labels = labels_of(truth, "a")
+    labels, saved = (read(folder / f"a{ENDING}") for folder in folders)
     labels[::2] = 3
     write_labels(labels, truth / f"a{ENDING}")
-    review = review_folder(predictions, gt_folder=truth)
-    counted = labels != 3
-    p, saved = probabilities(predictions, "a").astype(np.float64)[1], labels_of(predictions, "a") == 1
-    sums = next(case for case in review.cases if case.case == "a").counts.structures["liver"]
-    assert sums.truth is not None
-    assert sums.truth.sums.probability == pytest.approx(p[counted].sum())
-    assert sums.truth.sums.segmented == saved[counted].sum()
-    assert sums.truth.dice == pytest.approx(true_dice(labels[counted], labels_of(predictions, "a")[counted], [1]))
-    assert sums.sums.probability == pytest.approx(p.sum())
+    review_folder(predictions, gt_folder=truth)
+    judged = {(row.case, row.structure): row for row in read_judged(predictions / "review.json")}["a", "one"]
+    p, counted = probabilities(predictions, "a").astype(np.float64)[1], labels != 3
+    inside = (saved == 1)[counted]
+    assert judged.expected_ml == pytest.approx(VOXEL_ML * p[counted].sum())
+    assert judged.predicted_dice == pytest.approx(2 * p[counted][inside].sum() / (p[counted].sum() + inside.sum()))
+    assert judged.dice == pytest.approx(true_dice(labels[counted], saved[counted], [1]))
 
 
 def test_killed_it_goes_on(folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cases whose files have not changed are not counted again."""
     script = (
         "import os, signal, sys\n"
-        "from nnunet_nacl.use import _counting as _cases, review_folder\n"
-        "count, calls = _cases.count_case, []\n"
-        "def third_dies(*files, **options):\n"
-        "    calls.append(1)\n"
-        "    if len(calls) == 3:\n"
+        "from nnunet_nacl.use import _counting, review_folder\n"
+        "count = _counting._count\n"
+        "def third_dies(files, **options):\n"
+        "    if files.name == 'c':\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return count(*files, **options)\n"
-        "_cases.count_case = third_dies\n"
+        "    return count(files, **options)\n"
+        "_counting._count = third_dies\n"
         "review_folder(sys.argv[1], output=sys.argv[2])\n"
     )
-    output = tmp_path / "list.csv"
+    output, counted, count = tmp_path / "list.csv", [], _counting._count
     done = subprocess.run([sys.executable, "-c", script, folders[1], output], env={**os.environ}, check=False)
     assert done.returncode == -signal.SIGKILL
     assert not output.exists()
-    counted: list[str] = []
-    count = _counting.count_case
+    write_labels(read(folders[1] / f"b{ENDING}"), folders[1] / f"b{ENDING}")  # its time changes
 
     def spy(files: object, **options: object) -> object:
         counted.append(files.name)  # type: ignore[attr-defined]
         return count(files, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_counting, "count_case", spy)
+    monkeypatch.setattr(_counting, "_count", spy)
     review_folder(folders[1], output=output)
-    assert counted == ["c", "d"]
+    assert counted == ["b", "c", "d"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["list.csv", "list.json", "test"]
     review_folder(folders[1], output=tmp_path / "anew.csv")
-    assert counted == ["c", "d", *"abcd"]
     assert output.read_bytes() == (tmp_path / "anew.csv").read_bytes()
 
-    counted.clear()
-    write_labels(labels_of(folders[1], "b"), folders[1] / f"b{ENDING}")  # its time changes
-    review_folder(folders[1], output=output, overwrite=True)
-    assert counted == ["b"]
-    counted.clear()
-    review_folder(folders[1], output=output, overwrite=True)
-    assert counted == []
 
-
-def test_files_that_lie_elsewhere_are_refused(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    other = Path(shutil.copytree(folders[1], tmp_path / "other"))
-    shift(folders[0] / f"a{ENDING}")
-    shift(other / f"b{ENDING}")
-    options = {"members": [folders[1], other], "gt_folder": folders[0]}
-    review = review_folder(folders[1], **options)  # type: ignore[arg-type]
-    assert [(one.case, "has the origin" in one.reason) for one in review.skipped] == [("a", True), ("b", True)]
-    assert not review_folder(folders[1], ignore_geometry=True, **options).skipped  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda folder: (folder / "b.npz").unlink(), "b.npz does not exist: no probabilities"),
-        (
-            lambda folder: np.savez_compressed(folder / "b.npz", probabilities=7 * probabilities(folder, "b")),
-            "b.npz: expected probabilities in [0, 1]",
-        ),
-        (
-            lambda folder: shutil.copy(folder / f"c{ENDING}", folder / f"b{ENDING}"),
-            f"the segmentation b{ENDING} has another label than these probabilities give",
-        ),
-    ],
-)
-def test_a_bad_case_is_named_and_the_others_are_written(
-    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], spoil: object, message: str
+def test_bad_cases_are_named_and_the_others_are_written(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    spoil(folders[1])  # type: ignore[operator]
-    assert main(["review", str(folders[1]), "-np", "1"]) == 1
-    assert {row["case"] for row in rows_in(folders[1] / REVIEW_NAME)} == {"a", "c", "d"}
+    truth, predictions = folders
+    other = Path(shutil.copytree(predictions, tmp_path / "other"))
+    (predictions / "b.npz").unlink()
+    np.savez_compressed(predictions / "c.npz", probabilities=7 * probabilities(predictions, "c"))
+    shutil.copy(predictions / f"a{ENDING}", predictions / f"d{ENDING}")
+    assert main(["review", str(predictions)]) == 1
+    with (predictions / REVIEW_NAME).open(newline="") as stream:
+        assert {row["case"] for row in csv.DictReader(stream)} == {"a"}
     error = capsys.readouterr().err
-    assert "skipped b: " in error
-    assert message in error
-
-
-def test_unusual_cases_have_reasons(tmp_path: Path) -> None:
-    _, predictions = write_pair(tmp_path, "abcdefghi")
-    p = probabilities(predictions, "e").copy()
-    q = 0.55 * p + 0.15 * (1 - p)
-    q /= q.sum(0)
-    np.savez_compressed(predictions / "e.npz", probabilities=q.astype(np.float32))
-    write_labels(q.argmax(0), predictions / f"e{ENDING}")
-    review = review_folder(predictions)
-    assert review.rows[0].case == "e"
-    reasons = "; ".join(review.rows[0].reasons)
-    assert re.search(r"the predicted Dice is unusually low: 0\.\d\d \(median 0\.\d\d\)", reasons)
-    assert re.search(r"there is more doubt than usual: \d+\.\d % errors expected \(median \d+\.\d %\)", reasons)
-    assert re.search(r"the unsure volume is \d+ % of the segmented volume \(median \d+ %\)", reasons)
-    assert all("uncalibrated" in note for note in review.notes)
+    for said in (
+        "skipped b: ",
+        "b.npz does not exist: no probabilities",
+        "c.npz: expected probabilities in [0, 1]",
+        f"the segmentation d{ENDING} has another label than these probabilities give",
+    ):
+        assert said in error
+    shift(truth / f"a{ENDING}")
+    review = review_folder(other, gt_folder=truth)
+    assert [(one.case, "has the origin" in one.reason) for one in review.skipped] == [("a", True)]
+    assert not review_folder(other, gt_folder=truth, ignore_geometry=True).skipped
 
 
 def test_outputs_that_exist_stay(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     output, page = tmp_path / "list.csv", tmp_path / "page.html"
-    command = ["review", str(folders[1]), "-np", "1", "-o", str(output), "--html", str(page)]
+    command = ["review", str(folders[1]), "-o", str(output), "--html", str(page)]
     for file in (output, output.with_suffix(".json"), page):
         file.write_text("mine")
         assert main(command) == 1
@@ -300,25 +198,7 @@ def test_outputs_that_exist_stay(
     assert main(command) == 0
     assert main([*command, "--overwrite"]) == 0
     for _ in range(2):  # under its own name
-        assert main(["review", str(folders[1]), "-np", "1"]) == 0
-    with pytest.raises(ValueError, match=r"^page.json: expected a name that ends with \.csv"):
-        review_folder(folders[1], output="page.json")
-
-
-def test_members_that_are_not_of_the_same_kind_are_refused(tmp_path: Path) -> None:
-    first, second = (write_pair(tmp_path / str(seed), "ab", first=seed)[1] for seed in (0, 1))
-    with pytest.raises(ValueError, match=r"predictions is given twice\.$"):
-        review_folder(first, members=[second, second])
-    description = second / "dataset.json"
-    described = description.read_text()
-    description.write_text(described.replace('"liver": 1, "left kidney": 2', '"liver": 2, "left kidney": 1'))
-    with pytest.raises(ValueError, match=r"its labels .* are not those of"):
-        review_folder(first, members=[first, second])
-    description.write_text(described)
-    plans = second / "plans.json"
-    plans.write_text(plans.read_text().replace("Dataset001_Toy", "Dataset002_Other"))
-    with pytest.raises(ValueError, match="is of the data set Dataset002_Other"):
-        review_folder(first, members=[first, second])
+        review_folder(folders[1])
 
 
 def test_label_maps_are_no_images(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -326,21 +206,31 @@ def test_label_maps_are_no_images(folders: tuple[Path, Path], tmp_path: Path) ->
         review_folder(folders[1], images=folders[0], html=tmp_path / "page.html")
     with pytest.raises(ValueError, match=r"labels is the folder of the ground truth; expected that of the images\."):
         review_folder(folders[1], images=folders[0], gt_folder=folders[0], html=tmp_path / "page.html")
+    with pytest.raises(ValueError, match="is given as predictions and as their ground truth"):
+        review_folder(folders[1], gt_folder=folders[1])
 
 
 def test_cases_are_ranked_by_the_structure_that_is_unusual_for_its_kind(tmp_path: Path) -> None:
-    """The kidney is the harder structure everywhere; of case c the liver is bad for a liver."""
-    predictions = write_folder(tmp_path / "in", {})
+    """Structure two is the harder one everywhere; of case c the first is bad for its kind."""
+    predictions = write_predictions(tmp_path / "in", {})
     doubts = {"a": (0.1, 0.4), "b": (0.11, 0.41), "c": (0.2, 0.3), "d": (0.12, 0.42)}
-    for name, (liver, kidney) in doubts.items():
+    for name, (one, two) in doubts.items():
         p = np.zeros((3, 4, 8, 10), np.float32)
-        p[1, :2], p[2, 2:] = 1 - liver, 1 - kidney
+        p[1, :2], p[2, 2:] = 1 - one, 1 - two
         p[0] = 1 - p[1:].sum(0)
         write_case(predictions, name, p)
     review = review_folder(predictions)
-    assert [row.structure for row in review.rows[:4]] == ["left kidney"] * 4
-    cases = ranked_cases(review.rows)
-    assert [case.case for case in cases] == ["d", "c", "b", "a"]
-    assert [(row.structure, row.rank) for row in cases[1].rows] == [("liver", 1), ("left kidney", 4)]
-    assert {(row.case, row.structure): row.rank for row in review.rows}["d", "liver"] == 2
-    assert re.search(r"0\.73  1 of 4  d  left kidney", review.summary())
+    assert list(review.table.structure[:4]) == ["two"] * 4
+    cases = ranked_cases(review.table)
+    assert list(cases) == ["d", "c", "b", "a"]
+    assert [(row["structure"], row["rank"]) for row in cases["c"]] == [("one", 1), ("two", 4)]
+    assert {(row.case, row.structure): row.rank for row in review.table.itertuples()}["d", "one"] == 2
+    assert "0.73  1 of 4  d  two" in review.summary()
+
+
+def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
+    p = np.zeros((3, 4, 8, 10), np.float32)
+    p[0], p[1], p[2] = 0.7, 0.25, 0.05
+    p[:, :1] = np.array([0.2, 0.8, 0])[:, None, None, None]
+    (note,) = review_folder(write_predictions(tmp_path / "in", {"a": p})).notes
+    assert note.startswith("one: the expected volumes are in sum +55% from those of the segmentations. ")

@@ -81,8 +81,8 @@ def split(
 
 
 def _write_data_set(source: RawDataSet, drawn: Collection[str], folder: Path) -> None:
-    description = {**source.description.content, "numTraining": len(source.cases) - len(drawn)}
-    description["split_by"] = "nnunet_nacl"
+    description = json.loads((source.folder / "dataset.json").read_bytes())
+    description |= {"numTraining": len(source.cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
         description["numTest"] = len(drawn)
     with whole_data_set(folder) as partial:

@@ -76,7 +76,7 @@ def _read(printed: IO[str], log: Path, prefix: str) -> None:
             with suppress(OSError):  # a full disk is no reason to end a training
                 file.write(line)
             if progress := _PROGRESS.search(line.rstrip()):
-                print(prefix + progress[0], flush=True)
+                print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
 
 
 def duration(seconds: float) -> str:

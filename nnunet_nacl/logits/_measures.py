@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.nnunet import PreprocessedCases, furthest_checkpoint, load_predictor
-from nnunet_nacl.trainers import (
-    MAX_LOGIT_EDGES,
-    MAX_LOGIT_HISTOGRAM,
-    MAX_LOGIT_QUANTILES,
-    PROGRESS_SWITCH,
-    parse_name,
-)
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
@@ -34,13 +28,13 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     """
     file, checkpoint = furthest_checkpoint(model_folder, fold)
     kept = checkpoint["logging"].get(MAX_LOGIT_HISTOGRAM, [])
-    # Epochs before it was switched on hold an empty list, those without a finite logit zeros.
+    # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
     if not epochs:
-        trainer = checkpoint["trainer_name"]
-        switched_off = f"they were switched off ({PROGRESS_SWITCH}=0)."
-        others = f"only trainers of nnunet_nacl keep them, and it was trained with {trainer}."
-        raise ValueError(f"{file} holds no maximum logits: {switched_off if parse_name(trainer) else others}")
+        raise ValueError(
+            f"{file} holds no maximum logits: trainers of nnunet_nacl keep them; it was trained with "
+            f"{checkpoint['trainer_name']}."
+        )
     history = pd.DataFrame([kept[epoch] for epoch in epochs], index=epochs, columns=list(MAX_LOGIT_EDGES[:-1]))
     quantiles = {name: [checkpoint["logging"][name][epoch] for epoch in epochs] for name in MAX_LOGIT_QUANTILES}
     return history.assign(**quantiles).rename_axis("epoch")

@@ -44,16 +44,16 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     for name, other in zip(names[1:], others, strict=True):
         if not other[same].equals(first[same]):
             raise ValueError(f"{names[0]} and {name} differ in their classes, or are of different cases.")
-    by_class = pd.concat(means, names=["method"]).pivot_table("mean_absolute", ["true_class", "logit"], "method")
-    logits = first["logit"].unique()
     with plot_style():
         figure, panels = _panels(first["true_class"].nunique(), 3.1, 2.6, ("logit of", "mean |logit|"))
         for true_class, axes in zip(first["true_class"].unique(), panels, strict=True):
-            table = by_class.reindex(pd.MultiIndex.from_product([[true_class], logits])).droplevel(0)[names]
+            rows = first["true_class"] == true_class
+            bars = pd.DataFrame({name: one[rows].set_index("logit")["mean_absolute"] for name, one in means.items()})
             colors = [color_of(names, name) for name in names]
-            table.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
+            bars.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
             axes.set_title(f"true: {true_class}")
-        figure.legend(panels[0].containers, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS))
+        handles = [one[0] for one in panels[0].containers]
+        figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS))
     return figure
 
 

@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import signal
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ import torch
 from nnunet_nacl import cli
 from nnunet_nacl.experiments import _run
 from tests.commands import run_forked
-from tests.conftest import KINDS, NNUNet
-from tests.experiments.conftest import NAME, TRAINER
+from tests.conftest import KINDS, NNUNet, Trained
+from tests.experiments.conftest import NAME
 
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 BRIEF = ("--epochs", "1", "--iterations", "2")
@@ -30,89 +30,78 @@ def arguments(nnunet: NNUNet, study: str | Path, *options: str) -> list[str]:
     ]  # fmt: skip
 
 
-def start(nnunet: NNUNet, study: str | Path, *options: str) -> "subprocess.Popen[str]":
-    """The command in a process of its own."""
-    return subprocess.Popen(
-        [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *options)],
-        env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-
-
-class Command:
-    """The command in this process; those that it starts are forked, which saves their imports."""
-
-    def __init__(self, nnunet: NNUNet, capsys: pytest.CaptureFixture[str]) -> None:
-        self.nnunet, self.capsys = nnunet, capsys
-
-    def __call__(self, study: str | Path, *options: str, status: int = 0) -> str:
-        found = cli.main(arguments(self.nnunet, study, *options))
-        printed = "".join(self.capsys.readouterr())
-        assert found == status, printed
-        return printed
-
-
 def fork(command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str) -> None:
     assert prefix.endswith(": ")
     if run_forked(command, environment, log) != 0:
         raise RuntimeError(log.read_text()[-1000:])
 
 
+Command = Callable[..., str]
+
+
 @pytest.fixture
 def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process; those that it starts are forked, which saves their imports."""
     monkeypatch.setattr(_run, "run_command", fork)
-    return Command(nnunet, capsys)
+
+    def run_here(study: str | Path, *options: str, status: int = 0) -> str:
+        found = cli.main(arguments(nnunet, study, *options))
+        printed = "".join(capsys.readouterr())
+        assert found == status, printed
+        return printed
+
+    return run_here
 
 
-def write_study(folder: Path) -> Path:
-    study = folder / "toys.yaml"
-    half = "{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%, group: A, value: 50}"
-    study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns:\n  - {half}\n")
-    return study
+def write_study(file: Path, *runs: str) -> Path:
+    file.write_text("\n  - ".join(["title: Toys\nfigure: curves\nsetting: cases\nruns:", *runs]))
+    return file
 
 
-def test_a_study_goes_on_where_it_stopped(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
-    study = write_study(tmp_path)
-    out, model = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME / f"{TRAINER}__nnUNetPlans__2d_small"
-    assert "# half, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, *BRIEF, "--dry_run")
+def test_a_model_that_is_there_is_predicted_with(
+    nnunet: NNUNet, trained: Trained, run: Command, tmp_path: Path
+) -> None:
+    known = "{name: known, trainer: nnUNetTrainerNACL_2epochs_2iterations, group: A, value: 100}"
+    broken = "{name: broken, trainer: nnUNetTrainerAdan, group: A, value: 50}"
+    study = write_study(tmp_path / "toys.yaml", known, broken)
+    out, results = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME
+    assert "# known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, "--dry_run")
     assert not out.exists()
-    assert not model.exists()
-    splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
-    assert len(splits) == 6
-    assert len(splits[5]["train"]) == -(-len(splits[0]["train"]) // 2)
-
-    (model / "fold_5").mkdir(parents=True)
-    (model / "fold_5" / "checkpoint_latest.pth").write_bytes(b"PK, cut off while it was written")
-    printed = run(study, *BRIEF)
-    assert "half, fold 0: predict: " in printed
-    assert len(list((out / "predictions").rglob("*.npz"))) == 2
-    summary = json.loads((out / "predictions" / TRAINER / "fold_5" / "calibration_summary.json").read_text())
+    assert not results.exists()
+    model = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    shutil.copytree(model, results / model.name)
+    (results / "nnUNetTrainerAdan__nnUNetPlans__2d_small").touch()  # where a folder should be
+    printed = run(study, status=1)
+    assert "known, fold 0: predict: " in printed
+    assert "known, fold 0: train" not in printed
+    assert "failed: broken, fold 0: " in printed
+    summary = json.loads(next((out / "predictions").rglob("fold_0/calibration_summary.json")).read_text())
     assert summary["num_cases"]["evaluated"] == 2
-
-    finished = (model / "fold_5" / "checkpoint_final.pth").stat().st_mtime_ns
-    with study.open("a") as file:
-        file.write("  - {name: broken, trainer: nnUNetTrainerAdan, group: A, value: 100}\n")
-    broken = nnunet.folder / "results" / NAME / "nnUNetTrainerAdan_1epochs_2iterations__nnUNetPlans__2d_small"
-    broken.touch()  # a file where a folder should be
-    assert "failed: broken, fold 0: " in run(study, *BRIEF, status=1)
-    assert (model / "fold_5" / "checkpoint_final.pth").stat().st_mtime_ns == finished  # done is not done again
     for cases in ("test", "validation"):
-        assert "half" in (out / "toys" / f"{cases}.html").read_text()
-    commands = run(study, *BRIEF, "--methods", "half", "--dry_run")
-    assert "# half, fold 0: done" in commands
+        assert "known" in (out / "toys" / f"{cases}.html").read_text()
+    commands = run(study, "--methods", "known", "--dry_run")
+    assert "# known, fold 0: done" in commands
     assert "nnUNetv2_" not in commands
 
 
 @pytest.mark.slow
 def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
-    study = write_study(tmp_path)
-    with start(nnunet, study, *BRIEF) as process:
+    half = "{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%, group: A, value: 50}"
+    study = write_study(tmp_path / "toys.yaml", half)
+    command = [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *BRIEF)]
+    with subprocess.Popen(
+        command, env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "half, fold 0: Epoch 0" in line:
                 printed = run(study, *BRIEF, "--dry_run")
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
     assert "# half, fold 0: running" in printed
+    splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
+    assert len(splits) == 6
+    assert len(splits[5]["train"]) == -(-len(splits[0]["train"]) // 2)
     assert "half, fold 0: predict: " in run(study, *BRIEF)
     assert "# half, fold 0: done" in run(study, *BRIEF, "--dry_run")
 
@@ -125,7 +114,6 @@ def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkey
     (tmp_path / "my_trainers").mkdir()
     (tmp_path / "my_trainers" / "brier.py").write_text(trainer)
     (tmp_path / "mine.yaml").write_text(study)
-    assert len(study.splitlines()) == 4
     assert "nnUNet_extTrainer=$PWD/my_trainers\nnnunet_nacl experiment mine.yaml -d 4" in command
     monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path / "my_trainers"))
     printed = run(tmp_path / "mine.yaml", *BRIEF)
@@ -138,22 +126,9 @@ def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkey
     assert "Brier" in (nnunet.folder / "out" / OUTPUT / "mine" / "test.html").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_it(nnunet: NNUNet, number: int) -> None:
-    with start(nnunet, "penalty", "--epochs", "1000", "--iterations", "2") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "Epoch 0" in line:
-                break
-        process.send_signal(number)
-        rest = process.stdout.read()
-        assert process.wait(timeout=30) == 130, rest
-    assert "interrupted" in rest
-    assert "[2/2]" not in rest
-
-
-def test_shell_commands_do_the_same(run: Command) -> None:
+def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["experiment", "sigma"]) == 0
+    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out  # a table to read
     lines = run("penalty", *BRIEF, "--dry_run").splitlines()
     trained = [line for line in lines if line.startswith("nnUNetv2_train")]
     assert len(trained) == 2
@@ -192,8 +167,3 @@ def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.Capt
         status = ended.code
     assert status != 0
     assert message in capsys.readouterr().err
-
-
-def test_the_table_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["experiment", "sigma"]) == 0
-    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out

@@ -48,26 +48,18 @@ def test_shares_of_the_training_cases() -> None:
     # On every machine, with every Python:
     assert splits[5]["train"] == ["case_13", "case_14", "case_7", "case_9"]
     assert plan_runs(study, [1], splits) == (runs, splits)  # planned again, nothing is appended twice
-
-
-@pytest.mark.parametrize(("share", "cases"), [("7%", 7), ("14%", 14), ("56%", 56)])
-def test_a_share_is_not_rounded_up_for_floating_point(share: str, cases: int) -> None:
-    study = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases=share),))
-    split = {"train": [f"case_{number:03}" for number in range(100)], "val": ["case_100"]}
-    _, splits = plan_runs(study, [0], [split])
-    assert len(splits[1]["train"]) == cases
-
-
-def test_a_fold_that_is_not_there() -> None:
-    study = read_study("penalty")
-    with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
-        plan_runs(study, [5], SPLITS)
+    # In floating point, 7 % of 100 cases are more than 7.
+    seven = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
+    _, (_, split) = plan_runs(seven, [0], [{"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}])
+    assert len(split["train"]) == 7
 
 
 def test_folds_that_cannot_be_put_together() -> None:
     study = read_study("penalty")
     runs, _ = plan_runs(study, [2, 2], SPLITS)
     assert len(runs) == 2  # each fold once
+    with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
+        plan_runs(study, [5], SPLITS)
     with pytest.raises(ValueError, match="Folds 1 and 5 both validate on case_1"):
         plan_runs(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
     with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
@@ -128,9 +120,5 @@ def test_backbones_are_trained_in_configurations_of_their_own(
         ("AttUNet NACL", "2d_small_attention_unet", f"{base}_attention_unet"),
     ]
     assert experiment.folder == tmp_path / base / "backbones"
-    folders = {job.fold_folder for job in experiment.jobs}
-    assert len(folders) == 4  # the same trainer and fold, but other trainings
-    commands = {" ".join(next(iter(steps_left(job).values()))) for job in experiment.jobs}
-    assert any(
-        f"nnUNetv2_train {data_set.name} 2d_small_attention_unet 0 -tr nnUNetTrainerNACL" in one for one in commands
-    )
+    assert len({job.fold_folder for job in experiment.jobs}) == 4  # the same trainer and fold, but other trainings
+    assert steps_left(experiment.jobs[0])["train"][1:3] == [data_set.name, "2d_small_unet"]

@@ -111,12 +111,6 @@ def test_the_best_checkpoint_has_predictions_of_its_own(job: Job) -> None:
     assert evaluate[2:4] == [str(best.raw / "labelsTs"), str(best.predictions)]
 
 
-def test_without_test_cases_validation_is_all(job: Job) -> None:
-    finish_training(job)
-    summary(job.validation, job.split["val"])
-    assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
-
-
 @pytest.mark.parametrize(
     "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ["image"]}]
 )
@@ -126,6 +120,7 @@ def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> No
     assert steps(job)[0] == "evaluate_validation"
     summary(job.validation, job.split["val"], surface=True)  # more than is asked for
     assert steps(job)[0] == "predict"
+    assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
 
 
 @pytest.mark.parametrize("name", ["checkpoint_best.pth", "checkpoint_latest.pth", "checkpoint_final.pth"])

@@ -55,22 +55,14 @@ def test_hyperparameters_are_the_papers() -> None:
             assert row.name.endswith(f"={row.value:g}")
 
 
-def test_ecp_has_the_papers_mean_over_classes() -> None:
-    """The authors' code averages the entropy over classes, too; our trainer's default is the entropy itself."""
-    rows = [row for name in STUDIES for row in read_study(name).runs if "ECP" in row.trainer]
-    assert len(rows) == 1 + 3 + 4
-    assert {recipe(row.trainer).settings["class_reduction"] for row in rows} == {"mean"}
-
-
 def test_other_studies_vary_what_they_say() -> None:
+    ecp = [row for name in STUDIES for row in read_study(name).runs if "ECP" in row.trainer]
+    assert len(ecp) == 1 + 3 + 4  # as in the authors' code; our trainer's default is the entropy itself
+    assert {recipe(row.trainer).settings["class_reduction"] for row in ecp} == {"mean"}
     for row in read_study("sigma").runs:
         found = recipe(row.trainer)
         assert found.settings.get("sigma", {"SVLS": 2, "NACL": 1}[found.loss]) == row.value
         assert found.loss == "SVLS" or found.settings["prior"] == "gaussian"
-    for name in ("prior", "sigma"):
-        for row in read_study(name).runs:
-            if recipe(row.trainer).settings.get("prior") == "gaussian":
-                assert row.name.endswith(f" σ={recipe(row.trainer).settings.get('sigma', 1):g}")
     assert [recipe(row.trainer).settings for row in read_study("penalty").runs] == [{}, {"penalty": "l2"}]
     assert [recipe(row.trainer).settings for row in read_study("prior").runs] == [{}, {"prior": "gaussian"}]
     assert [row.value for row in read_study("constraint").runs] == ["softmax", "logits"]
@@ -87,16 +79,12 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         ("title: T", "runs\n  Field required"),
         ("- 1", "should be an object"),
         ("title: [", "is no YAML file"),
-        ("title: 2024-13-45", "is no YAML file: month must be in 1..12"),
         ("title: T\nruns: []", "at least 1 item"),
-        ("title: T\nruns: [{name: A}]", r"runs\.0\.trainer"),
         (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "epochs\n"),
         (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
         (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
-        ("title: T\nruns: [{name: A, trainer: a b}]", "should match pattern"),
         (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "should match pattern"),
         (f"title: T\nruns: [{ROW}, value: .nan}}]", "finite number"),
-        (f"title: T\nruns: [{ROW}, network: 2d attention}}]", "should match pattern"),
         (f"title: T\nfigure: pie\nruns: [{ROW}}}]", "should be 'radar', "),
         (f"title: T\nfigure: curves\nruns: [{ROW}}}]", "every run needs group and value"),
     ],

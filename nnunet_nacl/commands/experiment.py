@@ -3,7 +3,7 @@
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Literal
 
 from nnunet_nacl.commands._shared import MAIN_PATH, Positive, allow_interrupts, find_device, say_next, wrong_usage
@@ -24,11 +24,8 @@ def experiment(
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     np: Positive = 2,
     surface: bool = False,
-    disable_tta: bool = False,
     chk: Literal["checkpoint_final.pth", "checkpoint_best.pth"] = "checkpoint_final.pth",
-    keep: Literal["probabilities", "summaries"] = "probabilities",
     dry_run: bool = False,
-    slurm: Sequence[str] | None = None,
     command_line: Sequence[str],
 ) -> int:
     """Train, predict, evaluate and report a comparison of methods on a data set of nnU-Net.
@@ -46,72 +43,44 @@ def experiment(
         paper_schedule: the paper's Adam, 100 epochs by default: the suffix _paperSchedule of all trainers
         o: FOLDER in which that of predictions, logs and reports is made
         np: N processes of predicting and evaluating
-        disable_tta: predict test cases without mirroring
-        keep: summaries: delete each run's probabilities once they are evaluated
+        chk: checkpoint to predict test cases with
         dry_run: only print what is done, running and left, as shell commands
-        slurm: KEY=VALUE parameters of submitit, such as partition=gpu time=1440 gpus_per_node=1: submit to Slurm
 
     Examples:
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run
         nnunet_nacl experiment sigma > mine.yaml
-        nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres --slurm partition=gpu
+        nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
     from nnunet_nacl import experiments
 
-    own = study.endswith(".yaml")
     if d is None and c is None and not dry_run:
-        print(Path(study if own else experiments.study_file(study)).read_text(encoding="utf-8"), end="")
+        print(experiments.study_file(study).read_text(encoding="utf-8"), end="")
         return 0
     if d is None or c is None:
         raise wrong_usage("the following arguments are required: -d, -c")
-    if dry_run and slurm is not None:
-        raise wrong_usage("--dry_run and --slurm do not go together.")
     if study == "all" and methods:
         raise wrong_usage("--methods does not go with all: methods differ between studies.")
     # "all" lacks the one that needs configurations which the plans may not have.
     names = [name for name in experiments.STUDIES if name != "backbones"] if study == "all" else [study]
-    if slurm is None and (device == "auto" or not dry_run):
-        where = find_device(device)
-    else:  # that of another machine
-        where = "cuda" if device == "auto" else device
-    planned = [
-        experiments.plan_experiment(
-            experiments.read_study(name if own else experiments.study_file(name)).chosen(methods),
-            d,
-            c,
-            plans=p,
-            folds=f,
-            budget=experiments.Budget(epochs, iterations, paper_schedule),
-            options=experiments.Options(
-                device=where,
-                keep=keep,
-                surface=surface,
-                disable_tta=disable_tta,
-                num_processes=np,
-                checkpoint="best" if chk == "checkpoint_best.pth" else "final",
-            ),
-            output=o,
-            skip_unsuitable=methods is None and not own,  # what users choose themselves is theirs
-            command=shlex.join(command_line),
-        )
-        for name in names
-    ]
-    for note in dict.fromkeys(note for one in planned for note in one.notes):
-        print(note, file=sys.stderr)
+    tables = [experiments.read_study(name) for name in names]
+    suffix = "_paperSchedule" if paper_schedule else ""
+    suffix += (f"_{epochs}epochs" if epochs else "") + (f"_{iterations}iterations" if iterations else "")
+    options = experiments.Options(
+        # what is printed may be for another machine
+        device=device if dry_run and device != "auto" else find_device(device),
+        surface=surface,
+        num_processes=np,
+        checkpoint="best" if chk == "checkpoint_best.pth" else "final",
+    )
+    plan = partial(experiments.plan_experiment, plans=p, folds=f, suffix=suffix, options=options, output=o)
+    planned = [plan(table.chosen(methods) if methods else table, d, c) for table in tables]
     if dry_run:
         experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
         return 0
-    if slurm is not None:
-        pairs = [text.partition("=") for text in slurm]
-        experiments.submit_experiments(
-            planned, {key: int(value) if value.isdecimal() else value for key, _, value in pairs}
-        )
-        print("The same command with --dry_run shows what is left; without --slurm it writes the reports.")
-        return 0
     allow_interrupts()
     failures = experiments.run_experiments(planned)
-    pages = [page for one in planned for page in experiments.report_experiment(one)]
+    pages = [page for one in planned for page in experiments.report_experiment(one, shlex.join(command_line))]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     if failures:
@@ -121,7 +90,7 @@ def experiment(
     return 0
 
 
-def demo(*, o: str = "nnunet_nacl_demo", device: Literal["auto", "cpu", "cuda"] = "auto") -> int:
+def demo(*, o: str = "nnunet_nacl_demo") -> int:
     """Train, calibrate, predict and evaluate on a built-in data set, in minutes.
 
     Args:
@@ -133,6 +102,6 @@ def demo(*, o: str = "nnunet_nacl_demo", device: Literal["auto", "cpu", "cuda"] 
     from nnunet_nacl.demo import run_demo
 
     allow_interrupts()
-    run_demo(o, device=find_device(device))
+    run_demo(o, device=find_device("auto"))
     say_next("the same with a model and data of your own:", *MAIN_PATH)
     return 0

@@ -5,23 +5,17 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
-from nnunet_nacl.demo._floor import draw_floor
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table
 from nnunet_nacl.experiments import (
-    Budget,
     Job,
     Options,
-    Row,
-    StudyTable,
     duration,
-    evaluated_test_cases,
     plan_experiment,
+    read_study,
     run_command,
     run_experiments,
 )
@@ -31,15 +25,12 @@ from nnunet_nacl.nnunet import PlansJson, Predictions
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
-DEFAULT = "Dice + CE (nnU-Net)"
-STUDY = StudyTable("demo", "Demo", (Row(DEFAULT, "nnUNetTrainerDiceCE"), Row("NACL", "nnUNetTrainerNACL")))
-# The paper's Adam schedule: a few hundred steps of it are enough for both.
-BUDGET = Budget(epochs=3, iterations=150, paper_schedule=True)
-TRUTH = "true posterior"
+# The paper's Adam schedule: a few hundred steps of it are enough for both losses.
+SUFFIX = "_paperSchedule_3epochs_150iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResult]:
-    """Generate data, train nnU-Net's default loss and NACL, predict, evaluate beside the true posterior, and report.
+    """Generate data, train nnU-Net's default loss and NACL, calibrate the former, evaluate, and report.
 
     All through nnU-Net's own commands, in ``folder``. Run again, it goes on where it stopped.
 
@@ -48,60 +39,48 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
         device: ``cpu`` or ``cuda``.
 
     Returns:
-        Result by method name.
+        Result by method name, that of the true posterior last.
 
     Raises:
         RuntimeError: a command of nnU-Net failed.
     """
     folder, start = Path(folder).resolve(), time.monotonic()
-    with _environment(folder):
+    variables = {f"nnUNet_{part}": str(folder / f"nnUNet_{part}") for part in ("raw", "preprocessed", "results")}
+    # Starting worker processes, or compiling, would take longer than their work.
+    variables |= {"nnUNet_def_n_proc": "1", "nnUNet_compile": "F", "PYTHONUNBUFFERED": "1"}
+    with mock.patch.dict(os.environ, {**variables, "nnUNet_extTrainer": str(trainers_path())}):
         raw = folder / "nnUNet_raw" / DATASET
         print("Some minutes on two idle cores. What is there from an earlier run is not done again.")
-        print(f"[1/4] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
+        print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
         if not (raw / "dataset.json").is_file():
             write_data_set(raw.parent)
         truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
 
-        print("[2/4] Plan and preprocess", flush=True)
+        print("[2/5] Plan and preprocess", flush=True)
         _plan(folder)
 
-        print("[3/4] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
+        print("[3/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
+        study = read_study(str(Path(__file__).with_name("demo.yaml")))
         options = Options(device=device, num_processes=0)
-        experiment = plan_experiment(STUDY, DATASET, CONFIGURATION, budget=BUDGET, output=folder, options=options)
+        experiment = plan_experiment(study, DATASET, CONFIGURATION, suffix=SUFFIX, options=options, output=folder)
         failures = run_experiments([experiment])
         if failures:
             raise RuntimeError("\n".join(f"{job.run}: {failure}" for job, failure in failures.items()))
-        (methods,) = evaluated_test_cases(experiment).values()
-        folders = [str(job.predictions) for job in experiment.jobs]
-        calibrated = _calibrate(experiment.jobs[0])
-        folders.append(str(calibrated))
-        methods[f"{DEFAULT}, calibrated"] = FolderResult.read(calibrated / SUMMARY_NAME)
-        results = {**methods, TRUTH: truth}
-        print(f"\n{format_table(results)}\n\n{_explanation(results)}\n")
 
-    report = folder / "report.html"
-    command = shlex.join(["nnunet_nacl", "report", *folders, "--names", *methods, "-o", str(report)])
-    print(f"[4/4] Report\n$ {command}", flush=True)
-    write_report({DATASET: methods}, report, command=command, overwrite=True)
-    draw_floor(methods, truth, folder / "floor.png", name=TRUTH)
-    print(f"\nDone in {duration(time.monotonic() - start)}. Open in a browser:")
-    print(f"    {report.as_uri()}\n    {(folder / 'floor.png').as_uri()}  (the true posterior as the floor)")
+        print("[4/5] Calibrate", flush=True)
+        predicted = {job.run.method: job.predictions for job in experiment.jobs}
+        predicted["Dice + CE, calibrated"] = _calibrate(experiment.jobs[0])
+
+    results = {name: FolderResult.read(predictions / SUMMARY_NAME) for name, predictions in predicted.items()}
+    page = folder / "report.html"
+    command = ["nnunet_nacl", "report", *map(str, predicted.values()), "--names", *results, "-o", str(page)]
+    print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)
+    write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
+    results["true posterior"] = truth
+    print(f"\n{format_table(results)}\n")
+    print("The labels were drawn from the true posterior: no model can expect a lower NLL than it has.")
+    print(f"\nDone in {duration(time.monotonic() - start)}. Open in a browser:\n    {page.as_uri()}")
     return results
-
-
-@contextmanager
-def _environment(folder: Path) -> Iterator[None]:
-    """Within, nnU-Net's folders are in ``folder``."""
-    before = dict(os.environ)
-    os.environ.update({f"nnUNet_{part}": str(folder / f"nnUNet_{part}") for part in ("raw", "preprocessed", "results")})
-    # Starting worker processes, or compiling, would take longer than their work.
-    os.environ.update({"nnUNet_def_n_proc": "1", "nnUNet_compile": "F", "PYTHONUNBUFFERED": "1"})
-    os.environ.update({"nnUNet_extTrainer": str(trainers_path())})
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _run(command: list[str], log: Path, **environment: str) -> None:
@@ -117,7 +96,6 @@ def _plan(folder: Path) -> None:
     preprocessed = folder / "nnUNet_preprocessed" / DATASET
     plans_file = preprocessed / "nnUNetPlans.json"
     if plans_file.is_file() and CONFIGURATION in PlansJson.read(plans_file).configurations:
-        print("done in an earlier run", flush=True)
         return
     # nnU-Net goes on with what an interrupted run has left, half-written files too.
     shutil.rmtree(preprocessed, ignore_errors=True)
@@ -126,18 +104,15 @@ def _plan(folder: Path) -> None:
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1", OMP_NUM_THREADS="1")
     plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
-    _shrink(architecture["arch_kwargs"])
-    plans["configurations"][CONFIGURATION] = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
-    write_json(plans_file, plans)
-
-
-def _shrink(network: dict[str, Any], *, stages: int = 3) -> None:
-    """Only the first stages of nnU-Net's network, with half the features."""
+    # Only the first stages of nnU-Net's network, with half the features.
+    network, stages = architecture["arch_kwargs"], 3
     network["n_stages"] = stages
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
         network[name] = network[name][:stages]
     network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: stages - 1]
     network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
+    plans["configurations"][CONFIGURATION] = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
+    write_json(plans_file, plans)
 
 
 def _calibrate(job: Job) -> Path:
@@ -146,28 +121,13 @@ def _calibrate(job: Job) -> Path:
     output = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
     model = ["-d", DATASET[7:10], "-c", CONFIGURATION, "-tr", job.run.trainer, "-f", str(job.run.fold)]
     predict = ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model, "-chk", name]
-    predict += ["--save_probabilities", "-device", job.options.device, "-npp", "0", "-nps", "0"]
-    steps = {
-        job.fold_folder / name: ["nnunet_nacl", "calibrate", *model],
-        output / "plans.json": [*predict, "--continue_prediction"],
-        output / SUMMARY_NAME: ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output), "-np", "1"],
-    }
-    for number, (result, command) in enumerate(steps.items(), start=1):
-        if not result.is_file() or number == 2:  # which goes on with the cases that are left
-            _run(command, job.output / "logs" / f"calibrated_{number}.log")
+    if not (output / SUMMARY_NAME).is_file():
+        for step, command in enumerate(
+            (
+                ["nnunet_nacl", "calibrate", *model, "-device", job.options.device, "--overwrite"],
+                [*predict, "--save_probabilities", "-device", job.options.device, "-npp", "0", "-nps", "0"],
+                ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output), "-np", "1"],
+            )
+        ):
+            _run(command, job.output / "logs" / f"calibrated_{step}.log")
     return output
-
-
-def _explanation(results: Mapping[str, FolderResult]) -> str:
-    nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in results.items()}
-    near = {name: result.pooled("near") for name, result in results.items()}
-    lines = [
-        f"{name}: NLL per foreground voxel {nll[name]:.3f}; ECE near {near[name]['ECE']:.3f}, "
-        f"{'over' if near[name]['over_confidence'] > 0 else 'under'}-confident"
-        for name in sorted((name for name in results if name != TRUTH), key=lambda name: nll[name])
-    ]
-    lines.append(
-        f"The labels were drawn from the true posterior: no model can expect a lower NLL than its {nll[TRUTH]:.3f}, "
-        f"and its ECE near, {near[TRUTH]['ECE']:.3f}, is what chance leaves."
-    )
-    return "\n".join(lines)

@@ -1,21 +1,16 @@
 """Comparisons of methods on any data set of nnU-Net, by nnU-Net's own commands."""
 
 from nnunet_nacl.experiments._commands import duration, run_command
-from nnunet_nacl.experiments._plan import Budget, Experiment, Job, Options, plan_experiment
-from nnunet_nacl.experiments._report import evaluated_test_cases, report_experiment
-from nnunet_nacl.experiments._run import print_commands, run_experiments, submit_experiments
-from nnunet_nacl.experiments._study import STUDIES, Row, StudyTable, read_study, study_file
+from nnunet_nacl.experiments._plan import Job, Options, plan_experiment
+from nnunet_nacl.experiments._report import report_experiment
+from nnunet_nacl.experiments._run import print_commands, run_experiments
+from nnunet_nacl.experiments._study import STUDIES, read_study, study_file
 
 __all__ = [
     "STUDIES",
-    "Budget",
-    "Experiment",
     "Job",
     "Options",
-    "Row",
-    "StudyTable",
     "duration",
-    "evaluated_test_cases",
     "plan_experiment",
     "print_commands",
     "read_study",
@@ -23,5 +18,4 @@ __all__ = [
     "run_command",
     "run_experiments",
     "study_file",
-    "submit_experiments",
 ]

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sysconfig
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -17,21 +16,17 @@ from typing import IO
 TIME_TO_END_S = 60.0
 """How long a command may take to end after SIGTERM, to write a checkpoint, say, until it is killed."""
 
-# What nnU-Net and our trainers print about their progress. Images are too many to show each.
+# What nnU-Net and our trainers print about their progress.
 _PROGRESS = re.compile(
-    r"(Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*)"
+    r"Epoch \d+$|train_loss .*|Pseudo dice .*|Preprocessing dataset .*|Validation: NLL .*|ECE over near .*|"
+    r"[Pp]redicting \S+"
 )
-_IMAGE = re.compile(r"([Pp]redicting \S+)")
-_SECONDS_BETWEEN_IMAGES = 4
-_NUMPY_SCALAR = re.compile(r"np\.float32\((.*?)\)")
 
 
-def run_command(
-    command: Sequence[str], *, environment: Mapping[str, str], log: Path, show: Callable[[str], None] = print
-) -> None:
+def run_command(command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str = "") -> None:
     """Run a command, wait for its end, and end whatever processes it leaves behind.
 
-    Everything that it prints goes into ``log``; ``show`` is called with each line about its progress. An exception in
+    Everything that it prints goes into ``log``; lines about its progress are printed after ``prefix``. An exception in
     this process, such as that of Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
 
     Raises:
@@ -51,7 +46,7 @@ def run_command(
         start_new_session=True,  # so that its worker processes can be ended, too, and Ctrl-C reaches us alone
     )
     # In a thread: worker processes that outlive a killed command would hold the pipe open.
-    reader = threading.Thread(target=_read, args=(process.stdout, log, show), daemon=True)
+    reader = threading.Thread(target=_read, args=(process.stdout, log, prefix), daemon=True)
     reader.start()
     try:
         process.wait()
@@ -75,18 +70,13 @@ def run_command(
         )
 
 
-def _read(printed: IO[str], log: Path, show: Callable[[str], None]) -> None:
-    shown_at = time.monotonic()
+def _read(printed: IO[str], log: Path, prefix: str) -> None:
     with printed, log.open("w", buffering=1, encoding="utf-8") as file:
         for line in printed:
             with suppress(OSError):  # a full disk is no reason to end a training
                 file.write(line)
-            progress = _PROGRESS.search(line.rstrip())
-            if progress is None and time.monotonic() - shown_at > _SECONDS_BETWEEN_IMAGES:
-                progress = _IMAGE.search(line)
-            if progress is not None:
-                shown_at = time.monotonic()
-                show(_NUMPY_SCALAR.sub(r"\1", progress[1]))
+            if progress := _PROGRESS.search(line.rstrip()):
+                print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
 
 
 def duration(seconds: float) -> str:

@@ -3,29 +3,31 @@
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, merge_results
-from nnunet_nacl.experiments._plan import Experiment, Job
+from nnunet_nacl.experiments._plan import Experiment
 from nnunet_nacl.report import write_report
 
 
-def report_experiment(experiment: Experiment) -> list[Path]:
+def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
     """Write a page for the test cases, if there are any, and one for the validation cases.
 
+    Args:
+        experiment: methods of which nothing is evaluated are left out.
+        command: that makes the pages, to be shown on them.
+
     Returns:
-        The pages. They leave out methods of which nothing is evaluated.
+        The pages.
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
-    first = experiment.jobs[0]
-    suffix = "_best" * first.options.of_best
-    pages = {
-        f"test{suffix}{'_disable_tta' * first.options.disable_tta}": evaluated_test_cases(experiment),
-        f"validation{suffix}": _validation_results(experiment),
-    }
+    best = experiment.jobs[0].options.checkpoint == "best"
     written = []
-    for cases, results in pages.items():
+    for cases, results in (
+        ("test_best" if best else "test", results_of_test_cases(experiment)),
+        ("validation", _validation_results(experiment)),
+    ):
         if not results:
             continue
         page = experiment.folder / f"{cases}.html"
-        write_report(results, page, command=experiment.command, study=experiment.study.plot(), overwrite=True)
+        write_report(results, page, command=command, study=experiment.study.plot(), overwrite=True)
         written.append(page)
         for data_set, by_method in results.items():
             print(f"\n{data_set}\n{format_table(by_method)}")
@@ -33,14 +35,14 @@ def report_experiment(experiment: Experiment) -> list[Path]:
     return written
 
 
-def evaluated_test_cases(experiment: Experiment) -> dict[str, dict[str, FolderResult]]:
+def results_of_test_cases(experiment: Experiment) -> dict[str, dict[str, FolderResult]]:
     """The results of the test cases that are evaluated: data set, with the fold if there are several -> method."""
     folds = {job.run.of_fold for job in experiment.jobs}
     results: dict[str, dict[str, FolderResult]] = {}
     for job in experiment.jobs:
         result = _read(job.predictions)
         if result is not None:
-            name = f"{_named(job)}{', without mirroring' * job.options.disable_tta}"
+            name = f"{job.data.name}{', best checkpoint' * (job.options.checkpoint == 'best')}"
             name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
             results.setdefault(name, {})[job.run.method] = result
     return results
@@ -56,11 +58,7 @@ def _validation_results(experiment: Experiment) -> dict[str, dict[str, FolderRes
         for method, results in parts.items()
         if None not in results
     }
-    return {f"{_named(experiment.jobs[0])}, validation": merged} if merged else {}
-
-
-def _named(job: Job) -> str:
-    return f"{job.data.name}{', best checkpoint' * job.options.of_best}"
+    return {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
 
 
 def _read(folder: Path) -> FolderResult | None:

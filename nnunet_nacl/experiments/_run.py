@@ -1,33 +1,19 @@
-"""How the runs of studies are carried out: here in order, by shell commands that are printed, or by Slurm."""
+"""How the runs of studies are carried out: here in order, or by shell commands that are printed."""
 
 import os
 import shlex
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from nnunet_nacl.experiments._commands import duration, run_command
-from nnunet_nacl.experiments._plan import Experiment, Job, all_jobs
-from nnunet_nacl.experiments._steps import (
-    clear_the_way,
-    delete_probabilities,
-    is_trained,
-    link_validation_data,
-    mark_trained,
-    steps_left,
-)
-from nnunet_nacl.files import check_input
+from nnunet_nacl.experiments._plan import Experiment, Job
+from nnunet_nacl.experiments._steps import clear_the_way, steps_left
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet import CHECKPOINTS
-
-_SLURM = {"time": 1440, "mem": "32G", "cpus_per_task": 8, "gpus_per_node": 1}
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
@@ -41,104 +27,98 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     Returns:
         Why runs failed, for those that did.
     """
-    _write_splits(experiments)
+    jobs = _prepared_jobs(experiments)
+    left, waited_for = deque(enumerate(jobs, start=1)), set()
     failures: dict[Job, str] = {}
-    jobs = all_jobs(experiments)
-    left, put_off = deque(enumerate(jobs, start=1)), set()
     while left:
         number, job = left.popleft()
-        if is_running(job) and job not in put_off:
-            put_off.add(job)
-            left.append((number, job))
-            continue
         prefix = f"[{number}/{len(jobs)}] {job.run}: "
-        failure = carry_out(job, show=lambda line, prefix=prefix: print(prefix + line, flush=True))  # type: ignore[misc]
-        if failure is not None:
-            failures[job] = failure
+        try:
+            job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
+            with _held(_lock(job), wait=job in waited_for):
+                job.data.check_model(job.run.trainer, job.run.fold, job.split)
+                _do_steps(job, prefix)
+        except Timeout:
+            print(f"{prefix}another process has this run", flush=True)
+            waited_for.add(job)
+            left.append((number, job))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
+            print(f"{prefix}failed: {error}", flush=True)
+            failures[job] = str(error) or repr(error)
     return failures
 
 
-def carry_out(job: Job, *, show: Callable[[str], None] = print) -> str | None:
-    """Do what is left of a run, and return why it failed, if so. If another process has it, wait for that first."""
-    try:
-        for folder in (_lock_file(job).parent, job.output / "logs"):
-            folder.mkdir(parents=True, exist_ok=True)
-        with _locked(job, waiting=lambda: show("waiting for another process that has this run")):
-            job.data.check_model(job.run.trainer, job.run.fold, job.split)
-            if is_trained(job):
-                check_input(job.fold_folder / CHECKPOINTS[job.options.checkpoint], ", although the training has ended.")
-            _do_steps(job, show)
-            if job.options.keep == "summaries":
-                delete_probabilities(job)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
-        show(f"failed: {error}")
-        return str(error) or repr(error)
-    return None
+def _prepared_jobs(experiments: Sequence[Experiment]) -> list[Job]:
+    """Each training once, although several methods may be the same one; its fold is written into the splits."""
+    for experiment in experiments:
+        experiment.jobs[0].data.write_splits(experiment.splits)
+    return list({job.fold_folder: job for experiment in experiments for job in experiment.jobs}.values())
 
 
-def _do_steps(job: Job, show: Callable[[str], None]) -> None:
+def _do_steps(job: Job, prefix: str) -> None:
     done: set[str] = set()
+    logs = job.output / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
     while left := steps_left(job):
-        name = left[0].name
-        log = job.output / "logs" / f"{job.key}_{name}.log"
+        name = next(iter(left))
+        log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{name}.log"
         if name in done:
             raise RuntimeError(f"{name} ended without an error, but has not done all cases. Its log is {log}.")
-        clear_the_way(job, left[0])
-        command = steps_left(job)[0].command
-        show(f"{name}; log: {log}")
-        show(f"$ {shlex.join(command)}")
+        clear_the_way(job, name)
+        command = steps_left(job)[name]
+        print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
         start = time.monotonic()
-        run_command(command, environment=_environment(job), log=log, show=show)
-        show(f"{name}: {duration(time.monotonic() - start)}")
-        if name == "train":
-            mark_trained(job)
+        run_command(command, environment=_environment(job), log=log, prefix=prefix)
+        print(f"{prefix}{name}: {duration(time.monotonic() - start)}", flush=True)
         done.add(name)
 
 
 def _environment(job: Job) -> dict[str, str]:
     """nnU-Net's folders, and where it finds our trainers."""
-    data, variables = job.data, dict(os.environ)
-    for part, folder in (("raw", data.raw), ("preprocessed", data.preprocessed), ("results", data.results)):
-        variables[f"nnUNet_{part}"] = str(folder)
+    variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
     known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
     variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
-    variables["PYTHONUNBUFFERED"] = "1"
     if job.options.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
 
 
-def _lock_file(job: Job) -> Path:
-    return job.fold_folder.parent / f".{job.fold_folder.name}.lock"
+def _folders(job: Job) -> dict[str, str]:
+    return {f"nnUNet_{part}": str(getattr(job.data, part)) for part in ("raw", "preprocessed", "results")}
 
 
-def is_running(job: Job) -> bool:
-    """Whether a process holds the run's lock."""
-    file = _lock_file(job)
-    try:
-        if file.is_file():
-            FileLock(file).acquire(timeout=0).lock.release()
-    except Timeout:
-        return True
-    except OSError:  # the file system has no locks, or the file is another user's
-        pass
-    return False
+def _lock(job: Job) -> FileLock:
+    return FileLock(job.fold_folder.parent / f".{job.fold_folder.name}.lock")
 
 
 @contextmanager
-def _locked(job: Job, *, waiting: Callable[[], object]) -> Iterator[None]:
-    """Hold the run's lock, which the system releases however this process ends; call ``waiting`` if it is held."""
-    lock = FileLock(_lock_file(job))
-    with suppress(OSError, NotImplementedError):  # a file system without locks keeps nobody out
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            waiting()
-            lock.acquire()
+def _held(lock: FileLock, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock, which the system releases however this process ends.
+
+    Raises:
+        Timeout: another process holds it, and ``wait`` is not set.
+    """
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise
+    except (OSError, NotImplementedError):  # a file system without locks keeps nobody out
+        pass
     try:
         yield
     finally:
         lock.release()
+
+
+def _is_running(job: Job) -> bool:
+    lock = _lock(job)
+    try:
+        if Path(lock.lock_file).is_file():
+            with _held(lock):
+                pass
+    except Timeout:
+        return True
+    return False
 
 
 def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
@@ -146,74 +126,15 @@ def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> 
 
     The folds that its trainings need are written into the data set's ``splits_final.json``.
     """
-    _write_splits(experiments)
-    jobs = all_jobs(experiments)
-    data = jobs[0].data
-    for part, folder in (("raw", data.raw), ("preprocessed", data.preprocessed), ("results", data.results)):
-        print(f"export nnUNet_{part}={shlex.quote(str(folder))}")
+    jobs = _prepared_jobs(experiments)
+    for name, folder in _folders(jobs[0]).items():
+        print(f"export {name}={shlex.quote(folder)}")
     trainers = shlex.quote(str(trainers_path()))
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
     for job in jobs:
         steps = steps_left(job)
-        print(f"# {job.run}: {'running' if is_running(job) else ', '.join(step.name for step in steps) or 'done'}")
-        if job.options.of_best and any(step.name.endswith("_validation") for step in steps):
-            link_validation_data(job)
+        print(f"# {job.run}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
         if steps:
-            print(" && ".join(shlex.join(step.command) for step in steps))
+            print(" && ".join(map(shlex.join, steps.values())))
     print("# When all are done:")
     print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
-
-
-def submit_experiments(experiments: Sequence[Experiment], parameters: Mapping[str, str | int]) -> None:
-    """Submit studies to Slurm: a job for each run that is neither done nor running.
-
-    A run whose time is over is put into the queue again and goes on from its last checkpoint.
-
-    Args:
-        experiments: of one data set.
-        parameters: of each job, as ``submitit.SlurmExecutor`` names them: ``partition``, ``time`` in minutes, ``mem``,
-            ``cpus_per_task``, ``gpus_per_node`` and others.
-
-    Raises:
-        RuntimeError: submitit is not installed, or Slurm did not take a job.
-        ValueError: submitit does not know a parameter.
-    """
-    try:
-        import submitit
-    except ImportError as error:
-        raise RuntimeError("--slurm needs submitit: pip install submitit") from error
-    _write_splits(experiments)
-    resources = {key: value for key, value in {**_SLURM, **parameters}.items() if value}
-    for job in all_jobs(experiments):
-        if is_running(job) or not steps_left(job):
-            continue
-        python = shlex.quote(sys.executable)
-        executor = submitit.SlurmExecutor(folder=job.output / "slurm", python=python, max_num_timeout=100)
-        executor.update_parameters(**resources, job_name=f"nacl_{job.key}"[:60])
-        try:
-            print(f"{executor.submit(_SlurmRun(job)).job_id}  {job.run}")
-        except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-            raise RuntimeError(f"Slurm did not take a job: {error}") from error
-
-
-@dataclass(frozen=True)
-class _SlurmRun:
-    """What the Slurm job of a run does."""
-
-    job: Job
-
-    def __call__(self) -> None:
-        failure = carry_out(self.job)
-        if failure is not None:
-            raise RuntimeError(failure)  # so that Slurm, too, calls it failed
-
-    def checkpoint(self) -> Any:
-        """Called by submitit when the time is up: the same once more."""
-        import submitit
-
-        return submitit.helpers.DelayedSubmission(self)
-
-
-def _write_splits(experiments: Sequence[Experiment]) -> None:
-    for experiment in experiments:
-        experiment.jobs[0].data.write_splits(experiment.splits)

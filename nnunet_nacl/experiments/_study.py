@@ -1,10 +1,8 @@
 """Studies: which methods are trained and compared, as small tables in YAML that users can copy."""
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +14,6 @@ from nnunet_nacl.report import Study, Variant
 from nnunet_nacl.trainers import parse_name
 
 STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples", "backbones")
-_FOLDER = Path(__file__).parent / "studies"
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
@@ -26,38 +23,25 @@ def _known_trainer(name: str) -> str:
     return name
 
 
-def _share(text: str) -> str:
-    if not re.fullmatch(r"[\d.]+(/\d+)?%", text) or not 0 < Fraction(text[:-1]) <= 100:
-        raise ValueError(f"expected a share such as 25%; got {text!r}")
-    return text
-
-
 @dataclass(frozen=True, config=_STRICT)
 class Row:
     """A method of a study.
 
     Attributes:
         name: in the report.
-        trainer: any that nnU-Net finds, without the budget's suffixes.
+        trainer: any that nnU-Net finds, without the suffixes for epochs and iterations.
         group: what it is a variant of, for the study's plot.
         value: of the setting that the study varies.
         training_cases: share of the training cases of each fold, such as ``25%``.
         network: ending of the configuration: ``attention_unet`` trains ``2d_attention_unet`` in place of ``2d``.
-        on_request: left out unless it is asked for by name.
     """
 
     name: str
     trainer: Annotated[_Word, AfterValidator(_known_trainer)]
     group: str | None = None
     value: int | FiniteFloat | str | None = None
-    training_cases: Annotated[str, AfterValidator(_share)] = "100%"
+    training_cases: Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = "100%"
     network: _Word | None = None
-    on_request: bool = False
-
-    @property
-    def share(self) -> Fraction:
-        """Of the training cases, exactly: in floating point, 7 % of 100 cases is more than 7."""
-        return Fraction(self.training_cases[:-1]) / 100
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -78,23 +62,17 @@ class StudyTable:
         if self.figure is not None and any(row.group is None or row.value is None for row in self.runs):
             raise ValueError("with a figure, every run needs group and value")
 
-    def chosen(self, methods: Sequence[str] | None) -> "StudyTable":
-        """Only these methods, by name or group; without a choice, all but those on request.
+    def chosen(self, methods: Sequence[str]) -> "StudyTable":
+        """Only these methods, by name or group.
 
         Raises:
-            ValueError: there is no such method in the study, or all are on request.
+            ValueError: there is no such method in the study.
         """
         known = dict.fromkeys(key for row in self.runs for key in (row.name, row.group) if key is not None)
-        for method in methods or ():
+        for method in methods:
             if method not in known:
                 raise ValueError(f"Study {self.name} has no method {method!r}; it has {', '.join(known)}.")
-        if methods is None:
-            rows = tuple(row for row in self.runs if not row.on_request)
-        else:
-            rows = tuple(row for row in self.runs if {row.name, row.group} & set(methods))
-        if not rows:
-            raise ValueError(f"All methods of study {self.name} are on request: choose some with --methods.")
-        return replace(self, runs=rows)
+        return replace(self, runs=tuple(row for row in self.runs if {row.name, row.group} & set(methods)))
 
     def plot(self) -> Study | None:
         """What the report draws of the study, if its table names a plot.
@@ -104,29 +82,31 @@ class StudyTable:
         """
         if self.figure is None:
             return None
-        variants = ((row.name, row.group, row.value) for row in self.runs)
-        return Study(self.title, self.figure, self.setting, tuple(Variant(*one) for one in variants))  # type: ignore[arg-type]
+        variants = (Variant(row.name, row.group, row.value) for row in self.runs)  # type: ignore[arg-type]
+        return Study(self.title, self.figure, self.setting, tuple(variants))
 
 
 def study_file(study: str) -> Path:
-    """The file of a built-in study, to read or to copy.
+    """The file of a study: one's own (``FILE.yaml``), or a built-in one, to read or to copy.
 
     Raises:
-        ValueError: there is no such study.
+        ValueError: there is no such built-in study.
     """
+    if study.endswith(".yaml"):
+        return Path(study)
     if study not in STUDIES:
         raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
-    return _FOLDER / f"{study}.yaml"
+    return Path(__file__).parent / "studies" / f"{study}.yaml"
 
 
-def read_study(file: str | Path) -> StudyTable:
-    """Read and check a study's table.
+def read_study(study: str) -> StudyTable:
+    """Read and check the table of a built-in study, or of ``FILE.yaml``.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: it is no study; the message says what is wrong where.
     """
-    file = Path(file)
+    file = study_file(study)
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         named = {"name": file.stem, **content} if isinstance(content, dict) else content

@@ -1,18 +1,7 @@
-"""What a loss does to the logits: their means by class, and the maximum logit while a model trains.
-
->>> from nnunet_nacl.logits import draw_mean_logits, mean_logits  # in a notebook
-"""
+"""What a loss does to the logits: their means by class, and the maximum logit while a model trains."""
 
 from nnunet_nacl.logits._compare import compare_logits
-from nnunet_nacl.logits._measures import LogitMeans, MaxLogitHistory, max_logit_history, mean_logits
+from nnunet_nacl.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
 
-__all__ = [
-    "LogitMeans",
-    "MaxLogitHistory",
-    "compare_logits",
-    "draw_max_logits",
-    "draw_mean_logits",
-    "max_logit_history",
-    "mean_logits",
-]
+__all__ = ["compare_logits", "draw_max_logits", "draw_mean_logits", "max_logit_history", "mean_logits"]

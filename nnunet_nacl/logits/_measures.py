@@ -1,44 +1,24 @@
 """What a trained model's logits are: their means by true class, and the maximum logit while the model trained."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.nnunet import Checkpoint, PreprocessedCases, load_predictor
-from nnunet_nacl.trainers import (
-    MAX_LOGIT_EDGES,
-    MAX_LOGIT_HISTOGRAM,
-    MAX_LOGIT_QUANTILES,
-)
+from nnunet_nacl.nnunet import PreprocessedCases, furthest_checkpoint, load_predictor
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 
 
-@dataclass(frozen=True, eq=False)
-class MaxLogitHistory:
-    """Distribution of the maximum logit of a voxel in nnU-Net's validation patches, by epoch.
+def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
+    """The distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
 
-    Attributes:
-        epochs: (E,) from 0; without those of which nothing was kept.
-        histograms: (E, B) numbers of voxels; the outer bins hold all that is beyond them.
-        edges: (B + 1,) of the bins.
-        quantiles: (E, Q), NaN if there was no finite logit.
-        levels: (Q,) of the quantiles, in %.
-        checkpoint: the file that it is from.
-    """
-
-    epochs: NDArray[np.int64]
-    histograms: NDArray[np.int64]
-    edges: NDArray[np.float64]
-    quantiles: NDArray[np.float64]
-    levels: tuple[int, ...]
-    checkpoint: Path
-
-
-def max_logit_history(file: Path, checkpoint: dict[str, Any]) -> MaxLogitHistory:
-    """The distribution of max_c l_c over the epochs of a training, from a checkpoint of one of our trainers.
+    Returns:
+        A row for each epoch of which something was kept: numbers of voxels in bins, named by their lower edges (the
+        outer bins hold all that is beyond them), and quantiles ``max_logit_p05`` to ``max_logit_p95``, NaN if there
+        was no finite logit. They are those of the final checkpoint, or of the one that went furthest.
 
     Raises:
         ValueError: the model was trained without keeping it.
@@ -46,44 +26,18 @@ def max_logit_history(file: Path, checkpoint: dict[str, Any]) -> MaxLogitHistory
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
     """
-    logged = checkpoint["logging"]
-    kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
+    file, checkpoint = furthest_checkpoint(model_folder, fold)
+    kept = checkpoint["logging"].get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
     if not epochs:
-        trainer = checkpoint["trainer_name"]
         raise ValueError(
-            f"{file} holds no maximum logits: trainers of nnunet_nacl keep them; it was trained with {trainer}."
+            f"{file} holds no maximum logits: trainers of nnunet_nacl keep them; it was trained with "
+            f"{checkpoint['trainer_name']}."
         )
-    return MaxLogitHistory(
-        np.array(epochs),
-        np.array([kept[epoch] for epoch in epochs], np.int64),
-        np.asarray(MAX_LOGIT_EDGES, np.float64),
-        np.array([[logged[name][epoch] for name in MAX_LOGIT_QUANTILES] for epoch in epochs], np.float64),
-        tuple(int(name[-2:]) for name in MAX_LOGIT_QUANTILES),
-        file,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class LogitMeans:
-    """Mean logits over the voxels of all cases, by what they truly are.
-
-    Attributes:
-        true_classes: T sets of voxels: the classes, or each region and what is outside it.
-        logits: C logits: the classes, or the regions.
-        mean_absolute: (T, C) of |l|; NaN where there is no voxel.
-        mean: (T, C) of l.
-        voxels: (T,) numbers of voxels.
-        cases: their names.
-    """
-
-    true_classes: tuple[str, ...]
-    logits: tuple[str, ...]
-    mean_absolute: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    voxels: NDArray[np.int64]
-    cases: tuple[str, ...]
+    history = pd.DataFrame([kept[epoch] for epoch in epochs], index=epochs, columns=list(MAX_LOGIT_EDGES[:-1]))
+    quantiles = {name: [checkpoint["logging"][name][epoch] for epoch in epochs] for name in MAX_LOGIT_QUANTILES}
+    return history.assign(**quantiles).rename_axis("epoch")
 
 
 def mean_logits(
@@ -93,12 +47,10 @@ def mean_logits(
     images: str | Path | None = None,
     labels: str | Path | None = None,
     device: str = "cpu",
-    checkpoint: Checkpoint = "final",
-    content: dict[str, Any] | None = None,
-) -> LogitMeans:
+) -> pd.DataFrame:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
-    Logits are those that nnU-Net's predictor turns into probabilities: of the chosen checkpoint, averaged over tiles
+    Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
     with the ignore label, and those that nnU-Net marks with -1 when it crops an image (background where all channels
     are 0). All other voxels of all cases count the same.
@@ -110,8 +62,11 @@ def mean_logits(
             nnU-Net's preprocessed data (with ``all``, all cases).
         labels: folder of their ground truth, ``CASE<file_ending>``.
         device: ``cpu``, ``cuda`` or ``mps``.
-        checkpoint: ``final`` or ``best``.
-        content: of that checkpoint, if it is read already.
+
+    Returns:
+        A row for each true class and logit: ``true_class``, ``logit``, ``mean_absolute`` of |l| and ``mean`` of l, NaN
+        where there is no voxel, and ``voxels``, their number. With regions, true classes are each region and what is
+        outside it.
 
     Raises:
         FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
@@ -122,73 +77,65 @@ def mean_logits(
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
-    if (images is None) != (labels is None):
-        raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
     import torch
 
-    predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, content=content)
+    if (images is None) != (labels is None):
+        raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
+    predictor = load_predictor(model_folder, fold, device)
     if images is None or labels is None:
         names, load = PreprocessedCases.of_fold(predictor, fold)
     else:
         names, load = PreprocessedCases.of_images(predictor, images, labels)
     manager = predictor.label_manager
-    sums = _Sums(max(map(int, manager.all_labels)) + 1, manager.num_segmentation_heads, manager.ignore_label)
+    sums = np.zeros((1 + 2 * manager.num_segmentation_heads, max(map(int, manager.all_labels)) + 1))
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
         image, ground_truth, _ = load(name)
         logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
         try:
-            sums.add(logits, ground_truth)
+            sums += _sums_by_label(logits, ground_truth, sums.shape[1], manager.ignore_label)
         except ValueError as error:
             raise ValueError(f"{model_folder}, case {name}: {error}") from error
-    return _means(sums, manager, tuple(names))
+    return _means(sums, manager)
 
 
-class _Sums:
-    """Sums of logits and of their absolute values (labels, channels) by the voxels' label."""
+def _sums_by_label(
+    logits: NDArray[np.floating], ground_truth: NDArray[np.integer], number: int, ignore_label: int | None
+) -> NDArray[np.float64]:
+    """By label: the number of voxels, the sums of the C logits, and those of their absolute values (1 + 2 C, labels).
 
-    def __init__(self, labels: int, channels: int, ignore_label: int | None) -> None:
-        self._ignored = -1 if ignore_label is None else ignore_label
-        self.signed, self.absolute = np.zeros((2, labels, channels))
-        self.voxels = np.zeros(labels, np.int64)
-
-    def add(self, logits: NDArray[np.floating], ground_truth: NDArray[np.integer]) -> None:
-        """Add a case's logits (C, *spatial) by its ground truth (*spatial), a slice at a time, in double precision.
-
-        Raises:
-            ValueError: a label that the data set does not have, or logits that are not finite.
-        """
-        number = len(self.voxels)
-        for index, labels in enumerate(ground_truth):
-            counted = (labels >= 0) & (labels != self._ignored)
-            chosen = labels[counted].astype(np.int64)
-            if chosen.size and chosen.max() >= number:
-                raise ValueError(f"expected the labels 0 to {number - 1}; got {chosen.max()}.")
-            values = logits[:, index][:, counted]
-            if not np.isfinite(values).all():
-                raise ValueError("the logits are not finite: the training has diverged.")
-            self.voxels += np.bincount(chosen, minlength=number)
-            for channel, of_channel in enumerate(values):
-                self.signed[:, channel] += np.bincount(chosen, of_channel, number)
-                self.absolute[:, channel] += np.bincount(chosen, np.abs(of_channel), number)
+    Args:
+        logits: (C, *spatial).
+        ground_truth: (*spatial); negative outside the image.
+        number: of labels.
+        ignore_label: whose voxels do not count.
+    """
+    counted = (ground_truth >= 0) & (ground_truth != ignore_label)
+    labels, values = ground_truth[counted].astype(np.int64), logits[:, counted]
+    if labels.max(initial=0) >= number:
+        raise ValueError(f"expected the labels 0 to {number - 1}; got {labels.max()}.")
+    if not np.isfinite(values).all():
+        raise ValueError("the logits are not finite: the training has diverged.")
+    weights = [np.ones(len(labels)), *values, *np.abs(values)]
+    return np.stack([np.bincount(labels, weight, number) for weight in weights])  # in double precision
 
 
-def _means(sums: _Sums, manager: Any, cases: tuple[str, ...]) -> LogitMeans:
-    logits, true_classes, members = _meaning(manager, len(sums.voxels))
-    voxels = members.astype(np.int64) @ sums.voxels
-    with np.errstate(invalid="ignore"):
-        absolute, signed = (members @ table / voxels[:, None] for table in (sums.absolute, sums.signed))
-    return LogitMeans(true_classes, logits, absolute, signed, voxels, cases)
-
-
-def _meaning(manager: Any, labels: int) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.bool_]]:
-    """Names of the logits, names of the sets of voxels, and which labels are in which set (T, labels)."""
+def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
     # As LabelManager reads label_dict: regions in its order without background, labels by value.
     values = {name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"}
-    if not manager.has_regions:
-        classes = tuple(sorted(values, key=lambda name: int(values[name][0])))
-        return classes, classes, np.eye(labels, dtype=bool)
-    regions = {name: np.isin(np.arange(labels), value) for name, value in values.items() if value.any()}
-    sets: dict[str, NDArray[np.bool_]] = {}
-    for name, inside in regions.items():
-        sets |= {name: inside, f"outside {name}": ~inside}
-    return tuple(regions), tuple(sets), np.stack(list(sets.values()))
+    members = {name: np.isin(np.arange(sums.shape[1]), value) for name, value in values.items()}
+    if manager.has_regions:
+        logits = [name for name, value in values.items() if value.any()]
+        sets = {key: inside for name in logits for key, inside in _both_sides(name, members[name])}
+    else:
+        logits = sorted(values, key=lambda name: int(values[name][0]))
+        sets = {name: members[name] for name in logits}
+    voxels, signed, absolute = np.split(sums @ np.stack(list(sets.values()), 1), [1, 1 + len(logits)])
+    with np.errstate(invalid="ignore"):
+        columns = {"mean_absolute": absolute / voxels, "mean": signed / voxels, "voxels": voxels.repeat(len(logits), 0)}
+    index = pd.MultiIndex.from_product([sets, logits], names=["true_class", "logit"])
+    table = pd.DataFrame({name: column.T.ravel() for name, column in columns.items()}, index=index)
+    return table.astype({"voxels": int}).reset_index()
+
+
+def _both_sides(name: str, inside: NDArray[np.bool_]) -> list[tuple[str, NDArray[np.bool_]]]:
+    return [(name, inside), (f"outside {name}", ~inside)]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnunet_nacl.files import check_input
 from nnunet_nacl.networks._catalogue import NETWORKS, Network
 from nnunet_nacl.nnunet import PlansJson
 
@@ -24,8 +23,6 @@ class AddedConfiguration:
 
     file: Path
     name: str
-    parent: str
-    class_name: str
     num_parameters: int
     patch_size: tuple[int, ...]
     batch_size: int
@@ -39,13 +36,12 @@ def add_network(
     *,
     plans: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
-    batch_size: int | None = None,
-    weights: str | Path | None = None,
 ) -> AddedConfiguration:
     """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
 
-    It inherits everything but the network and the sizes. Before it is written, the network is built as nnU-Net builds
-    it, and a batch is passed through it without computing anything.
+    It inherits everything but the network and the sizes: the batch size is smaller if such batches do not fit into the
+    memory that a step of the inherited configuration takes, or 8 GB if that is more. Before it is written, the network
+    is built as nnU-Net builds it, and a batch is passed through it without computing anything.
 
     Args:
         network: a key of :data:`NETWORKS`.
@@ -53,9 +49,6 @@ def add_network(
         configuration: which to inherit from, such as ``2d``.
         plans: such as ``nnUNetPlans``.
         patch_size: of a training image; by default the inherited one.
-        batch_size: images in a training step; by default the inherited one, or fewer if more do not fit into the memory
-            that a step of the inherited configuration takes, or 8 GB if that is more.
-        weights: file of pretrained weights.
 
     Raises:
         FileExistsError: there is such a configuration already.
@@ -72,32 +65,21 @@ def add_network(
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
     _check_patch_size(network, chosen, size, planned)
-    architecture = chosen.architecture(size)
-    if weights is not None:
-        if not chosen.takes_weights:
-            raise ValueError(f"{network} takes no pretrained weights; got {weights}.")
-        check_input(Path(weights))
-        architecture["arch_kwargs"]["weights"] = str(Path(weights).absolute())
-    content = {"inherits_from": configuration, "architecture": architecture}
+    content = {"inherits_from": configuration, "architecture": chosen.architecture(size)}
     if size != planned:
         content["patch_size"] = list(size)
     step = _measure(network, *parent.having(name, content).build_network(name), size)
-    if batch_size is None:
-        reference = _measure(configuration, *parent.build_network(configuration), planned)
-        budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
-        batch_size = min(inherited["batch_size"], step.most_images(budget))
-        if batch_size < _SMALLEST_BATCH:
-            raise ValueError(
-                f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
-                f"{_SMALLEST_BATCH} of them, {configuration} at most {budget:.1f} GB. Choose smaller patches "
-                "(--patch_size), or say how many you have memory for (--batch_size)."
-            )
+    reference = _measure(configuration, *parent.build_network(configuration), planned)
+    budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
+    batch_size = min(inherited["batch_size"], step.most_images(budget))
+    if batch_size < _SMALLEST_BATCH:
+        raise ValueError(
+            f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
+            f"{_SMALLEST_BATCH} of them, {configuration} at most {budget:.1f} GB. Choose smaller ones (--patch_size)."
+        )
     content["batch_size"] = batch_size
     parent.add(name, content)
-    memory_gb = step.memory_gb(batch_size)
-    return AddedConfiguration(
-        parent.file, name, configuration, chosen.class_name, step.parameters, size, batch_size, memory_gb
-    )
+    return AddedConfiguration(parent.file, name, step.parameters, size, batch_size, step.memory_gb(batch_size))
 
 
 def _check_patch_size(name: str, network: Network, size: tuple[int, ...], planned: tuple[int, ...]) -> None:
@@ -109,7 +91,7 @@ def _check_patch_size(name: str, network: Network, size: tuple[int, ...], planne
         fitting = [math.ceil(length / network.multiple) * network.multiple for length in size]
         raise ValueError(
             f"{name} takes patches whose sizes are multiples of {network.multiple}; got {_shown(size)}. "
-            f"Choose others, such as --patch_size {_shown(fitting)}."
+            f"Choose others, such as --patch_size {' '.join(map(str, fitting))}."
         )
 
 

@@ -15,7 +15,6 @@ class Network:
         multiple: the patch size must be a multiple of it along each axis.
         arguments: patch size -> what the class is built with, beside channels and deep supervision.
         imported: those of the arguments that are import paths themselves.
-        takes_weights: whether it can start from a file of pretrained weights.
     """
 
     class_name: str
@@ -24,7 +23,6 @@ class Network:
     arguments: Callable[[Sequence[int]], dict[str, Any]]
     dimensions: tuple[int, ...] = (2, 3)
     imported: tuple[str, ...] = ()
-    takes_weights: bool = False
 
     def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
         """The entry ``architecture`` of a configuration."""
@@ -90,7 +88,6 @@ NETWORKS: Mapping[str, Network] = {
         16,
         lambda size: {"strides": _full_resolution(size), "patch_size": list(size)},
         dimensions=(2,),
-        takes_weights=True,
     ),
     "swin_unetr": Network(f"{_OURS}SwinUNETR", "Swin UNETR, by MONAI", 32, _swin_unetr),
 }

@@ -1,19 +1,14 @@
 """TransUNet on timm's hybrid of ResNet and vision transformer."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import timm
 import torch
-from timm.models import adapt_input_conv, load_state_dict
-from timm.models.vision_transformer_hybrid import checkpoint_filter_fn
 from torch import Tensor, nn
 
 from nnunet_nacl.networks._adapter import Adapter
 
-_HYBRID = "vit_base_r50_s16_224"
-_FIRST_CONV = "patch_embed.backbone.stem.conv.weight"
 _DROPOUT = 0.1
 _SKIPS = (512, 256, 64, 0)
 _WIDTHS = (256, 128, 64, 16)
@@ -26,8 +21,6 @@ class TransUNet(Adapter):
 
     Args:
         patch_size: height and width of the images, multiples of 16: there is a position embedding for each 16 x 16.
-        weights: file with weights of timm's model, ``.pth``, ``.safetensors`` or the original's ``.npz``. If it does
-            not exist, a checkpoint must be loaded before the first image: prediction needs no such file.
         embed_dim, depth, num_heads: of the transformer.
 
     References:
@@ -42,23 +35,16 @@ class TransUNet(Adapter):
         *,
         strides: Sequence[Sequence[int]],
         patch_size: Sequence[int],
-        weights: str | None = None,
         embed_dim: int = 768,
         depth: int = 12,
         num_heads: int = 12,
     ) -> None:
         super().__init__(deep_supervision, strides)
-        hybrid: dict[str, Any] = {"img_size": tuple(patch_size), "in_chans": input_channels, "num_classes": 0}
-        hybrid |= {"embed_dim": embed_dim, "depth": depth, "num_heads": num_heads, "global_pool": ""}
         self.encoder: Any = timm.create_model(
-            _HYBRID, class_token=False, pos_drop_rate=_DROPOUT, proj_drop_rate=_DROPOUT, **hybrid
-        )
-        self.missing_weights: str | None = None
-        if weights is not None and Path(weights).exists():
-            self.encoder.load_state_dict(_pretrained(weights, timm.create_model(_HYBRID, **hybrid), input_channels))
-        elif weights is not None:
-            self.missing_weights = weights
-            self.register_load_state_dict_post_hook(_weights_are_there)  # type: ignore[no-untyped-call]
+            "vit_base_r50_s16_224", img_size=tuple(patch_size), in_chans=input_channels, num_classes=0,
+            class_token=False, global_pool="", embed_dim=embed_dim, depth=depth, num_heads=num_heads,
+            pos_drop_rate=_DROPOUT, proj_drop_rate=_DROPOUT,
+        )  # fmt: skip
         self.bottleneck = _convolution(embed_dim, 512)
         self.blocks = nn.ModuleList()
         width = 512
@@ -82,8 +68,6 @@ class TransUNet(Adapter):
         return tokens.transpose(1, 2).reshape(grid.shape), skips[-2::-1]
 
     def outputs(self, images: Tensor) -> list[Tensor]:
-        if self.missing_weights is not None:
-            raise FileNotFoundError(f"{self.missing_weights} does not exist: the plans name it as TransUNet's weights.")
         features, skips = self.encode(images)
         features = self.bottleneck(features)
         for block, skip in zip(self.blocks, [*skips, None], strict=True):
@@ -95,26 +79,3 @@ class TransUNet(Adapter):
 def _convolution(channels: int, wider: int) -> nn.Sequential:
     convolution = nn.Conv2d(channels, wider, 3, padding=1, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(wider), nn.ReLU(inplace=True))
-
-
-def _weights_are_there(network: nn.Module, _: object) -> None:
-    assert isinstance(network, TransUNet)
-    network.missing_weights = None
-
-
-def _pretrained(file: str, model: Any, input_channels: int) -> dict[str, Tensor]:
-    """The state of an encoder without class token, from weights of timm's model, which has one, and three colors."""
-    try:
-        if file.endswith(".npz"):
-            model.load_pretrained(file)
-        else:
-            given = checkpoint_filter_fn(load_state_dict(file, weights_only=True), model)
-            given = {name: value for name, value in given.items() if not name.startswith("head.")}
-            given[_FIRST_CONV] = adapt_input_conv(input_channels, given[_FIRST_CONV])
-            model.load_state_dict(given)
-    except Exception as error:  # whatever another file makes of it
-        raise ValueError(f"{file}: expected weights of timm's {_HYBRID}; got others: {error!r:.300}") from error
-    state: dict[str, Tensor] = model.state_dict()
-    del state["cls_token"]
-    state["pos_embed"] = state["pos_embed"][:, 1:]
-    return state

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.experiments import STUDIES, StudyTable, read_study, study_file
+from nnunet_nacl.experiments import STUDIES, read_study
 from nnunet_nacl.trainers import Recipe, parse_name
 
 PAPER = {
@@ -18,10 +18,6 @@ PAPER = {
 DEFAULTS = {"FL": 3, "ECP": 0.1, "LS": 0.1, "MbLS": 5, "SVLS": 2, "NACL": 0.1}
 
 
-def read(name: str) -> StudyTable:
-    return read_study(study_file(name))
-
-
 def recipe(trainer: str) -> Recipe:
     found = parse_name(trainer)
     assert found is not None
@@ -30,7 +26,7 @@ def recipe(trainer: str) -> Recipe:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_built_in_studies_are_read(name: str) -> None:
-    study = read(name).chosen(None)
+    study = read_study(name)
     assert study.name == name
     assert len(study.runs) > 1
     assert all(recipe(row.trainer) for row in study.runs)
@@ -38,8 +34,8 @@ def test_built_in_studies_are_read(name: str) -> None:
 
 
 def test_main_has_the_papers_methods_and_ce_as_control() -> None:
-    study = read("main")
-    assert [row.name for row in study.chosen(None).runs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
+    study = read_study("main")
+    assert [row.name for row in study.runs] == ["DiceCE", "CE", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
     recipes = {row.name: recipe(row.trainer) for row in study.runs}
     for loss, (setting, _) in PAPER.items():  # what the paper compares them with: its section 4.1.3
         assert not recipes[loss].dice
@@ -52,34 +48,26 @@ def test_main_has_the_papers_methods_and_ce_as_control() -> None:
 
 def test_hyperparameters_are_the_papers() -> None:
     for loss, (setting, values) in PAPER.items():
-        group = [row for row in read("hyperparameters").runs if row.group == loss]
+        group = [row for row in read_study("hyperparameters").runs if row.group == loss]
         assert tuple(row.value for row in group) == values
         for row in group:
             assert recipe(row.trainer).settings.get(setting, DEFAULTS[loss]) == row.value
             assert row.name.endswith(f"={row.value:g}")
 
 
-def test_ecp_has_the_papers_mean_over_classes() -> None:
-    """The authors' code averages the entropy over classes, too; our trainer's default is the entropy itself."""
-    rows = [row for name in STUDIES for row in read(name).runs if "ECP" in row.trainer]
-    assert len(rows) == 1 + 3 + 4
-    assert {recipe(row.trainer).settings["class_reduction"] for row in rows} == {"mean"}
-
-
 def test_other_studies_vary_what_they_say() -> None:
-    for row in read("sigma").runs:
+    ecp = [row for name in STUDIES for row in read_study(name).runs if "ECP" in row.trainer]
+    assert len(ecp) == 1 + 3 + 4  # as in the authors' code; our trainer's default is the entropy itself
+    assert {recipe(row.trainer).settings["class_reduction"] for row in ecp} == {"mean"}
+    for row in read_study("sigma").runs:
         found = recipe(row.trainer)
         assert found.settings.get("sigma", {"SVLS": 2, "NACL": 1}[found.loss]) == row.value
         assert found.loss == "SVLS" or found.settings["prior"] == "gaussian"
-    for name in ("prior", "sigma"):
-        for row in read(name).runs:
-            if recipe(row.trainer).settings.get("prior") == "gaussian":
-                assert row.name.endswith(f" σ={recipe(row.trainer).settings.get('sigma', 1):g}")
-    assert [recipe(row.trainer).settings for row in read("penalty").runs] == [{}, {"penalty": "l2"}]
-    assert [recipe(row.trainer).settings for row in read("prior").runs] == [{}, {"prior": "gaussian"}]
-    assert [row.value for row in read("constraint").runs] == ["softmax", "logits"]
-    assert {row.training_cases for row in read("samples").runs} == {"25%", "50%", "75%", "100%"}
-    assert all(f"{row.value}%" == row.training_cases for row in read("samples").runs)
+    assert [recipe(row.trainer).settings for row in read_study("penalty").runs] == [{}, {"penalty": "l2"}]
+    assert [recipe(row.trainer).settings for row in read_study("prior").runs] == [{}, {"prior": "gaussian"}]
+    assert [row.value for row in read_study("constraint").runs] == ["softmax", "logits"]
+    assert {row.training_cases for row in read_study("samples").runs} == {"25%", "50%", "75%", "100%"}
+    assert all(f"{row.value}%" == row.training_cases for row in read_study("samples").runs)
 
 
 ROW = "{name: A, trainer: nnUNetTrainerNACL"
@@ -91,17 +79,12 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
         ("title: T", "runs\n  Field required"),
         ("- 1", "should be an object"),
         ("title: [", "is no YAML file"),
-        ("title: 2024-13-45", "is no YAML file: month must be in 1..12"),
         ("title: T\nruns: []", "at least 1 item"),
-        ("title: T\nruns: [{name: A}]", r"runs\.0\.trainer"),
         (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "epochs\n"),
         (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
         (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),
-        ("title: T\nruns: [{name: A, trainer: a b}]", "should match pattern"),
-        (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "expected a share such as 25%; got '0%'"),
+        (f"title: T\nruns: [{ROW}, training_cases: 0%}}]", "should match pattern"),
         (f"title: T\nruns: [{ROW}, value: .nan}}]", "finite number"),
-        (f"title: T\nruns: [{ROW}, on_request: 1}}]", r"runs\.0\.on_request\n.*boolean"),
-        (f"title: T\nruns: [{ROW}, network: 2d attention}}]", "should match pattern"),
         (f"title: T\nfigure: pie\nruns: [{ROW}}}]", "should be 'radar', "),
         (f"title: T\nfigure: curves\nruns: [{ROW}}}]", "every run needs group and value"),
     ],
@@ -110,18 +93,5 @@ def test_wrong_tables_are_explained(tmp_path: Path, text: str, message: str) -> 
     file = tmp_path / "my.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message) as raised:
-        read_study(file)
+        read_study(str(file))
     assert str(raised.value).startswith(str(file))
-
-
-def test_unknown_study() -> None:
-    with pytest.raises(ValueError, match="There is no study 'mian'; there are main, hyperparameters"):
-        study_file("mian")
-
-
-def test_all_methods_on_request(tmp_path: Path) -> None:
-    file = tmp_path / "my.yaml"
-    file.write_text(f"title: T\nruns: [{ROW}, on_request: true}}]")
-    with pytest.raises(ValueError, match=r"All methods of study my are on request: choose some with --methods\."):
-        read_study(file).chosen(None)
-    assert [row.name for row in read_study(file).chosen(["A"]).runs] == ["A"]

@@ -1,32 +1,21 @@
-"""Models that were trained once for all tests."""
+"""A model that was trained once for all tests."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.conftest import KINDS, Planned, Trained
+from tests.conftest import Planned, Trained
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 
 
-@dataclass(frozen=True)
-class Model:
-    """A model trained on toy data: its folder, and those of its data."""
-
-    folder: Path
-    preprocessed: Path
-    raw: Path
-
-    def copy(self, to: Path) -> Path:
-        """A copy to spoil."""
-        folder = to / self.folder.name
-        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("validation"))
-        return folder
+def copy_of(model: Path, to: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(model, to / model.name, ignore=shutil.ignore_patterns("validation")))
 
 
 def change_checkpoint(model: Path, change: Callable[[dict], object], name: str = "checkpoint_final.pth") -> Path:
@@ -38,21 +27,10 @@ def change_checkpoint(model: Path, change: Callable[[dict], object], name: str =
     return final.with_name(name)
 
 
-def _model(planned: Planned, trained: Trained, kind: str, configuration: str) -> Model:
-    folder, name = planned(kind)[0].folder, KINDS[kind][0]
-    return Model(trained(kind, configuration, TRAINER), folder / "preprocessed" / name, folder / "raw" / name)
-
-
 @pytest.fixture(scope="package")
-def model(planned: Planned, trained: Trained) -> Model:
+def model(trained: Trained) -> Path:
     """Of labels, in 2D."""
-    return _model(planned, trained, "labels", "2d_small")
-
-
-@pytest.fixture(scope="package")
-def region_model(planned: Planned, trained: Trained) -> Model:
-    """Of regions with an ignore label, in 3D."""
-    return _model(planned, trained, "regions_ignore", "3d_small")
+    return trained("labels", "2d_small", TRAINER)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,7 @@
-"""Configurations of the toy data sets with other networks, added as users add them, then made small."""
+"""Configurations of copied toy data sets with other networks, added as users add them, then made small."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,7 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.networks import add_network
-from tests.conftest import (
-    KINDS,
-    NNUNet,
-    Planned,
-    Preprocessed,
-    Trained,
-    once,
-    planned_in,
-    preprocessed_as,
-    shared_folder,
-    trained_on,
-)
+from tests.conftest import KINDS, NNUNet, Planned
 
 SMALL: dict[str, dict[str, object]] = {
     "unet": {"features_per_stage": [4, 4, 8, 8, 8]},
@@ -40,51 +30,28 @@ def patch_size(network: str, dims: int) -> tuple[int, ...]:
     return (first, *(others,) * (dims - 1))
 
 
-def shrink(plans_file: Path, configuration: str, network: str) -> None:
-    plans = json.loads(plans_file.read_text())
-    architecture: dict[str, Any] = plans["configurations"][f"{configuration}_{network}"]["architecture"]
-    architecture["arch_kwargs"].update(SMALL[network])
-    plans_file.write_text(json.dumps(plans))
+def copy_data_set(source: NNUNet, kind: str, to: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
+    """A copy of a toy data set without its splits, which tests may spoil; this process's environment points to it."""
+    copy = NNUNet(to)
+    for part in ("raw", "preprocessed"):
+        without = shutil.ignore_patterns("splits_final.json")
+        shutil.copytree(source.folder / part / KINDS[kind][0], copy.folder / part / KINDS[kind][0], ignore=without)
+    for name, value in copy.environment.items():
+        monkeypatch.setenv(name, value)
+    return copy
 
 
-# Plans get other configurations here, which tests elsewhere must not find: so this folder has data sets of its own.
+def add_small_network(nnunet: NNUNet, kind: str, configuration: str, network: str) -> None:
+    name = KINDS[kind][0]
+    add_network(network, name, configuration, patch_size=patch_size(network, int(configuration[0])))
+    file = nnunet.folder / "preprocessed" / name / "nnUNetPlans.json"
+    plans = json.loads(file.read_text())
+    added: dict[str, Any] = plans["configurations"][f"{configuration}_{network}"]
+    added["architecture"]["arch_kwargs"].update(SMALL[network])
+    file.write_text(json.dumps(plans))
 
 
-@pytest.fixture(scope="session")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
-    return planned_in(shared_folder(tmp_path_factory, "nnunet_networks"))
-
-
-@pytest.fixture(scope="session")
-def preprocessed(planned: Planned) -> Preprocessed:
-    return preprocessed_as(planned)
-
-
-@pytest.fixture(scope="session")
-def trained(preprocessed: Preprocessed) -> Trained:
-    return trained_on(preprocessed)
-
-
-WithNetwork = Callable[[str, str, str], tuple[NNUNet, str]]
-
-
-@pytest.fixture(scope="session")
-def with_network(planned: Planned) -> WithNetwork:
-    """``with_network(kind, configuration, network)``: that toy data set planned, with that configuration, small."""
-
-    def add(kind: str, configuration: str, network: str) -> tuple[NNUNet, str]:
-        nnunet, number = planned(kind)
-        file = nnunet.folder / "preprocessed" / KINDS[kind][0] / "nnUNetPlans.json"
-
-        def make() -> None:
-            size = patch_size(network, int(configuration[0]))
-            with pytest.MonkeyPatch.context() as patch:
-                for name, value in nnunet.environment.items():
-                    patch.setenv(name, value)
-                add_network(network, number, configuration, patch_size=size, batch_size=2)
-            shrink(file, configuration, network)
-
-        once(nnunet.folder / f"{KINDS[kind][0]}_{configuration}_{network}.added", make)
-        return nnunet, number
-
-    return add
+@pytest.fixture
+def copied(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], NNUNet]:
+    """``copied(kind)``: a copy of that data set."""
+    return lambda kind: copy_data_set(planned(kind)[0], kind, tmp_path / "nnunet", monkeypatch)

@@ -1,36 +1,41 @@
 """Trained, found again, predicted with and evaluated by the commands of nnU-Net and ours, in processes of their own."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.conftest import KINDS, Trained
-from tests.networks.conftest import WithNetwork
+from tests.conftest import KINDS, NNUNet, Preprocessed
+from tests.networks.conftest import add_small_network
 
 TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "parent", "network"),
     [
         ("ignore", "2d_small", "unet_plus_plus"),
-        pytest.param("labels", "2d_small", "transunet", marks=pytest.mark.slow),
-        pytest.param("regions", "3d_small", "attention_unet", marks=pytest.mark.slow),
-        pytest.param("regions_ignore", "2d_small", "swin_unetr", marks=pytest.mark.slow),
-        pytest.param("labels", "3d_small", "unet", marks=pytest.mark.slow),
+        ("labels", "2d_small", "transunet"),
+        ("regions", "3d_small", "attention_unet"),
+        ("regions_ignore", "2d_small", "swin_unetr"),
+        ("labels", "3d_small", "unet"),
     ],
 )
 def test_train_predict_evaluate(
-    with_network: WithNetwork, trained: Trained, tmp_path: Path, kind: str, parent: str, network: str
+    preprocessed: Preprocessed,
+    copied: Callable[[str], NNUNet],
+    tmp_path: Path,
+    kind: str,
+    parent: str,
+    network: str,
 ) -> None:
-    nnunet, number = with_network(kind, parent, network)
-    configuration = f"{parent}_{network}"
-    model = trained(kind, configuration, TRAINER)
-    validation = json.loads((model / "fold_0" / "validation" / "calibration_summary.json").read_text())
-    assert validation["num_cases"]["evaluated"] == 2  # by a trainer that has just trained it
-
+    _, number = preprocessed(kind, parent)
+    nnunet, configuration = copied(kind), f"{parent}_{network}"
+    add_small_network(nnunet, kind, parent, network)
+    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", TRAINER, "-device", "cpu", "--npz")
     raw, predictions = nnunet.folder / "raw" / KINDS[kind][0], tmp_path / "predictions"
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", TRAINER, "-i", raw / "imagesTr",
@@ -40,6 +45,9 @@ def test_train_predict_evaluate(
     summary = json.loads((predictions / "calibration_summary.json").read_text())
     assert summary["num_cases"]["evaluated"] == 6
     assert 0 < summary["mean"]["near"]["ECE"] < 1
-    for file in (model / "fold_0" / "validation").glob("*.npz"):  # the same model, found again from its checkpoint
+    validation = next((nnunet.folder / "results").rglob("fold_0/validation"))
+    files = list(validation.glob("*.npz"))
+    assert files
+    for file in files:  # the same model, found again from its checkpoint
         with np.load(file) as one, np.load(predictions / file.name) as other:
             np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)

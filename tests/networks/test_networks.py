@@ -1,9 +1,7 @@
 """What nnU-Net's trainers expect of a network, in 2D and 3D."""
 
 import json
-import shutil
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from torch import nn
 from nnunet_nacl import trainers
 from nnunet_nacl.networks import NETWORKS, AttentionUNet
 from tests.conftest import KINDS, NNUNet
-from tests.networks.conftest import IN_2D_AND_3D, SMALL, WithNetwork, patch_size
+from tests.networks.conftest import IN_2D_AND_3D, SMALL, add_small_network, patch_size
 
 CLASSES = 3
 
@@ -87,41 +85,22 @@ def test_strides_that_would_ask_for_lower_resolutions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "dims", "channels", "classes", "size", "published", "tolerance"),
+    ("network", "channels", "classes", "size", "published", "tolerance"),
     [
         # U-Net++: Zhou et al., TMI 2020, table of the architectures; 3D: "V-Net++" there is another network
-        ("unet_plus_plus", 2, 3, 1, (512, 512), 9.04e6, 0.01),
+        ("unet_plus_plus", 3, 1, (512, 512), 9.04e6, 0.01),
         # TransUNet: R50-ViT-B_16 of the authors' code at 224 x 224, 9 classes
-        ("transunet", 2, 3, 9, (224, 224), 105.28e6, 0.001),
+        ("transunet", 3, 9, (224, 224), 105.28e6, 0.001),
         # Swin UNETR: Hatamizadeh et al., 2022: 61.98 million for four channels and three classes
-        ("swin_unetr", 3, 4, 3, (128, 128, 128), 61.98e6, 0.01),
+        ("swin_unetr", 4, 3, (128, 128, 128), 61.98e6, 0.01),
     ],
 )
 def test_as_many_parameters_as_published(
-    network: str, dims: int, channels: int, classes: int, size: tuple[int, ...], published: float, tolerance: float
+    network: str, channels: int, classes: int, size: tuple[int, ...], published: float, tolerance: float
 ) -> None:
     plan = NETWORKS[network].architecture(size)
     built = get_network_from_plans(plan["network_class_name"], plan["arch_kwargs"], [], channels, classes)
-    assert dims == len(size)
     assert sum(one.numel() for one in built.parameters()) == pytest.approx(published, rel=tolerance)
-
-
-def make(
-    trainer: type[nnUNetTrainer], with_network: WithNetwork, kind: str, network: str, tmp_path: Path, monkeypatch: Any
-) -> nnUNetTrainer:
-    """A trainer on the CPU, on a copy of the data set's plans."""
-    source = with_network(kind, "2d_small", network)[0].folder / "preprocessed" / KINDS[kind][0]
-    for name, value in NNUNet(tmp_path).environment.items():
-        monkeypatch.setenv(name, value)
-    folder = tmp_path / "preprocessed" / source.name
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("nnUNetPlans_*"))
-    (folder / "nnUNetPlans_2d").mkdir()
-    (folder / "nnUNetPlans_2d" / "toy_0.b2nd").touch()  # nnU-Net looks for the format of the data, which is not read
-    plans = {**json.loads((folder / "nnUNetPlans.json").read_text()), "continue_training": False}
-    described = json.loads((folder / "dataset.json").read_text())
-    made = trainer(plans, f"2d_small_{network}", 0, described, torch.device("cpu"))
-    made.initialize()
-    return made
 
 
 @pytest.mark.parametrize(
@@ -130,9 +109,17 @@ def make(
     + [(nnUNetTrainer, "unet_plus_plus"), (nnUNetTrainerNoDeepSupervision, "transunet")],
 )
 def test_nnunets_own_trainers_and_ours_train_it(
-    trainer: type[nnUNetTrainer], network: str, with_network: WithNetwork, tmp_path: Path, monkeypatch: Any
+    trainer: type[nnUNetTrainer], network: str, copied: Callable[[str], NNUNet]
 ) -> None:
-    made = make(trainer, with_network, "labels", network, tmp_path, monkeypatch)
+    nnunet = copied("labels")
+    add_small_network(nnunet, "labels", "2d_small", network)
+    folder = nnunet.folder / "preprocessed" / KINDS["labels"][0]
+    (folder / "nnUNetPlans_2d").mkdir(exist_ok=True)
+    (folder / "nnUNetPlans_2d" / "toy_0.b2nd").touch()  # nnU-Net looks for the format of the data, which is not read
+    plans = {**json.loads((folder / "nnUNetPlans.json").read_text()), "continue_training": False}
+    described = json.loads((folder / "dataset.json").read_text())
+    made = trainer(plans, f"2d_small_{network}", 0, described, torch.device("cpu"))
+    made.initialize()
     made.set_deep_supervision_enabled(made.enable_deep_supervision)
     size = made.configuration_manager.patch_size
     target = torch.randint(3, (2, 1, *size), generator=torch.Generator().manual_seed(0))

@@ -1,7 +1,5 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
-import filecmp
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -49,7 +47,7 @@ def evaluate(
         FileExistsError: the output exists, and has a name of its own.
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
         OSError: the output cannot be written, or another process is writing it.
-        ValueError: an argument has a value that it cannot have, or the predictions are copies of the ground truth.
+        ValueError: an argument has a value that it cannot have.
     """
     if not 0 <= part_id < num_parts:
         raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
@@ -58,8 +56,7 @@ def evaluate(
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
-    _check_summary(summary, overwrite=overwrite)
-    _check_predicted(cases)
+    check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))  # ours are updated
     origin = Origin.of(predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None)
     with only_writer(summary):
         return _evaluate(cases, data_set, origin, summary, num_processes, overwrite=overwrite)
@@ -72,23 +69,21 @@ def _evaluate(
     if overwrite:
         journal.remove()
     found = {} if overwrite else _finished(cases, journal, summary, origin)
-    missing = {case.name: reason for case in cases if (reason := case.missing()) is not None}
-    work = partial(_evaluate_one, data_set=data_set, origin=origin)
+    missing = {
+        case.name: Skipped(case.name, reason, not case.is_predicted)
+        for case in cases
+        if (reason := case.missing()) is not None
+    }
     results, failed = each_case(
         [case for case in cases if case.name not in found.keys() | missing.keys()],
-        work,
+        partial(_evaluate_one, data_set=data_set, origin=origin),
         doing="evaluating",
         num_processes=num_processes,
         journal=journal,
         finished=len(found) + len(missing),
     )
     found |= {name: result.cases[0] for name, result in results.items()}
-    skipped = {entry.case: Skipped(entry.case, entry.reason) for entry in failed}
-    skipped |= {
-        case.name: Skipped(case.name, missing[case.name], not case.is_predicted)
-        for case in cases
-        if case.name in missing
-    }
+    skipped = {entry.case: Skipped(entry.case, entry.reason) for entry in failed} | missing
     whole = FolderResult(
         [found[name] for name in sorted(found)], [skipped[name] for name in sorted(skipped)], origin, summary
     )
@@ -129,21 +124,3 @@ def _default_output(predictions: Predictions) -> Path:
     assert predictions.model_folder is not None
     folds = [group.removeprefix("fold ") for group in predictions.groups]
     return predictions.model_folder / f"calibration_folds_{'_'.join(folds)}_summary.json"
-
-
-def _check_summary(summary: Path, *, overwrite: bool) -> None:
-    """Raise unless a summary of that name may be written, before work is done for it."""
-    if summary.name == "summary.json":
-        raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
-    is_ours = re.fullmatch(r"calibration_(\w+_)?summary\.json", summary.name) is not None
-    check_output(summary, overwrite=overwrite or is_ours)
-
-
-def _check_predicted(cases: Sequence[CaseFiles]) -> None:
-    """Raise a ValueError if all segmentations are copies of the ground truth: the wrong folder was given."""
-    pairs = [(case.ground_truth, case.prediction) for case in cases if case.missing() is None]
-    if pairs and all(filecmp.cmp(truth, prediction, shallow=False) for truth, prediction in pairs):
-        raise ValueError(
-            f"{pairs[0][1].parent} holds copies of the ground truth in {pairs[0][0].parent}; expected what a model "
-            "predicted."
-        )

@@ -2,11 +2,11 @@
 
 import glob
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 from nnunet_nacl.evaluation._result import FolderResult, bins_file
-from nnunet_nacl.evaluation._settings import Origin
 
 
 def merge_results(results: Sequence[FolderResult]) -> FolderResult:
@@ -35,7 +35,9 @@ def merge_results(results: Sequence[FolderResult]) -> FolderResult:
             raise ValueError(f"the case {case.name} is in two parts.")
     evaluated = {case.name for case in cases}
     skipped = {entry.case: entry for result in results for entry in result.skipped if entry.case not in evaluated}
-    return FolderResult(cases, [skipped[case] for case in sorted(skipped)], Origin.merged(origins))
+    places = tuple(dict.fromkeys(place for origin in origins for place in origin.places))
+    origin = replace(origins[0], places=places, part=None)
+    return FolderResult(cases, [skipped[case] for case in sorted(skipped)], origin)
 
 
 def part_file(summary: Path, part: str) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, reduce
 from operator import add
 from pathlib import Path
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SUMMARY_NAME = "calibration_summary.json"
-_COLUMNS = ("case", "voxels", "class", "metric", "value")
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,10 +77,6 @@ class FolderResult:
     def names(self) -> list[int | Region]:
         """Foreground labels, or regions."""
         return self.labels.structures if self.cases else []
-
-    @property
-    def _segmentation_metrics(self) -> list[str]:
-        return list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
         """Those of each case."""
@@ -146,26 +141,23 @@ class FolderResult:
         names = [0, *self.names] if self.labels.has_background else self.names
         return dict(zip(map(str, names), tables.class_metrics(), strict=True))
 
-    def _calibration(self, case: Case) -> dict[Voxels, dict[str, Any]]:
-        """Voxel set -> metric -> value, and -> ``classes`` -> class -> metric -> value."""
+    def _figures(self, case: Case) -> dict[str, dict[Any, Any]]:
+        """``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric; ``segmentation``."""
         found = case.result.calibration.items()
-        return {voxels: {**tables.metrics(), "classes": self._by_class(tables)} for voxels, tables in found}
+        return {
+            "calibration": {voxels: {**of.metrics(), "classes": self._by_class(of)} for voxels, of in found},
+            "segmentation": {str(name): of for name, of in case.result.segmentation.items()},
+        }
+
+    def _sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
+        """What the scores per foreground voxel are made of: they add up over cases."""
+        return case.result.calibration[voxels].score_sums() if self._has_scores(voxels) else {}
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
-        calibration = [self._calibration(case) for case in self.cases]
-        segmentation = [{str(k): v for k, v in case.result.segmentation.items()} for case in self.cases]
-        cases = [
-            {
-                "case": case.name,
-                "reference_file": str(case.files.ground_truth),
-                "prediction_file": str(case.files.prediction),
-                "probabilities_file": str(case.files.probabilities),
-                "calibration": {v: {**figures, **self._score_sums(case, v)} for v, figures in of_case.items()},
-                "segmentation": segmented,
-            }
-            for case, of_case, segmented in zip(self.cases, calibration, segmentation, strict=True)
-        ]
+        cases = [self._figures(case) for case in self.cases]
+        mean, interval = (_over_cases(function, cases) for function in (mean_over_cases, bootstrap_interval))
+        metrics = self.cases[0].result.segmentation[self.names[0]] if self.names else {}
         return {
             "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
             "versions": self.versions,
@@ -173,21 +165,28 @@ class FolderResult:
                 "evaluated": len(self.cases),
                 **{v: sum(not tables.is_empty for tables in self.tables(v)) for v in self.voxels},
             },
-            "mean": _over_cases(mean_over_cases, calibration),
-            "interval": _over_cases(bootstrap_interval, calibration),
-            "pooled": {v: {**self.pooled(v), "classes": self._by_class(one)} for v, one in self._pooled.items()},
+            "mean": mean.get("calibration", {}),
+            "interval": interval.get("calibration", {}),
+            "pooled": {v: {**self.pooled(v), "classes": self._by_class(of)} for v, of in self._pooled.items()},
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
-                "mean": _over_cases(mean_over_cases, segmentation),
-                "interval": _over_cases(bootstrap_interval, segmentation),
-                "foreground_mean": {metric: self.foreground_mean(metric) for metric in self._segmentation_metrics},
+                "mean": mean.get("segmentation", {}),
+                "interval": interval.get("segmentation", {}),
+                "foreground_mean": {name: self.foreground_mean(name) for name in metrics},
             },
-            "metric_per_case": cases,
+            "metric_per_case": [
+                {
+                    "case": case.name,
+                    "reference_file": str(case.files.ground_truth),
+                    "prediction_file": str(case.files.prediction),
+                    "probabilities_file": str(case.files.probabilities),
+                    "calibration": {v: {**of, **self._sums(case, v)} for v, of in found["calibration"].items()},
+                    "segmentation": found["segmentation"],
+                }
+                for case, found in zip(self.cases, cases, strict=True)
+            ],
             "skipped": [asdict(entry) for entry in self.skipped],
         }
-
-    def _score_sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
-        return case.result.calibration[voxels].score_sums() if self._has_scores(voxels) else {}
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The metrics of the cases in long form: the columns case, voxels, class, metric, value.
@@ -196,18 +195,16 @@ class FolderResult:
         """
         import pandas
 
-        return pandas.DataFrame(self._rows(), columns=_COLUMNS)
-
-    def _rows(self) -> list[tuple[str, str, str, str, float]]:
         rows = []
         for case in self.cases:
-            for voxels, figures in self._calibration(case).items():
-                by_class = {"": {**figures, **self._score_sums(case, voxels)}, **figures["classes"]}
-                del by_class[""]["classes"]
+            figures = self._figures(case)
+            for voxels, metrics in figures["calibration"].items():
+                by_class = metrics.pop("classes")
+                by_class = {"": {**metrics, **self._sums(case, voxels)}, **by_class}
                 rows += [(case.name, voxels, label, *item) for label, of in by_class.items() for item in of.items()]
-            segmented = case.result.segmentation.items()
-            rows += [(case.name, "", str(name), *item) for name, of in segmented for item in of.items()]
-        return rows
+            by_class = figures["segmentation"]
+            rows += [(case.name, "", label, *item) for label, of in by_class.items() for item in of.items()]
+        return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
 
     def write(self, summary: str | Path) -> None:
         """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there.
@@ -224,7 +221,8 @@ class FolderResult:
         ):
             self.save(to_bins)
             with to_cases.open("w", newline="") as stream:
-                write_csv(stream, [_COLUMNS, *self._rows()])
+                rows = self.to_dataframe()
+                write_csv(stream, [rows.columns, *rows.itertuples(index=False)])
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     def save(self, file: Path, *, compressed: bool = True) -> None:
@@ -232,18 +230,17 @@ class FolderResult:
 
         ``VOXELS_TABLE_PART`` and ``VOXELS_NAME`` are of :class:`CalibrationTables`; ``header`` is a JSON text.
         """
-        results = [case.result for case in self.cases]
         header = {
             "origin": asdict(self.origin),
             "files": [asdict(case.files) for case in self.cases],
             "states": [case.states for case in self.cases],
             "skipped": [asdict(entry) for entry in self.skipped],
-            "metrics": self._segmentation_metrics,
+            "metrics": list(self.cases[0].result.segmentation[self.names[0]]) if self.names else [],
         }
         text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
         arrays: dict[str, Any] = {
             "header": np.array(text),
-            "segmentation": [[list(one.values()) for one in result.segmentation.values()] for result in results],
+            "segmentation": [[list(one.values()) for one in case.result.segmentation.values()] for case in self.cases],
         }
         for voxels in self.voxels if self.cases else ():
             tables = [one.arrays() for one in self.tables(voxels)]
@@ -252,7 +249,7 @@ class FolderResult:
             (np.savez_compressed if compressed else np.savez)(stream, **arrays)
 
     @classmethod
-    def load(cls, file: Path, summary: Path | None = None) -> "FolderResult":
+    def load(cls, file: Path) -> "FolderResult":
         """Read what :meth:`save` wrote.
 
         Raises:
@@ -263,17 +260,18 @@ class FolderResult:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 arrays = dict(archive)
             header = _header_reader().validate_json(str(arrays["header"]))
-            cases = [_case(number, header, arrays) for number in range(len(header.files))]
+            return cls(
+                [header.case(number, arrays) for number in range(len(header.files))], header.skipped, header.origin
+            )
         except FileNotFoundError:
             raise FileNotFoundError(f"{file} does not exist.") from None
         except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
             raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
-        return cls(cases, header.skipped, header.origin, summary)
 
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
         """Read a result from the bin tables beside its summary; errors as of :meth:`load`."""
-        return cls.load(bins_file(Path(summary)), Path(summary))
+        return replace(cls.load(bins_file(Path(summary))), file=Path(summary))
 
 
 @dataclass(frozen=True)
@@ -284,27 +282,23 @@ class _Header:
     skipped: list[Skipped]
     metrics: list[str]
 
+    def case(self, number: int, arrays: dict[str, NDArray[Any]]) -> Case:
+        calibration = {}
+        for voxels in self.origin.settings.voxels:
+            of_set = {name.removeprefix(f"{voxels}_"): name for name in arrays if name.startswith(f"{voxels}_")}
+            calibration[voxels] = CalibrationTables.of_arrays(
+                {name: np.asarray(arrays[key][number]) for name, key in of_set.items()}
+            )
+        metrics = [dict(zip(self.metrics, values, strict=True)) for values in arrays["segmentation"][number].tolist()]
+        segmentation = dict(zip(self.origin.labels.structures, metrics, strict=True))
+        return Case(self.files[number], CaseResult(calibration, segmentation), self.states[number])
+
 
 @cache
 def _header_reader() -> "TypeAdapter[_Header]":
     from pydantic import TypeAdapter
 
     return TypeAdapter(_Header)
-
-
-def _case(number: int, header: _Header, arrays: dict[str, NDArray[Any]]) -> Case:
-    calibration = {}
-    for voxels in header.origin.settings.voxels:
-        of_set = {name: values[number] for name, values in arrays.items() if name.startswith(f"{voxels}_")}
-        parts = {name.removeprefix(f"{voxels}_"): np.asarray(value) for name, value in of_set.items()}
-        calibration[voxels] = CalibrationTables.of_arrays(parts)
-    segmentation = {
-        structure: dict(zip(header.metrics, values, strict=True))
-        for structure, values in zip(
-            header.origin.labels.structures, arrays["segmentation"][number].tolist(), strict=True
-        )
-    }
-    return Case(header.files[number], CaseResult(calibration, segmentation), header.states[number])
 
 
 def bins_file(summary: Path) -> Path:

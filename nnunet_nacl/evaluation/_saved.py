@@ -31,10 +31,8 @@ class SavedCase:
     """A case's segmentation and probabilities, which belong together.
 
     Attributes:
-        files: of the case; ground truth is looked at by :meth:`read_like` only.
-        channels: the probabilities, not read yet.
-        shape: (C, Z, Y, X) of the probabilities.
-        dtype: of the probabilities.
+        files: of the case.
+        channels: the probabilities, of that ``shape`` (C, Z, Y, X) and ``dtype``; not read yet.
         labels: (Z, Y, X) canonical labels of the segmentation.
         geometry: of the segmentation.
 

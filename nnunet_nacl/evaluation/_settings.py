@@ -1,9 +1,7 @@
 """What an evaluation can be asked for, and what a result was computed from."""
 
-import math
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
@@ -53,9 +51,6 @@ class Settings:
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
         if not 1 <= self.num_bins <= _MOST_BINS:
             raise ValueError(f"num_bins must be from 1 to {_MOST_BINS}; got {self.num_bins}.")
-        for name in ("margin_mm", "tolerance_mm"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
         if self.protocol not in get_args(Protocol):
             raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
@@ -110,12 +105,6 @@ class Origin:
         )
         versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
         return cls(settings, tuple(places), data_set.meaning, type(data_set.reader).__name__, versions, part)
-
-    @classmethod
-    def merged(cls, origins: Sequence["Origin"]) -> "Origin":
-        """That of results put together; at least one is needed."""
-        places = dict.fromkeys(place for origin in origins for place in origin.places)
-        return replace(origins[0], places=tuple(places), part=None)
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""

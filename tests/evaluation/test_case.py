@@ -174,7 +174,6 @@ def test_bad_regions() -> None:
     [
         ({"voxels": ("background",)}, r"^voxels must be some of .*; got \('background',\)\.$"),
         ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
-        ({"margin_mm": -1}, r"^margin_mm must be at least 0 and finite; got -1\.$"),
         ({"protocol": "papers"}, r"^protocol must be standard or authors; got 'papers'\.$"),
     ],
 )

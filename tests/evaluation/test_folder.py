@@ -78,14 +78,6 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
     assert result.foreground_mean() == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
 
 
-def test_nnunets_summary_is_not_touched(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    (folders[1] / "summary.json").write_text("nnU-Net's")
-    run_evaluate(folders)
-    assert run_evaluate(folders, "-o", folders[1] / "summary.json") == 1
-    assert "summary.json is nnU-Net's own file; choose another name." in capsys.readouterr().err
-    assert (folders[1] / "summary.json").read_text() == "nnU-Net's"
-
-
 def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders)).mean("foreground", "ECE")
     p, y = random_case(8)

@@ -12,15 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.files import only_writer
-from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import (
     SUMMARY,
     Folders,
-    add_case,
     content,
-    random_case,
     reasons,
     run_evaluate,
     summary_of,
@@ -157,17 +154,10 @@ def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signa
 
 def test_predictions_that_are_the_ground_truth(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     gt_folder, predictions = folders
-    for case in ("case_0", "case_1", "case_2"):
-        shutil.copy(predictions / f"{case}.nii.gz", gt_folder)
-    for ground_truth in (predictions, gt_folder):  # the folder given twice, and copies
-        assert run_evaluate((ground_truth, predictions)) == 1
-        assert re.search(
-            "holds copies of the ground truth in|is given as predictions and as their", capsys.readouterr().err
-        )
-        assert not (predictions / SUMMARY).exists()
-    add_case(*folders, "case_0", *random_case(0))
+    assert run_evaluate((predictions, predictions)) == 1
+    assert "is given as predictions and as their" in capsys.readouterr().err
     (gt_folder / "case_1.nii.gz").unlink()
     (gt_folder / "case_1.nii.gz").symlink_to(predictions / "case_1.nii.gz")
-    result = evaluate(Predictions.of_folder(*folders))
-    assert [entry.case for entry in result.skipped] == ["case_1"]
-    assert "case_1.nii.gz is the ground truth itself; expected what a model predicted." in result.skipped[0].reason
+    assert run_evaluate(folders) == 1
+    assert list(reasons(folders)) == ["case_1"]
+    assert "case_1.nii.gz is the ground truth itself; expected what a model predicted." in reasons(folders)["case_1"]

@@ -3,9 +3,11 @@
 import math
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +20,7 @@ BLOCK = 1 << 16
 
 KEY = "probabilities"
 _READ = 1 << 18  # bytes at a time, as np.load
+_PIECE, _PIECES_AHEAD = 16 * BLOCK, 4  # what a thread reads at a time, and how many before they are asked for
 
 
 class Channels:
@@ -29,15 +32,10 @@ class Channels:
         self.dtype = _check_dtype(probabilities.dtype, name)
         self._probabilities = probabilities
 
-    def channels(self) -> Iterator[NDArray[np.floating]]:
-        """Yield each channel (*spatial), in C order. Can be called again."""
-        for channel in self._probabilities:
-            yield np.ascontiguousarray(channel, self.dtype)
-
     def blocks(self) -> Iterator[NDArray[np.floating]]:
         """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
-        for channel in self.channels():
-            voxels = channel.reshape(-1)
+        for channel in self._probabilities:
+            voxels = np.ascontiguousarray(channel, self.dtype).reshape(-1)
             for start in range(0, voxels.size, BLOCK):
                 yield voxels[start : start + BLOCK]
 
@@ -68,13 +66,14 @@ class NpzChannels(Channels):
                 f"holds {size}."
             )
 
-    def channels(self) -> Iterator[NDArray[np.floating]]:
-        """Yield each channel (*spatial), in C order, while a thread reads the next one."""
+    def blocks(self) -> Iterator[NDArray[np.floating]]:
+        """As those of :class:`Channels`, while a thread reads ahead."""
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
             with _naming(self._file), np.load(self._file) as archive:
                 whole = archive[KEY]
-            yield from Channels(whole).channels()
+            yield from Channels(whole).blocks()
             return
+        voxels = math.prod(self.shape[1:])
         with (
             _naming(self._file),
             zipfile.ZipFile(self._file) as archive,
@@ -82,21 +81,23 @@ class NpzChannels(Channels):
             ThreadPoolExecutor(1) as thread,
         ):
             _read_header(stream)
-            ahead = thread.submit(self._read, stream)
-            for _ in range(self.shape[0] - 1):
-                channel, ahead = ahead, thread.submit(self._read, stream)
-                yield channel.result()
-                del channel  # or three would be in memory
-            yield ahead.result()
+            starts = [start for _ in range(self.shape[0]) for start in range(0, voxels, _PIECE)]
+            pieces = (thread.submit(self._read, stream, min(_PIECE, voxels - start)) for start in starts)
+            ahead = deque(islice(pieces, _PIECES_AHEAD))
+            while ahead:
+                piece = ahead.popleft().result()
+                ahead.extend(islice(pieces, 1))
+                for start in range(0, piece.size, BLOCK):
+                    yield piece[start : start + BLOCK]
 
-    def _read(self, stream: IO[bytes]) -> NDArray[np.floating]:
-        channel = np.empty(self.shape[1:], self._stored_dtype)
-        data = channel.reshape(-1).view(np.uint8).data
+    def _read(self, stream: IO[bytes], voxels: int) -> NDArray[np.floating]:
+        piece = np.empty(voxels, self._stored_dtype)
+        data = piece.view(np.uint8).data
         for start in range(0, len(data), _READ):
             part = data[start : start + _READ]
             if stream.readinto(part) < len(part):  # type: ignore[attr-defined]
                 raise EOFError("it ends too early")
-        return channel.astype(self.dtype, copy=False)
+        return piece.astype(self.dtype, copy=False)
 
 
 def _check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":

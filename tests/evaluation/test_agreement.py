@@ -152,21 +152,3 @@ def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
     assert after.skipped == []
     for voxels in after.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)
-
-
-def test_many_classes(tmp_path: Path) -> None:
-    """More than seven bits have labels for."""
-    gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
-    gt_folder.mkdir()
-    predictions.mkdir()
-    labels = {"background" if not k else str(k): k for k in range(200)}
-    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
-    p = np.random.default_rng(0).dirichlet(np.ones(200), (2, 8, 8))
-    p = np.moveaxis(p, -1, 0).astype(np.float32)
-    add_case(gt_folder, predictions, "a", p, p.argmin(0))
-    assert run_evaluate((gt_folder, predictions)) == 0
-    saved = p.argmax(0)
-    saved[1, 2, 3] ^= 128
-    write(saved, predictions / "a.nii.gz")
-    assert run_evaluate((gt_folder, predictions)) == 1
-    assert "in 1 of 128 voxels; nnU-Net's is their argmax" in reasons((gt_folder, predictions))["a"]

@@ -1,17 +1,10 @@
-import netcal.metrics
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import CalibrationTables, Settings, evaluate_case
 from tests.evaluation.generated import random_case
-
-
-def sets_of(p: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    return {"foreground": counts & (y > 0), "union": counts & ((y > 0) | (p.argmax(0) > 0)), "image": counts}
 
 
 def test_by_hand() -> None:
@@ -31,21 +24,6 @@ def test_by_hand() -> None:
     assert foreground["Brier"] == pytest.approx((2 * 0.1**2 + 2 * 0.7**2) / 2)
     assert result.calibration["union"].metrics()["ECE"] == pytest.approx((0.1 + 0.7 + 0.6) / 3)
     assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_equals_netcal_and_torchmetrics(seed: int) -> None:
-    p, y = random_case(seed, 4)
-    tables = evaluate_case(p, y).calibration
-    for voxels, chosen in sets_of(p, y, np.ones(y.shape, bool)).items():
-        if voxels in tables:
-            values, labels = p[:, chosen].T, y[chosen]
-            found = tables[voxels].metrics()
-            assert found["ECE"] == pytest.approx(netcal.metrics.ECE(15).measure(values, labels), abs=1e-6)
-            assert found["MCE"] == pytest.approx(netcal.metrics.MCE(15).measure(values, labels), abs=1e-6)
-            assert found["ACE"] == pytest.approx(netcal.metrics.ACE(15).measure(values, labels), abs=1e-6)
-            peer = multiclass_calibration_error(torch.from_numpy(values), torch.from_numpy(labels), 4, n_bins=15)
-            assert found["ECE"] == pytest.approx(float(peer), abs=1e-6)
 
 
 def test_argmax_is_the_first_of_equals() -> None:

@@ -52,13 +52,6 @@ def test_missing_predictions_can_be_forgiven(folders: Folders) -> None:
     assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True]
 
 
-def test_processes_change_nothing(folders: Folders) -> None:
-    run_evaluate(folders)
-    alone = content(folders[1] / SUMMARY)
-    assert run_evaluate(folders, "-np", 2, "--overwrite") == 0
-    assert content(folders[1] / SUMMARY) == alone
-
-
 def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *options: object) -> int:
     """How many cases were evaluated, from the progress bar's start."""
     capsys.readouterr()

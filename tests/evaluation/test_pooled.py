@@ -77,26 +77,6 @@ def test_the_papers_protocol_has_neither_expected_values_nor_scores(folders: Fol
     assert "NLL_sum" not in result.to_json()["metric_per_case"][0]["calibration"]["image"]
 
 
-def test_regions() -> None:
-    generator = np.random.default_rng(0)
-    p = generator.random((2, 3, 8, 8)).astype(np.float32) ** 2
-    y = generator.integers(0, 3, (3, 8, 8))
-    found = evaluate_case(p, y, y, regions=((1, 2), (2,)), spacing_mm=(5, 1, 1)).calibration
-    truth = np.stack([y > 0, y == 2])
-    given = np.where(truth, p.astype(np.float64), 1 - p.astype(np.float64))
-    image = found["image"].per_foreground()
-    assert image["NLL_per_foreground"] == pytest.approx(nll_sum(given) / truth.sum())
-    assert image["Brier_per_foreground"] == pytest.approx(((1 - given) ** 2).sum() / truth.sum())
-    assert found["near"].metrics()["share"] == 1  # 0.05 is exceeded nearly everywhere
-    assert (found["near"].top.count == found["image"].top.count).all()
-    # Of the union of region r: surely where p > 1/2, else with p.
-    p64 = p.reshape(2, -1).astype(np.float64)
-    expected = found["union"].expected_top
-    assert expected is not None
-    assert expected.count.sum(-1) == pytest.approx(np.where(p64 > 0.5, 1, p64).sum(1))
-    assert expected.hits.sum(-1) == pytest.approx(np.where(p64 > 0.5, p64, 0).sum(1))
-
-
 def test_a_case_without_foreground_counts_in_the_scores(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders)).pooled("image")
     p, y = random_case(8)

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl import cases
+from nnunet_nacl.evaluation._compiled import LANES, count_pairs
 from nnunet_nacl.evaluation._count import CaseArrays, count_case
 from nnunet_nacl.evaluation._saved import SavedCase, canonical_labels, check_shape
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics import SurfaceDistances, dice
 from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, Region
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
@@ -118,7 +119,9 @@ def _segmentation_metrics(case: CaseArrays) -> dict[int | Region, dict[str, floa
     image's diagonal, NSD as 0. Dice and distances are NaN for a structure that is in neither.
     """
     ignored = case.meaning.ignored
-    confusion = confusion_matrix(case.truth, case.saved, ignored + 1)
+    pairs = np.zeros((LANES, ignored + 1, ignored + 1), np.int64)
+    count_pairs(case.truth.reshape(-1), case.saved.reshape(-1), pairs)
+    confusion = pairs.sum(0)
     confusion[ignored] = 0
     metrics = {}
     for structure in case.meaning.structures:

@@ -104,3 +104,10 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
             return False
         translated[i] = table[label]
     return True
+
+
+@compiled
+def count_pairs(rows: Labels, columns: Labels, pairs: NDArray[np.int64]) -> None:
+    """Add the voxels that have label i of ``rows`` (n,) and j of ``columns`` to ``pairs`` (LANES, L, L)."""
+    for i in range(rows.size):
+        pairs[i % LANES, rows[i], columns[i]] += 1

@@ -115,7 +115,7 @@ def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
                 block = next(blocks).astype(dtype, copy=False)
                 _check_block(block, channel, channels.name)
                 if not regions:
-                    means[number] += block.mean(dtype=np.float64)
+                    means[number] += block.mean()
                 yield channel, slice(start, start + block.size), block
         next(blocks, None)  # reading to the end checks the file
         _check_sums(means, channels)

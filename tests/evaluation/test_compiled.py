@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from nnunet_nacl.evaluation import _compiled as compiled
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
@@ -83,3 +84,10 @@ def test_translate(labels: list[int], known: bool) -> None:
     assert compiled.translate(np.array(labels, np.int16), table, translated) == known
     if known:
         assert translated.tolist() == [label + 5 for label in labels]
+
+
+def test_count_pairs() -> None:
+    rows, columns = np.random.default_rng(0).integers(0, 4, (2, 501)).astype(np.uint8)
+    pairs = np.zeros((compiled.LANES, 4, 4), np.int64)
+    compiled.count_pairs(rows, columns, pairs)
+    assert np.array_equal(pairs.sum(0), confusion_matrix(rows, columns))

@@ -15,7 +15,7 @@ from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
 from nnunet_nacl.evaluation._settings import Origin, Settings, Voxels
 from nnunet_nacl.evaluation._tables import SCORES, CalibrationTables
 from nnunet_nacl.evaluation._text import format_table
-from nnunet_nacl.files import whole_file, write_csv
+from nnunet_nacl.files import file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
@@ -77,6 +77,10 @@ class FolderResult:
     def names(self) -> list[int | Region]:
         """Foreground labels, or regions."""
         return self.labels.structures if self.cases else []
+
+    def stale_cases(self) -> list[str]:
+        """Cases of which a file was replaced or changed since; files that are gone are not."""
+        return [case.name for case in self.cases if any(map(_is_stale, case.states.values()))]
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
         """Those of each case."""
@@ -307,6 +311,12 @@ def bins_file(summary: Path) -> Path:
     An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
     """
     return _beside(summary, "bins.zip")
+
+
+def _is_stale(state: list[str | int] | None) -> bool:
+    """Whether a file (path, size, time of change) is there and another one now."""
+    now = None if state is None else file_state(Path(str(state[0])))
+    return now is not None and now != state
 
 
 def _beside(summary: Path, name: str) -> Path:

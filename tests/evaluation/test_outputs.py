@@ -52,6 +52,17 @@ def test_missing_predictions_can_be_forgiven(folders: Folders) -> None:
     assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True]
 
 
+def test_predictions_that_were_replaced_are_stale(folders: Folders) -> None:
+    """So that a report does not show pictures of one model beside numbers of another."""
+    run_evaluate(folders)
+    result = FolderResult.read(folders[1] / SUMMARY)
+    assert result.stale_cases() == []
+    (folders[1] / "case_0.npz").unlink()  # gone is not replaced
+    os.utime(folders[1] / "case_1.npz", ns=(1, 1))
+    (folders[1] / "case_2.nii.gz").write_bytes(b"another")
+    assert result.stale_cases() == ["case_1", "case_2"]
+
+
 def evaluated_again(folders: Folders, capsys: pytest.CaptureFixture[str], *options: object) -> int:
     """How many cases were evaluated, from the progress bar's start."""
     capsys.readouterr()

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import SimpleITK as sitk
 from numpy.typing import NDArray
 from predictions import generate
 
 from nnunet_nacl.evaluation import evaluate, near_core
-from nnunet_nacl.metrics import BinCounts, SurfaceDistances, expected_calibration_error, top_label
-from nnunet_nacl.nnunet import BLOCK, NpzChannels, Predictions
+from nnunet_nacl.metrics import SurfaceDistances
+from nnunet_nacl.nnunet import NpzChannels, Predictions
 
 NUM_CASES = 12
 SHAPE = (128, 320, 320)
@@ -59,7 +58,6 @@ def main() -> None:
     _time_of_folder(folder / "many", "saturated", options.rounds)
     _time_of_folder(folder / "dense", "dense", options.rounds)
     _memory(folder)
-    _masked_voxels(folder / "many" / "case_00", options.rounds)
     _hd95(options.rounds)
     _near(options.rounds)
 
@@ -145,47 +143,6 @@ def _status(key: str) -> int:
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"/proc/self/status has no {key}")
-
-
-def _masked_voxels(case: Path, rounds: int) -> None:
-    import netcal.metrics
-    import torch
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
-    ground_truth, predictions = case.parent / "labels", case.parent / "predictions"
-    with np.load(predictions / f"{case.name}.npz") as archive:
-        p = archive["probabilities"]
-    y = sitk.GetArrayFromImage(sitk.ReadImage(str(ground_truth / f"{case.name}.nii.gz"))).astype(np.int64)
-    union = (y > 0) | (p.argmax(0) > 0)
-    values, labels = np.ascontiguousarray(p[:, union].T), y[union]
-    tensors = torch.from_numpy(values), torch.from_numpy(labels)
-    by_class, small_labels = np.ascontiguousarray(values.T), labels.astype(np.uint8)
-    found: dict[str, float] = {}
-
-    def ours() -> None:
-        table = BinCounts.empty()
-        for start in range(0, labels.size, BLOCK):  # in blocks, as the package does
-            part = slice(start, start + BLOCK)
-            confidence, label = top_label(by_class[:, part])
-            table += BinCounts.of(confidence, label == small_labels[part])
-        found["ours"] = float(expected_calibration_error(table))
-
-    def netcals() -> None:
-        found["netcal"] = float(netcal.metrics.ECE(15).measure(values, labels))
-
-    def torchmetrics() -> None:
-        found["torchmetrics"] = float(multiclass_calibration_error(*tensors, num_classes=4, n_bins=15))
-
-    seconds, _ = _medians({"ours": ours, "netcal": netcals, "torchmetrics": torchmetrics}, rounds)
-    assert np.isclose(found["netcal"], found["ours"], atol=1e-6), found
-    # torchmetrics has a bin of its own for p = 1.
-    assert np.isclose(found["torchmetrics"], found["ours"], atol=1e-3), found
-    for peer in ("netcal", "torchmetrics"):
-        _row(
-            f"ECE of {len(labels):,} masked voxels in memory, against {peer}",
-            f"{seconds[peer] / seconds['ours']:.1f} times as fast ({1000 * seconds['ours']:.0f} ms)",
-            "10",
-        )
 
 
 def _near(rounds: int) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/networks.py -d 4 -c 2d_bs8 --batch_size 8
 
 Measures CONFIGURATION and every CONFIGURATION_NETWORK that `nnunet_nacl paper networks` has added to the plans:
-forward, cross-entropy, backward and Adam on random images, in float32 and with bfloat16 autocast. CPU time, the least of a few
-steps, is not much disturbed by other work on the machine.
+forward, cross-entropy, backward and Adam on random images, in float32 and with bfloat16 autocast. CPU time, the least
+of a few steps, is not much disturbed by other work on the machine.
 """
 
 import argparse

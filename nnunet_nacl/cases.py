@@ -103,13 +103,7 @@ def each_case(
 
     Returns:
         Results by name, and the skipped cases, each in the order of their names.
-
-    Raises:
-        OSError: the disk is full.
-        ValueError: ``num_processes`` is below 1.
     """
-    if num_processes < 1:
-        raise ValueError(f"num_processes must be at least 1; got {num_processes}.")
     results: dict[str, Result] = {}
     skipped: list[Skipped] = []
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
@@ -120,20 +114,31 @@ def each_case(
             for case, reason in _outcomes(cases, attempt, min(num_processes, len(cases))):
                 if reason is None:
                     results[case.name] = kept.load(kept.file_of(case.name))
-                    if journal is None:
-                        kept.file_of(case.name).unlink()
                 else:
                     skipped.append(Skipped(case.name, reason))
                 progress.update()
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 
+def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
+    """Do a case and keep its result in a file: a large one sent by a process that is stopped would block the others."""
+    try:
+        result = work(case)
+    except Exception as error:  # damaged files make readers raise nearly anything
+        if isinstance(error, OSError) and is_full(error):  # that is not the case's fault
+            raise
+        kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
+        return f"{kind}{error}"[:_LONGEST_REASON]
+    with whole_file(journal.file_of(case.name)) as file:
+        journal.save(file, result)
+    return None
+
+
 def _outcomes(
     cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
 ) -> Iterator[tuple[Item, str | None]]:
     if num_processes <= 1:
-        for case in cases:
-            yield case, attempt(case)
+        yield from ((case, attempt(case)) for case in cases)
         return
     left = {case.name: case for case in cases}
     try:
@@ -180,26 +185,11 @@ def _start_worker() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
-    """Do a case and keep its result in a file: a large one sent by a process that is stopped would block the others."""
-    try:
-        result = work(case)
-    except OSError as error:
-        if is_full(error):  # that is not the case's fault
-            raise
-        return str(error)[:_LONGEST_REASON]
-    except ValueError as error:
-        return str(error)[:_LONGEST_REASON]
-    except Exception as error:  # noqa: BLE001 - damaged files make readers raise nearly anything
-        return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
-    with whole_file(journal.file_of(case.name)) as file:
-        journal.save(file, result)
-    return None
-
-
 def _save(file: Path, result: Any) -> None:
     file.write_bytes(pickle.dumps(result))
 
 
 def _load(file: Path) -> Any:
-    return pickle.loads(file.read_bytes())  # noqa: S301 - of a folder that is this process's alone
+    result = pickle.loads(file.read_bytes())  # noqa: S301 - of a folder that is this process's alone
+    file.unlink()
+    return result

@@ -10,13 +10,11 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 Typed = TypeVar("Typed")
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def check_output(output: str | Path, *, overwrite: bool = False) -> Path:
@@ -76,8 +74,7 @@ def only_writer(output: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows removes it later
-            file.unlink()
+        file.unlink(missing_ok=True)
         lock.release()
 
 
@@ -101,7 +98,7 @@ def file_state(file: Path) -> list[str | int] | None:
 
 def is_full(error: OSError) -> bool:
     """Whether an error says that the disk is full, or that the user may not write more."""
-    return error.errno in _FULL
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def check_input(file: Path, why: str = "") -> None:
@@ -141,15 +138,14 @@ def write_json(file: Path, content: Any) -> None:
 def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> None:
     """Write CSV in which spreadsheet programs find no formula: such texts get an apostrophe; numbers stay numbers."""
     csv.writer(stream, lineterminator=lineterminator).writerows(
-        [f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell for cell in row] for row in rows
+        [_without_formula(cell) for cell in row] for row in rows
     )
 
 
-def _is_formula(text: str) -> bool:
-    if not text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return True
-    return False
+def _without_formula(cell: Any) -> Any:
+    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+    return cell

@@ -70,11 +70,6 @@ def test_a_full_disk_ends_the_loop(num_processes: int) -> None:
         each_case(CASES, fill_the_disk, doing="x", num_processes=num_processes)
 
 
-def test_no_process_is_not_enough() -> None:
-    with pytest.raises(ValueError, match="num_processes must be at least 1; got 0"):
-        each_case(CASES, upper, doing="x", num_processes=0)
-
-
 def test_finished_cases_are_kept(tmp_path: Path) -> None:
     journal: Journal[str] = Journal.beside(
         tmp_path / "out", lambda file, text: file.write_text(text) and None, Path.read_text

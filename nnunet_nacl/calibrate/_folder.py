@@ -21,14 +21,13 @@ from nnunet_nacl.calibrate._sample import (
     voxels_per_case,
 )
 from nnunet_nacl.cases import Skipped, each_case
-from nnunet_nacl.evaluation import SavedCase, read_case_labels
+from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     CaseFiles,
     DataSet,
     Model,
-    NpzChannels,
     PredictionFolder,
     Predictions,
     write_prediction,
@@ -86,9 +85,9 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     link = link_of(meaning)
     case = SavedCase(files, data_set)
     p = case.probabilities(np.float32)
-    read = read_case_labels(files, NpzChannels(files.probabilities), data_set)
-    labels = read.ground_truth.reshape(-1)
-    near = near_prediction(p, link, read.geometry.spacing).reshape(-1)
+    truth_labels, geometry = case.read_truth()
+    labels = truth_labels.reshape(-1)
+    near = near_prediction(p, link, geometry.spacing).reshape(-1)
     index, weights = draw_voxels(near, labels != meaning.ignored, most, files.name)
     logits = link.logits(p.reshape(len(p), -1)[:, index])
     truth = truth_of(labels[index], meaning)

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl import cases
-from nnunet_nacl.evaluation._count import Task, count_case
-from nnunet_nacl.evaluation._labels import Labels, canonical_labels, check_shape, read_case_labels
+from nnunet_nacl.evaluation._compiled import LANES, count_pairs
+from nnunet_nacl.evaluation._count import CaseArrays, count_case
+from nnunet_nacl.evaluation._saved import SavedCase, canonical_labels, check_shape
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import SurfaceDistances, confusion_matrix, dice, top_label
-from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, NpzChannels, Region
+from nnunet_nacl.metrics import SurfaceDistances, dice
+from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, Region
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
@@ -77,88 +78,72 @@ def evaluate_case(
         ValueError: shapes that do not match, labels that no channel stands for, or values that are no probabilities.
     """
     channels = Channels(probabilities)
-    if regions is None and len(channels.shape) > 0 and channels.shape[0] < 2:
-        raise ValueError(
-            f"{channels.name}: expected 2 classes or more, the background being one; got shape {channels.shape}."
-        )
-    check_shape(channels.shape, ground_truth.shape, channels.name)
     if regions is None:
-        meaning = LabelMeaning(tuple(range(channels.shape[0])))
-        prediction = top_label(probabilities)[1] if prediction is None else prediction
+        if len(probabilities) < 2:
+            raise ValueError(f"expected 2 classes or more, the background being one; got shape {probabilities.shape}.")
+        meaning = LabelMeaning(tuple(range(len(probabilities))))
+        prediction = probabilities.argmax(0) if prediction is None else prediction
+    elif prediction is None:
+        raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
     else:
-        if len(regions) != channels.shape[0]:
-            raise ValueError(
-                f"{channels.shape[0]} probability channels do not match the data set's {len(regions)} regions."
-            )
-        if prediction is None:
-            raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
         highest = max(int(array.max()) for array in (ground_truth, prediction, *map(np.array, regions)) if array.size)
         meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions))
+    check_shape(channels, meaning, ground_truth.shape, "the ground truth")
     if prediction.shape != ground_truth.shape:
         raise ValueError(
             f"the prediction's shape {prediction.shape} does not match the ground truth's {ground_truth.shape}."
         )
     spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
-    labels = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
-    predicted = canonical_labels(prediction, meaning, None, "the prediction")
-    calibration = count_case(Task(channels, labels, meaning, spacing, settings, predicted))
-    return CaseResult(calibration, _segmentation_metrics(labels, predicted, meaning, spacing, settings))
+    truth = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
+    saved = canonical_labels(prediction, meaning, None, "the prediction")
+    return _evaluate(CaseArrays(channels, truth, saved, meaning, spacing, settings))
 
 
 def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
-    """Evaluate the files of one case.
-
-    Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: a file is damaged, or does not fit the others or the data set.
-    """
-    meaning = data_set.meaning
-    channels = NpzChannels(files.probabilities)
-    read = read_case_labels(files, channels, data_set, ignore_geometry=settings.ignore_geometry)
-    labels, saved, spacing = read.ground_truth, read.prediction, read.geometry.spacing
-    segmentation = _segmentation_metrics(labels, saved, meaning, spacing, settings)
-    return CaseResult(count_case(Task(channels, labels, meaning, spacing, settings, saved, files)), segmentation)
+    """Evaluate the files of one case; errors as those of :class:`SavedCase`."""
+    case = SavedCase(files, data_set)
+    truth, geometry = case.read_truth(ignore_geometry=settings.ignore_geometry)
+    spacing = geometry.spacing
+    return _evaluate(CaseArrays(case.channels, truth, case.labels, data_set.meaning, spacing, settings, files))
 
 
-def _segmentation_metrics(
-    ground_truth: Labels, prediction: Labels, meaning: LabelMeaning, spacing: Sequence[float], settings: Settings
-) -> dict[int | Region, dict[str, float]]:
+def _evaluate(case: CaseArrays) -> CaseResult:
+    return CaseResult(count_case(case), _segmentation_metrics(case))
+
+
+def _segmentation_metrics(case: CaseArrays) -> dict[int | Region, dict[str, float]]:
     """Dice and, if asked for, surface distances of each label or region.
 
     Missed (of structures in the ground truth) is 1 where the prediction has nothing of it, Spurious (of structures not
     in the ground truth) is 1 where the prediction has something. There is no distance then: HD95 and ASSD count as the
     image's diagonal, NSD as 0. Dice and distances are NaN for a structure that is in neither.
     """
-    structures = {one: [one] if isinstance(one, int) else list(one) for one in meaning.structures}
-    largest = max((int(array.max()) for array in (ground_truth, prediction) if array.size), default=0)
-    num_labels = 1 + max(meaning.ignored, largest, *map(max, structures.values()))
-    confusion = confusion_matrix(ground_truth, prediction, num_labels)
-    confusion[meaning.ignored] = 0
+    ignored = case.meaning.ignored
+    pairs = np.zeros((LANES, ignored + 1, ignored + 1), np.int64)
+    count_pairs(case.truth.reshape(-1), case.saved.reshape(-1), pairs)
+    confusion = pairs.sum(0)
+    confusion[ignored] = 0
     metrics = {}
-    for structure, labels in structures.items():
+    for structure in case.meaning.structures:
+        labels = [structure] if isinstance(structure, int) else list(structure)
         is_there, is_predicted = bool(confusion[labels].any()), bool(confusion[:, labels].any())
         metrics[structure] = {
             "Dice": dice(confusion, labels),
-            "Missed": float(not is_predicted) if is_there else float("nan"),
-            "Spurious": float("nan") if is_there else float(is_predicted),
+            "Missed": float(not is_predicted) if is_there else np.nan,
+            "Spurious": np.nan if is_there else float(is_predicted),
         }
-        if settings.surface and is_there and is_predicted:
-            counted = ground_truth != meaning.ignored
-            masks = [np.isin(array, labels) & counted for array in (ground_truth, prediction)]
-            metrics[structure] |= _distances(masks[0], masks[1], spacing, settings.tolerance_mm)
-        elif settings.surface and not (is_there or is_predicted):
-            metrics[structure] |= dict.fromkeys(SURFACE_METRICS, float("nan"))
-        elif settings.surface:
-            steps = np.array(ground_truth.shape) - 1  # from the center of one corner's voxel to the opposite one's
-            mm, voxels = float(np.linalg.norm(steps * spacing)), float(np.linalg.norm(steps))
-            metrics[structure] |= dict(zip(SURFACE_METRICS, (mm, voxels, mm, voxels, 0.0), strict=True))
+        if not case.settings.surface:
+            continue
+        if is_there and is_predicted:
+            masks = [np.isin(array, labels) & (case.truth != ignored) for array in (case.truth, case.saved)]
+            mm = SurfaceDistances.between(masks[0], masks[1], case.spacing)
+            voxels = SurfaceDistances.between(masks[0], masks[1], [1] * len(case.spacing))
+            found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), mm.nsd(case.settings.tolerance_mm)]
+        elif is_there or is_predicted:
+            steps = np.array(case.truth.shape) - 1  # from the center of one corner's voxel to the opposite one's
+            diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
+            found = [*diagonals, *diagonals, 0.0]
+        else:
+            found = [np.nan] * len(SURFACE_METRICS)
+        metrics[structure] |= dict(zip(SURFACE_METRICS, found, strict=True))
     return metrics
-
-
-def _distances(
-    ground_truth: NDArray[np.bool_], prediction: NDArray[np.bool_], spacing: Sequence[float], tolerance_mm: float
-) -> dict[str, float]:
-    in_mm = SurfaceDistances.between(ground_truth, prediction, spacing)
-    in_voxels = SurfaceDistances.between(ground_truth, prediction, [1] * len(spacing))
-    found = (in_mm.hd95(), in_voxels.hd95(), in_mm.assd(), in_voxels.assd(), in_mm.nsd(tolerance_mm))
-    return dict(zip(SURFACE_METRICS, found, strict=True))

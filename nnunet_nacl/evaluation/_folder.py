@@ -1,7 +1,5 @@
 """A prediction folder, or the validation folders of a model: every case evaluated, and summed up."""
 
-import filecmp
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,8 +8,9 @@ from pathlib import Path
 
 from nnunet_nacl.cases import Journal, each_case
 from nnunet_nacl.evaluation._case import Case, Skipped, evaluate_files
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, part_file
-from nnunet_nacl.evaluation._settings import Origin, Settings, joined_versions
+from nnunet_nacl.evaluation._merge import part_file
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult
+from nnunet_nacl.evaluation._settings import Origin, Settings
 from nnunet_nacl.files import check_output, only_writer
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
@@ -48,16 +47,16 @@ def evaluate(
         FileExistsError: the output exists, and has a name of its own.
         FileNotFoundError: ``dataset.json`` or ``plans.json`` is missing.
         OSError: the output cannot be written, or another process is writing it.
-        ValueError: an argument has a value that it cannot have, or the predictions are copies of the ground truth.
+        ValueError: an argument has a value that it cannot have.
     """
     if not 0 <= part_id < num_parts:
         raise ValueError(f"part_id must be from 0 to num_parts - 1 = {num_parts - 1}; got {part_id}.")
     data_set = predictions.read_data_set()
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     summary = Path(output) if output else _default_output(predictions)
-    summary = part_file(summary, part_id, num_parts) if num_parts > 1 else summary
-    check_summary(summary, overwrite=overwrite)
-    _check_predicted(cases)
+    if num_parts > 1:
+        summary = part_file(summary, f"part{part_id}of{num_parts}")
+    check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))  # ours are updated
     origin = Origin.of(predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None)
     with only_writer(summary):
         return _evaluate(cases, data_set, origin, summary, num_processes, overwrite=overwrite)
@@ -69,33 +68,24 @@ def _evaluate(
     journal = Journal[FolderResult].beside(summary, _save, FolderResult.load)
     if overwrite:
         journal.remove()
-    finished = [] if overwrite else _finished(cases, journal, summary, origin)
-    done = {case.name for result in finished for case in result.cases}
-    skipped, left = [], []
-    for case in cases:
-        reason = case.missing()
-        if reason is not None:
-            skipped.append(Skipped(case.name, reason, not case.is_predicted))
-        elif case.name not in done:
-            left.append(case)
-    work = partial(_evaluate_one, data_set=data_set, origin=origin)
-    found, failed = each_case(
-        left,
-        work,
+    found = {} if overwrite else _finished(cases, journal, summary, origin)
+    missing = {
+        case.name: Skipped(case.name, reason, not case.is_predicted)
+        for case in cases
+        if (reason := case.missing()) is not None
+    }
+    results, failed = each_case(
+        [case for case in cases if case.name not in found.keys() | missing.keys()],
+        partial(_evaluate_one, data_set=data_set, origin=origin),
         doing="evaluating",
         num_processes=num_processes,
         journal=journal,
-        finished=len(cases) - len(left),
+        finished=len(found) + len(missing),
     )
-    results = [*finished, *found.values()]
-    by_name = {case.name: case for result in results for case in result.cases}
-    skipped += [Skipped(entry.case, entry.reason) for entry in failed]
-    versions = joined_versions([*(result.versions for result in finished), origin.versions])
+    found |= {name: result.cases[0] for name, result in results.items()}
+    skipped = {entry.case: Skipped(entry.case, entry.reason) for entry in failed} | missing
     whole = FolderResult(
-        [by_name[case.name] for case in cases if case.name in by_name],
-        sorted(skipped, key=lambda entry: entry.case),
-        replace(origin, versions=versions),
-        summary,
+        [found[name] for name in sorted(found)], [skipped[name] for name in sorted(skipped)], origin, summary
     )
     whole.write(summary)
     journal.remove()
@@ -108,31 +98,24 @@ def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> Folder
 
 
 def _save(file: Path, result: FolderResult) -> None:
-    result.save(file)
+    result.save(file, compressed=False)
 
 
 def _finished(
     cases: Sequence[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
-) -> list[FolderResult]:
+) -> dict[str, Case]:
     """What was counted alike before, from files that have not changed since; a later result of a case counts."""
     results = []
     with suppress(OSError, ValueError):  # what cannot be read is evaluated again
         results.append(FolderResult.read(summary))
-    states = {case.name: case.states() for case in cases}
-    files = {case.name: case for case in cases}
-    unchanged = (
-        replace(
-            result,
-            cases=[
-                replace(case, files=files[case.name])
-                for case in result.cases
-                if case.name in files and case.states == states[case.name]
-            ],
-        )
+    known = {
+        case.name: case
         for result in (*results, *journal.finished())
         if result.origin.difference(origin) is None
-    )
-    return [result for result in unchanged if result.cases]
+        for case in result.cases
+    }
+    unchanged = (case for case in cases if case.name in known and case.states() == known[case.name].states)
+    return {case.name: replace(known[case.name], files=case) for case in unchanged}
 
 
 def _default_output(predictions: Predictions) -> Path:
@@ -141,27 +124,3 @@ def _default_output(predictions: Predictions) -> Path:
     assert predictions.model_folder is not None
     folds = [group.removeprefix("fold ") for group in predictions.groups]
     return predictions.model_folder / f"calibration_folds_{'_'.join(folds)}_summary.json"
-
-
-def check_summary(summary: Path, *, overwrite: bool = False) -> None:
-    """Raise unless a summary of that name may be written, before work is done for it.
-
-    Raises:
-        FileExistsError: it exists, and its name is not one of ours, ``calibration_…summary.json``.
-        FileNotFoundError: its folder does not exist.
-        ValueError: it is nnU-Net's own summary.
-    """
-    if summary.name == "summary.json":
-        raise ValueError(f"{summary}: summary.json is nnU-Net's own file; choose another name.")
-    is_ours = re.fullmatch(r"calibration_(\w+_)?summary\.json", summary.name) is not None
-    check_output(summary, overwrite=overwrite or is_ours)
-
-
-def _check_predicted(cases: Sequence[CaseFiles]) -> None:
-    """Raise a ValueError if all segmentations are copies of the ground truth: the wrong folder was given."""
-    pairs = [(case.ground_truth, case.prediction) for case in cases if case.missing() is None]
-    if pairs and all(filecmp.cmp(truth, prediction, shallow=False) for truth, prediction in pairs):
-        raise ValueError(
-            f"{pairs[0][1].parent} holds copies of the ground truth in {pairs[0][0].parent}; expected what a model "
-            "predicted."
-        )

@@ -1,22 +1,20 @@
-"""The result of a folder: means over cases, pooled metrics, and the files that hold them; results put together."""
+"""The result of a folder: means over cases, pooled metrics, and the files that hold them."""
 
-import glob
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import cached_property, reduce
-from itertools import pairwise
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
 from nnunet_nacl.evaluation._settings import Origin, Settings, Voxels
-from nnunet_nacl.evaluation._tables import CLASS_METRICS, METRICS, SCORES, CalibrationTables
-from nnunet_nacl.evaluation._text import format_html, format_line
+from nnunet_nacl.evaluation._tables import SCORES, CalibrationTables
+from nnunet_nacl.evaluation._text import format_table
 from nnunet_nacl.files import file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
@@ -35,12 +33,9 @@ from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Region
 
 if TYPE_CHECKING:
     import pandas
+    from pydantic import TypeAdapter
 
 SUMMARY_NAME = "calibration_summary.json"
-_COLUMNS = ("case", "voxels", "class", "metric", "value")
-_TABLES = ("top", "classwise", "fine", "expected_top", "expected_classwise")
-_ARRAYS = ("nll", "brier", "num_classes", "image_voxels")
-_PARTS = tuple(part.name for part in fields(BinCounts))
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,16 +55,7 @@ class FolderResult:
     file: Path | None = None
 
     def __repr__(self) -> str:
-        return f"<FolderResult: {format_line(self)}>"
-
-    def _repr_html_(self) -> str:
-        return format_html({str(self.file.parent.name) if self.file else "result": self})
-
-    def to_dataframe(self) -> "pandas.DataFrame":
-        """The values of :meth:`rows`, in columns of these names."""
-        import pandas
-
-        return pandas.DataFrame(self.rows(), columns=_COLUMNS)
+        return f"{len(self.cases)} cases\n{format_table({'' if self.file is None else self.file.parent.name: self})}"
 
     @property
     def settings(self) -> Settings:
@@ -90,7 +76,7 @@ class FolderResult:
     @property
     def names(self) -> list[int | Region]:
         """Foreground labels, or regions."""
-        return list(self.cases[0].result.segmentation) if self.cases else []
+        return self.labels.structures if self.cases else []
 
     def stale_cases(self) -> list[str]:
         """Cases of which a file was replaced or changed since; files that are gone are not."""
@@ -102,21 +88,27 @@ class FolderResult:
 
     def values(self, voxels: Voxels, metric: str) -> list[float]:
         """A calibration metric of each case; NaN where its voxel set is empty or the metric was not computed."""
-        return [tables.metrics().get(metric, float("nan")) for tables in self.tables(voxels)]
+        return [tables.metrics().get(metric, np.nan) for tables in self.tables(voxels)]
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
         return mean_over_cases(self.values(voxels, metric))
 
-    def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
-        """The tables of all cases added up, in the order of their names; None without cases."""
-        if voxels not in self._pooled:
-            self._pooled[voxels] = reduce(add, self.tables(voxels)) if self.cases else None
-        return self._pooled[voxels]
+    def segmentation(self, name: int | Region, metric: str) -> list[float]:
+        """A segmentation metric of a label or region for each case."""
+        return [case.result.segmentation[name][metric] for case in self.cases]
+
+    def foreground_mean(self, metric: str = "Dice") -> float:
+        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
+        return mean_over_cases([mean_over_cases(self.segmentation(name, metric)) for name in self.names])
 
     @cached_property
-    def _pooled(self) -> dict[Voxels, CalibrationTables | None]:
-        return {}
+    def _pooled(self) -> dict[Voxels, CalibrationTables]:
+        return {voxels: reduce(add, self.tables(voxels)) for voxels in self.voxels} if self.cases else {}
+
+    def pooled_tables(self, voxels: Voxels) -> CalibrationTables | None:
+        """The tables of all cases added up, in the order of their names; None without cases."""
+        return self._pooled.get(voxels)
 
     def pooled(self, voxels: Voxels) -> dict[str, float]:
         """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
@@ -140,29 +132,36 @@ class FolderResult:
             "over_confidence": mean_of_known(ratio((top.confidence - top.hits).sum(-1), top.total)),
         }
         if self._has_scores(voxels):
-            foreground = weights @ np.array([one.foreground_voxels for one in tables], np.float64)
-            for name, field in zip(SCORES, ("nll", "brier"), strict=True):
-                values[name] = ratio(weights @ np.array([getattr(one, field).sum() for one in tables]), foreground)
+            sums = np.array([list(one.score_sums().values()) for one in tables])
+            nll, brier, foreground = np.moveaxis(weights @ sums, -1, 0)
+            values |= {name: ratio(score, foreground) for name, score in zip(SCORES, (nll, brier), strict=True)}
         return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
 
     def _has_scores(self, voxels: Voxels) -> bool:
         """With the authors' protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
         return voxels == "image" and self.settings.counts_all_voxels
 
-    def segmentation(self, name: int | Region, metric: str) -> list[float]:
-        """A segmentation metric of a label or region for each case."""
-        return [case.result.segmentation[name][metric] for case in self.cases]
+    def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
+        names = [0, *self.names] if self.labels.has_background else self.names
+        return dict(zip(map(str, names), tables.class_metrics(), strict=True))
 
-    def foreground_mean(self, metric: str = "Dice") -> float:
-        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
-        return mean_over_cases([mean_over_cases(self.segmentation(name, metric)) for name in self.names])
+    def _figures(self, case: Case) -> dict[str, dict[Any, Any]]:
+        """``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric; ``segmentation``."""
+        found = case.result.calibration.items()
+        return {
+            "calibration": {voxels: {**of.metrics(), "classes": self._by_class(of)} for voxels, of in found},
+            "segmentation": {str(name): of for name, of in case.result.segmentation.items()},
+        }
+
+    def _sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
+        """What the scores per foreground voxel are made of: they add up over cases."""
+        return case.result.calibration[voxels].score_sums() if self._has_scores(voxels) else {}
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
-        metrics = list(self.cases[0].result.segmentation[self.names[0]]) if self.names else []
-        segmented = {str(name): {metric: self.segmentation(name, metric) for metric in metrics} for name in self.names}
-        values = {v: self._values(v) for v in self.voxels}
-        pooled = {v: self.pooled_tables(v) for v in self.voxels}
+        cases = [self._figures(case) for case in self.cases]
+        mean, interval = (_over_cases(function, cases) for function in (mean_over_cases, bootstrap_interval))
+        metrics = self.cases[0].result.segmentation[self.names[0]] if self.names else {}
         return {
             "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
             "versions": self.versions,
@@ -170,71 +169,46 @@ class FolderResult:
                 "evaluated": len(self.cases),
                 **{v: sum(not tables.is_empty for tables in self.tables(v)) for v in self.voxels},
             },
-            "mean": {v: _each(mean_over_cases, values[v]) for v in self.voxels},
-            "interval": {v: _each(bootstrap_interval, values[v]) for v in self.voxels},
-            "pooled": {
-                v: {**self.pooled(v), "classes": self._by_class(tables)}
-                for v, tables in pooled.items()
-                if tables is not None
-            },
+            "mean": mean.get("calibration", {}),
+            "interval": interval.get("calibration", {}),
+            "pooled": {v: {**self.pooled(v), "classes": self._by_class(of)} for v, of in self._pooled.items()},
             "pooled_interval": {v: self.pooled_interval(v) for v in self.voxels},
             "segmentation": {
-                "mean": _each(mean_over_cases, segmented),
-                "interval": _each(bootstrap_interval, segmented),
-                "foreground_mean": {metric: self.foreground_mean(metric) for metric in metrics},
+                "mean": mean.get("segmentation", {}),
+                "interval": interval.get("segmentation", {}),
+                "foreground_mean": {name: self.foreground_mean(name) for name in metrics},
             },
-            "metric_per_case": [self._case_json(case) for case in self.cases],
+            "metric_per_case": [
+                {
+                    "case": case.name,
+                    "reference_file": str(case.files.ground_truth),
+                    "prediction_file": str(case.files.prediction),
+                    "probabilities_file": str(case.files.probabilities),
+                    "calibration": {v: {**of, **self._sums(case, v)} for v, of in found["calibration"].items()},
+                    "segmentation": found["segmentation"],
+                }
+                for case, found in zip(self.cases, cases, strict=True)
+            ],
             "skipped": [asdict(entry) for entry in self.skipped],
         }
 
-    def _values(self, voxels: Voxels) -> dict[str, Any]:
-        """Metric -> values of the cases; under ``classes``, class -> metric -> values."""
-        all_cases = [tables.metrics() for tables in self.tables(voxels)]
-        of_classes = [self._by_class(tables) for tables in self.tables(voxels)]
-        known = [metric for metric in METRICS if all(metric in one for one in all_cases)]
-        names = of_classes[0] if of_classes else {}
-        classes = {name: {m: [case[name][m] for case in of_classes] for m in CLASS_METRICS} for name in names}
-        return {**{metric: [one[metric] for one in all_cases] for metric in known}, "classes": classes}
-
-    def _case_json(self, case: Case) -> dict[str, Any]:
-        return {
-            "case": case.name,
-            "reference_file": str(case.files.ground_truth),
-            "prediction_file": str(case.files.prediction),
-            "probabilities_file": str(case.files.probabilities),
-            "calibration": {
-                v: {**tables.metrics(), **self._sums(tables, v), "classes": self._by_class(tables)}
-                for v, tables in case.result.calibration.items()
-            },
-            "segmentation": {str(name): values for name, values in case.result.segmentation.items()},
-        }
-
-    def _sums(self, tables: CalibrationTables, voxels: Voxels) -> dict[str, float]:
-        """What the scores per foreground voxel are made of: they add up over cases."""
-        if not self._has_scores(voxels):
-            return {}
-        sums = {"NLL_sum": float(tables.nll.sum()), "Brier_sum": float(tables.brier.sum())}
-        return {**sums, "foreground_voxels": tables.foreground_voxels}
-
-    def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
-        names = [0, *self.names] if self.labels.has_background else self.names
-        return {str(name): values for name, values in zip(names, tables.class_metrics(), strict=True)}
-
-    def rows(self) -> list[tuple[str, str, str, str, float]]:
-        """The metrics of the cases in long form: case, voxels, class, metric, value.
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """The metrics of the cases in long form: the columns case, voxels, class, metric, value.
 
         ``voxels`` is empty for segmentation metrics, ``class`` for metrics that belong to no single one.
         """
-        rows: list[tuple[str, str, str, str, float]] = []
+        import pandas
+
+        rows = []
         for case in self.cases:
-            for voxels, tables in case.result.calibration.items():
-                metrics = tables.metrics() | self._sums(tables, voxels)
-                rows += [(case.name, voxels, "", metric, value) for metric, value in metrics.items()]
-                for label, values in self._by_class(tables).items():
-                    rows += [(case.name, voxels, label, metric, value) for metric, value in values.items()]
-            for name, values in case.result.segmentation.items():
-                rows += [(case.name, "", str(name), metric, value) for metric, value in values.items()]
-        return rows
+            figures = self._figures(case)
+            for voxels, metrics in figures["calibration"].items():
+                by_class = metrics.pop("classes")
+                by_class = {"": {**metrics, **self._sums(case, voxels)}, **by_class}
+                rows += [(case.name, voxels, label, *item) for label, of in by_class.items() for item in of.items()]
+            by_class = figures["segmentation"]
+            rows += [(case.name, "", label, *item) for label, of in by_class.items() for item in of.items()]
+        return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
 
     def write(self, summary: str | Path) -> None:
         """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there.
@@ -251,63 +225,57 @@ class FolderResult:
         ):
             self.save(to_bins)
             with to_cases.open("w", newline="") as stream:
-                write_csv(stream, [_COLUMNS, *self.rows()])
+                rows = self.to_dataframe()
+                write_csv(stream, [rows.columns, *rows.itertuples(index=False)])
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
-    def save(self, file: Path) -> None:
+    def save(self, file: Path, *, compressed: bool = True) -> None:
         """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis.
 
         ``VOXELS_TABLE_PART`` and ``VOXELS_NAME`` are of :class:`CalibrationTables`; ``header`` is a JSON text.
         """
-        results = [case.result for case in self.cases]
-        metrics = list(results[0].segmentation[self.names[0]]) if self.names else []
         header = {
             "origin": asdict(self.origin),
             "files": [asdict(case.files) for case in self.cases],
             "states": [case.states for case in self.cases],
             "skipped": [asdict(entry) for entry in self.skipped],
-            "metrics": metrics,
+            "metrics": list(self.cases[0].result.segmentation[self.names[0]]) if self.names else [],
         }
         text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
         arrays: dict[str, Any] = {
             "header": np.array(text),
-            "segmentation": [[list(one.values()) for one in result.segmentation.values()] for result in results],
+            "segmentation": [[list(one.values()) for one in case.result.segmentation.values()] for case in self.cases],
         }
         for voxels in self.voxels if self.cases else ():
-            tables = self.tables(voxels)
-            for name in _TABLES:
-                if getattr(tables[0], name) is not None:
-                    stacked = BinCounts.stack([getattr(one, name) for one in tables])
-                    arrays |= {f"{voxels}_{name}_{part}": getattr(stacked, part) for part in _PARTS}
-            arrays |= {f"{voxels}_{name}": [getattr(one, name) for one in tables] for name in _ARRAYS}
+            tables = [one.arrays() for one in self.tables(voxels)]
+            arrays |= {f"{voxels}_{name}": [one[name] for one in tables] for name in tables[0]}
         with file.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
+            (np.savez_compressed if compressed else np.savez)(stream, **arrays)
 
     @classmethod
-    def load(cls, file: Path, summary: Path | None = None) -> "FolderResult":
+    def load(cls, file: Path) -> "FolderResult":
         """Read what :meth:`save` wrote.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: it is damaged, or something else.
         """
-        from pydantic import TypeAdapter
-
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 arrays = dict(archive)
-            header = TypeAdapter(_Header).validate_json(str(arrays["header"]))
-            cases = [_case(number, header, arrays) for number in range(len(header.files))]
+            header = _header_reader().validate_json(str(arrays["header"]))
+            return cls(
+                [header.case(number, arrays) for number in range(len(header.files))], header.skipped, header.origin
+            )
         except FileNotFoundError:
             raise FileNotFoundError(f"{file} does not exist.") from None
         except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
             raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
-        return cls(cases, header.skipped, header.origin, summary)
 
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
         """Read a result from the bin tables beside its summary; errors as of :meth:`load`."""
-        return cls.load(bins_file(Path(summary)), Path(summary))
+        return replace(cls.load(bins_file(Path(summary))), file=Path(summary))
 
 
 @dataclass(frozen=True)
@@ -318,70 +286,23 @@ class _Header:
     skipped: list[Skipped]
     metrics: list[str]
 
-
-def _case(number: int, header: _Header, arrays: dict[str, NDArray[Any]]) -> Case:
-    def table(name: str) -> BinCounts:
-        return BinCounts(*(arrays[f"{name}_{part}"][number] for part in _PARTS))
-
-    labels = header.origin.labels
-    calibration = {
-        voxels: CalibrationTables(
-            **cast("Any", {n: table(f"{voxels}_{n}") for n in _TABLES if f"{voxels}_{n}_count" in arrays}),
-            nll=arrays[f"{voxels}_nll"][number],
-            brier=arrays[f"{voxels}_brier"][number],
-            num_classes=int(arrays[f"{voxels}_num_classes"][number]),
-            has_background=labels.has_background,
-            image_voxels=arrays[f"{voxels}_image_voxels"][number],
-        )
-        for voxels in header.origin.settings.voxels
-    }
-    segmentation = {
-        structure: dict(zip(header.metrics, values, strict=True))
-        for structure, values in zip(labels.structures, arrays["segmentation"][number].tolist(), strict=True)
-    }
-    return Case(header.files[number], CaseResult(calibration, segmentation), header.states[number])
+    def case(self, number: int, arrays: dict[str, NDArray[Any]]) -> Case:
+        calibration = {}
+        for voxels in self.origin.settings.voxels:
+            of_set = {name.removeprefix(f"{voxels}_"): name for name in arrays if name.startswith(f"{voxels}_")}
+            calibration[voxels] = CalibrationTables.of_arrays(
+                {name: np.asarray(arrays[key][number]) for name, key in of_set.items()}
+            )
+        metrics = [dict(zip(self.metrics, values, strict=True)) for values in arrays["segmentation"][number].tolist()]
+        segmentation = dict(zip(self.origin.labels.structures, metrics, strict=True))
+        return Case(self.files[number], CaseResult(calibration, segmentation), self.states[number])
 
 
-def merge_results(results: Sequence[FolderResult]) -> FolderResult:
-    """Put parts, or folders of one data set, together; the same numbers as if evaluated at once.
+@cache
+def _header_reader() -> "TypeAdapter[_Header]":
+    from pydantic import TypeAdapter
 
-    A case that one of them lacks a prediction for and another has evaluated is not skipped. Results of different
-    versions are put together, too, and all versions recorded.
-
-    Raises:
-        ValueError: nothing to merge, different settings or labels, tables that were counted in different ways, missing
-            parts, or a case that is in two.
-    """
-    if not results:
-        raise ValueError("nothing to merge.")
-    origins = [result.origin for result in results]
-    for origin in origins[1:]:
-        difference = origins[0].difference(origin)
-        if difference is not None:
-            raise ValueError(f"parts differ in {difference}.")
-    _check_parts([origin.part for origin in origins])
-    cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
-    for case, following in pairwise(cases):
-        if case.name == following.name:
-            raise ValueError(f"the case {case.name} is in two parts.")
-    evaluated = {case.name for case in cases}
-    skipped = {
-        (entry.case, entry.reason): entry
-        for result in results
-        for entry in result.skipped
-        if not (entry.missing and entry.case in evaluated)
-    }
-    return FolderResult(cases, [skipped[key] for key in sorted(skipped)], Origin.merged(origins))
-
-
-def _check_parts(parts: list[tuple[int, int] | None]) -> None:
-    """Raise a ValueError unless parts of a folder are all there."""
-    numbered = [part for part in parts if part is not None]
-    if numbered and sorted(numbered) != [(number, numbered[0][1]) for number in range(numbered[0][1])]:
-        have = ", ".join(f"{number} of {count}" for number, count in numbered)
-        raise ValueError(f"expected all of the {numbered[0][1]} parts, numbered from 0; got {have}.")
-    if numbered and len(numbered) < len(parts):
-        raise ValueError("expected parts of one folder, and nothing else; got a whole folder, too.")
+    return TypeAdapter(_Header)
 
 
 def bins_file(summary: Path) -> Path:
@@ -392,34 +313,10 @@ def bins_file(summary: Path) -> Path:
     return _beside(summary, "bins.zip")
 
 
-def part_file(summary: Path, part_id: int, num_parts: int) -> Path:
-    """The summary of a part: ``calibration_part0of4_summary.json`` for ``calibration_summary.json``."""
-    return _named(summary, f"part{part_id}of{num_parts}")
-
-
-def read_summary_or_parts(summary: str | Path) -> list[FolderResult]:
-    """The result of a summary; if there is none of that name, those of the parts that were asked for by that name.
-
-    Raises:
-        FileNotFoundError: there is neither.
-        ValueError: a file is damaged, or something else.
-    """
-    summary = Path(summary)
-    pattern = _named(Path(glob.escape(summary.name)), "part*of*").name
-    parts = [] if bins_file(summary).is_file() else sorted(summary.parent.glob(pattern))
-    return [FolderResult.read(file) for file in parts or [summary]]
-
-
 def _is_stale(state: list[str | int] | None) -> bool:
     """Whether a file (path, size, time of change) is there and another one now."""
     now = None if state is None else file_state(Path(str(state[0])))
     return now is not None and now != state
-
-
-def _named(summary: Path, name: str) -> Path:
-    """``x_NAME_summary.json`` for ``x_summary.json``, ``x_NAME.json`` for ``x.json``."""
-    prefix = summary.stem.removesuffix("_summary")
-    return summary.with_name(f"{prefix}_{name}{summary.stem.removeprefix(prefix)}{summary.suffix}")
 
 
 def _beside(summary: Path, name: str) -> Path:
@@ -428,6 +325,11 @@ def _beside(summary: Path, name: str) -> Path:
     return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
 
 
-def _each(function: Callable[[Sequence[float]], Any], values: dict[str, Any]) -> dict[str, Any]:
-    """``function`` of each list, however deep the dictionary."""
-    return {name: _each(function, one) if isinstance(one, dict) else function(one) for name, one in values.items()}
+def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]) -> dict[str, Any]:
+    """``function`` of the values of all cases, for each value of a nested dictionary."""
+    return {
+        key: _over_cases(function, [case[key] for case in cases])
+        if isinstance(value, dict)
+        else function([case[key] for case in cases])
+        for key, value in (cases[0] if cases else {}).items()
+    }

@@ -1,9 +1,7 @@
 """What an evaluation can be asked for, and what a result was computed from."""
 
-import math
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Literal, get_args
 
@@ -12,11 +10,10 @@ from nnunet_nacl.nnunet import DataSet, LabelMeaning, Predictions
 Voxels = Literal["foreground", "union", "near", "image"]
 VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
 Protocol = Literal["standard", "authors"]
-PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
-COUNTING = 3
+COUNTING = 4
 """Raise it when the same files and settings give other tables: finished cases are then evaluated again, and results
 that were counted in different ways are not merged."""
 _MOST_BINS = 1000  # more are narrower than the steps of half precision
@@ -28,7 +25,7 @@ class Settings:
     """Options of an evaluation; docs/metrics.md defines the terms.
 
     Attributes:
-        voxels: which voxel sets to look at.
+        voxels: which voxel sets to look at, in the order of ``VOXEL_SETS``.
         num_bins: M, the number of confidence bins.
         margin_mm: how far the voxel set ``near`` reaches beyond its core.
         surface: whether to measure HD95, ASSD and NSD too.
@@ -54,12 +51,8 @@ class Settings:
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
         if not 1 <= self.num_bins <= _MOST_BINS:
             raise ValueError(f"num_bins must be from 1 to {_MOST_BINS}; got {self.num_bins}.")
-        for name in ("margin_mm", "tolerance_mm"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0 and finite; got {getattr(self, name)}.")
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {self.protocol!r}.")
-        # In a fixed order and once each, so that equal requests are equal settings.
+        if self.protocol not in get_args(Protocol):
+            raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
 
     @property
@@ -87,7 +80,7 @@ class Origin:
         places: one for each folder of predictions.
         labels: what the labels and channels stand for.
         reader: name of nnU-Net's class that read the label maps.
-        versions: package -> version that took part; of merged results or resumed ones, all of them.
+        versions: package -> version, of the run that wrote it; of merged results, those of the first.
         part: its number and how many parts there are, if only a part of the cases was evaluated.
         counting: see ``COUNTING``.
     """
@@ -113,46 +106,17 @@ class Origin:
         versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
         return cls(settings, tuple(places), data_set.meaning, type(data_set.reader).__name__, versions, part)
 
-    @classmethod
-    def merged(cls, origins: Sequence["Origin"]) -> "Origin":
-        """That of results put together; at least one is needed."""
-        places = dict.fromkeys(place for origin in origins for place in origin.places)
-        versions = joined_versions([origin.versions for origin in origins])
-        return replace(origins[0], places=tuple(places), part=None, versions=versions)
-
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
-        mine, theirs = self._counts_by(), other._counts_by()
-        return next(
-            (f"{name}: {mine[name]!r} and {theirs[name]!r}" for name in mine if mine[name] != theirs[name]), None
-        )
+        mine, theirs = self._counted_by(), other._counted_by()
+        return next((f"{key}: {mine[key]!r} and {theirs[key]!r}" for key in mine if mine[key] != theirs[key]), None)
 
-    def _counts_by(self) -> dict[str, Any]:
-        return {
-            "counting": self.counting,
-            **asdict(self.settings),
-            "labels": self.labels.labels,
-            "regions": self.labels.regions,
-            "reader": self.reader,
-        }
+    def _counted_by(self) -> dict[str, Any]:
+        labels = {"labels": self.labels.labels, "regions": self.labels.regions, "reader": self.reader}
+        return {"counting": self.counting, **asdict(self.settings), **labels}
 
     def settings_json(self) -> dict[str, Any]:
         """Settings, places and labels, as summaries have them."""
         places = {name: [getattr(place, name) for place in self.places] for name in Place.__dataclass_fields__}
         one_or_all = {name: paths[0] if len(set(paths)) == 1 else paths for name, paths in places.items()}
-        return {
-            **one_or_all,
-            "part": self.part,
-            **asdict(self.settings),
-            "labels": self.labels.labels,
-            "regions": self.labels.regions,
-            "reader": self.reader,
-        }
-
-
-def joined_versions(versions: Sequence[dict[str, str]]) -> dict[str, str]:
-    """Package -> its versions, each once, with commas between them."""
-    joined: dict[str, list[str]] = {}
-    for package, text in (item for one in versions for item in one.items()):
-        joined.setdefault(package, []).extend(text.split(", "))
-    return {package: ", ".join(dict.fromkeys(texts)) for package, texts in joined.items()}
+        return {**one_or_all, "part": self.part, **self._counted_by()}

@@ -1,27 +1,28 @@
 """The tables that every calibration metric of a voxel set is computed from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import (
     BinCounts,
-    adaptive_calibration_error,
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
     mean_of_known,
+    ratio,
 )
 
 METRICS = (
-    "ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "AECE", "AECE_error", "NLL", "Brier", "over_confidence",
-    "ECE_expected", "CECE_expected", "share",
+    "ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "NLL", "Brier", "over_confidence", "ECE_expected",
+    "CECE_expected", "share",
 )  # fmt: skip
 """The expected ones only where there are the tables that they are made of."""
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
-CLASS_METRICS = ("ECE", "MCE", "ACE")
+_PARTS = tuple(part.name for part in fields(BinCounts))
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,6 @@ class CalibrationTables:
     Attributes:
         top: top-label tables (T, M).
         classwise: tables (C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
-        fine: fine histograms (T, 1538) of the top-label confidences, for the adaptive ECE.
         nll: float64 (T,), sum of the negative log-likelihoods.
         brier: float64 (T,), sum of the Brier scores.
         num_classes: how many channels enter CECE: C, or fewer with the authors' protocol.
@@ -48,7 +48,6 @@ class CalibrationTables:
 
     top: BinCounts
     classwise: BinCounts
-    fine: BinCounts
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
     num_classes: int
@@ -57,19 +56,32 @@ class CalibrationTables:
     expected_top: BinCounts | None = None
     expected_classwise: BinCounts | None = None
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything as arrays; of bin tables ``TABLE_count`` and so on."""
+        found: dict[str, NDArray[Any]] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, BinCounts):
+                found |= {f"{name}_{part}": array for part, array in vars(value).items()}
+            elif value is not None and not name.startswith("_"):
+                found[name] = np.asarray(value)
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> "CalibrationTables":
+        """The opposite of :meth:`arrays`."""
+        values: dict[str, Any] = {}
+        for name in (field.name for field in fields(cls)):
+            if name in arrays:
+                values[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
+            elif f"{name}_count" in arrays:
+                values[name] = BinCounts(*(arrays[f"{name}_{part}"] for part in _PARTS))
+        return cls(**values)
+
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        return CalibrationTables(
-            self.top + other.top,
-            self.classwise + other.classwise,
-            self.fine + other.fine,
-            self.nll + other.nll,
-            self.brier + other.brier,
-            max(self.num_classes, other.num_classes),
-            self.has_background,
-            self.image_voxels + other.image_voxels,
-            _sum(self.expected_top, other.expected_top),
-            _sum(self.expected_classwise, other.expected_classwise),
-        )
+        mine, theirs = self.arrays(), other.arrays()
+        added = {name: mine[name] + theirs[name] for name in mine if name in theirs}
+        added["num_classes"] = np.maximum(mine["num_classes"], theirs["num_classes"])
+        return CalibrationTables.of_arrays(added)
 
     @property
     def foreground_voxels(self) -> int:
@@ -87,30 +99,40 @@ class CalibrationTables:
 
     @cached_property
     def _metrics(self) -> dict[str, float]:
-        voxels = np.where(self.top.total > 0, self.top.total, np.nan)
-        num_bins = self.top.count.shape[-1]
-        adaptive = [adaptive_calibration_error(self.fine[row], num_bins) for row in range(len(self.fine.count))]
+        total = self.top.total
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
         metrics = {
             "ECE": expected_calibration_error(self.top),
             "CECE": by_class,
             "CECE_fg": by_class[1:] if self.has_background else by_class,
-            "CECE_sum": np.array([np.nan if np.isnan(by_class).all() else np.nansum(by_class)]),
+            "CECE_sum": mean_of_known(by_class) * (~np.isnan(by_class)).sum(keepdims=True),
             "MCE": maximum_calibration_error(self.top),
             "ACE": average_calibration_error(self.top),
-            "AECE": np.array([error for error, _ in adaptive]),
-            "AECE_error": np.array([bound for _, bound in adaptive]),
-            "NLL": self.nll / voxels,
-            "Brier": self.brier / voxels,
-            "over_confidence": (self.top.confidence - self.top.hits).sum(-1) / voxels,
+            "NLL": ratio(self.nll, total),
+            "Brier": ratio(self.brier, total),
+            "over_confidence": ratio((self.top.confidence - self.top.hits).sum(-1), total),
         }
         if self.expected_top is not None and self.expected_classwise is not None:
             # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
-            of_top = np.where(self.top.total > 0, expected_calibration_error(self.expected_top), np.nan)
+            of_top = np.where(total > 0, expected_calibration_error(self.expected_top), np.nan)
             of_classes = np.where(self.classwise.total > 0, expected_calibration_error(self.expected_classwise), np.nan)
             metrics |= {"ECE_expected": of_top, "CECE_expected": of_classes[: self.num_classes]}
-        metrics["share"] = self.top.total / np.where(self.image_voxels > 0, self.image_voxels, np.nan)
+        metrics["share"] = ratio(total, self.image_voxels)
         return {name: float(mean_of_known(values)) for name, values in metrics.items()}
+
+    def class_metrics(self) -> list[dict[str, float]]:
+        """ECE, MCE and ACE of each channel."""
+        errors = {
+            "ECE": expected_calibration_error(self.classwise),
+            "MCE": maximum_calibration_error(self.classwise),
+            "ACE": average_calibration_error(self.classwise),
+        }
+        return [{name: float(of[k]) for name, of in errors.items()} for k in range(len(self.classwise.count))]
+
+    def score_sums(self) -> dict[str, float]:
+        """What :meth:`per_foreground` divides: sums that add up over cases."""
+        sums = {"NLL_sum": float(self.nll.sum()), "Brier_sum": float(self.brier.sum())}
+        return {**sums, "foreground_voxels": self.foreground_voxels}
 
     def per_foreground(self) -> dict[str, float]:
         r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
@@ -120,18 +142,5 @@ class CalibrationTables:
         Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
-        foreground = self.foreground_voxels or np.nan
-        return {name: float(sums.sum()) / foreground for name, sums in zip(SCORES, (self.nll, self.brier), strict=True)}
-
-    def class_metrics(self) -> list[dict[str, float]]:
-        """The metrics of ``CLASS_METRICS`` for each channel."""
-        columns = (
-            expected_calibration_error(self.classwise),
-            maximum_calibration_error(self.classwise),
-            average_calibration_error(self.classwise),
-        )
-        return [dict(zip(CLASS_METRICS, map(float, row), strict=True)) for row in zip(*columns, strict=True)]
-
-
-def _sum(one: BinCounts | None, other: BinCounts | None) -> BinCounts | None:
-    return None if one is None or other is None else one + other
+        nll, brier, foreground = self.score_sums().values()
+        return {name: sums / (foreground or np.nan) for name, sums in zip(SCORES, (nll, brier), strict=True)}

@@ -27,13 +27,6 @@ class BinCounts:
     unbinned: Counts
 
     @classmethod
-    def empty(cls, num_bins: int = 15, shape: tuple[int, ...] = ()) -> "BinCounts":
-        if num_bins < 1:
-            raise ValueError(f"num_bins must be at least 1; got {num_bins}.")
-        table = (*shape, num_bins)
-        return cls(np.zeros(table, np.int64), np.zeros(table, np.int64), np.zeros(table), np.zeros(shape, np.int64))
-
-    @classmethod
     def of(
         cls,
         confidences: NDArray[np.floating],
@@ -58,30 +51,20 @@ class BinCounts:
         """
         if confidences.shape != hits.shape:
             raise ValueError(f"confidences and hits must have one shape; got {confidences.shape} and {hits.shape}.")
-        if confidences.size == 0:
-            return cls.empty(num_bins)
-        lowest, highest = confidences.min(), confidences.max()
-        if not (lowest >= 0 and highest <= 1):
-            raise ValueError(f"confidences must be in [0, 1]; got values from {lowest} to {highest}.")
+        if confidences.size and not (confidences.min() >= 0 and confidences.max() <= 1):
+            raise ValueError(
+                f"confidences must be in [0, 1]; got values from {confidences.min()} to {confidences.max()}."
+            )
         kept = confidences > 0 if drop_zeros else np.ones(confidences.shape, bool)
         confidences, hits = confidences[kept], hits[kept]
-        return cls.at(
-            _equal_width_bins(confidences, num_bins), confidences, hits, num_bins, unbinned=int((~kept).sum())
-        )
-
-    @classmethod
-    def at(
-        cls,
-        bins: NDArray[np.intp],
-        confidences: NDArray[np.floating],
-        hits: NDArray[np.bool_],
-        num_bins: int,
-        *,
-        unbinned: int = 0,
-    ) -> "BinCounts":
-        """Fill one table whose bins are known: voxel i is in ``bins[i]``, 0 to ``num_bins`` − 1."""
+        # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
+        # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding
+        # error.
+        bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
+        bins -= confidences <= bin_edges(num_bins, confidences.dtype).take(bins)
         wrong, right = np.bincount(bins + num_bins * hits, minlength=2 * num_bins).reshape(2, num_bins)
         confidence = np.bincount(bins, weights=confidences, minlength=num_bins).astype(np.float64)
+        unbinned = np.count_nonzero(~kept)
         return cls((wrong + right).astype(np.int64), right.astype(np.int64), confidence, np.array(unbinned, np.int64))
 
     @classmethod
@@ -113,34 +96,8 @@ class BinCounts:
         return total
 
 
-def _equal_width_bins(confidences: NDArray[np.floating], num_bins: int) -> NDArray[np.intp]:
-    # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
-    # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding error.
-    lower_edges = bin_edges(num_bins, confidences.dtype)
-    bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
-    bins -= confidences <= lower_edges.take(bins)
-    return bins
-
-
 def bin_edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.floating]:
     """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
     edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
     edges[0] = -1
     return edges
-
-
-def top_label(probabilities: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.unsignedinteger]]:
-    """Maximum (...) and argmax (...) of probabilities (K, ...); the first of equal ones, as with ``argmax``.
-
-    A pass over each class is several times as fast as NumPy's argmax along the first axis.
-
-    >>> top_label(np.array([[0.2, 0.5], [0.8, 0.5]]))
-    (array([0.8, 0.5]), array([1, 0], dtype=uint8))
-    """
-    confidence = probabilities[0].copy()
-    label = np.zeros(confidence.shape, np.min_scalar_type(len(probabilities)))
-    for k in range(1, len(probabilities)):
-        # k is above every label so far: the larger label is the new one. Assigning through a mask is 20 times slower.
-        np.maximum(label, (probabilities[k] > confidence) * label.dtype.type(k), out=label)
-        np.maximum(confidence, probabilities[k], out=confidence)
-    return confidence, label

@@ -37,12 +37,6 @@ def resample_tables(tables: BinCounts, weights: Array) -> BinCounts:
     return BinCounts(*(np.tensordot(weights, part, 1) for part in parts))
 
 
-def resampled_means(values: Array, weights: Array) -> Array:
-    """(resamples, ...) means over the drawn cases of values (cases, ...); those that are NaN are left out."""
-    known = ~np.isnan(values)
-    return ratio(np.tensordot(weights, np.where(known, values, 0), 1), np.tensordot(weights, known.astype(float), 1))
-
-
 def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     """95 % percentile interval of a value that was computed on each resample.
 
@@ -63,10 +57,11 @@ def bootstrap_interval(values: Sequence[float]) -> Interval:
     All cases are resampled, then those with NaN left out, so that it is the interval of comparisons between methods.
     """
     of_cases = np.asarray(values, np.float64)
-    num_known = int((~np.isnan(of_cases)).sum())
-    if num_known < 2:
+    known = (~np.isnan(of_cases)).astype(np.float64)
+    if known.sum() < 2:
         return np.nan, np.nan
-    return percentile_interval(resampled_means(of_cases, resample_weights(of_cases.size)), num_cases=num_known)
+    weights = resample_weights(of_cases.size)
+    return percentile_interval(ratio(weights @ np.nan_to_num(of_cases), weights @ known), num_cases=int(known.sum()))
 
 
 def mean_over_cases(values: Sequence[float]) -> float:

@@ -14,12 +14,14 @@ def confusion_matrix(
     ground_truth: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
 ) -> NDArray[np.int64]:
     """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
-    # Block by block: the indices of a whole image would take eight bytes a voxel.
+    # Block by block, and in the smallest dtype: the indices of a whole image would take eight bytes a voxel.
     matrix = np.zeros(num_labels * num_labels, np.int64)
+    dtype = np.min_scalar_type(matrix.size)
     rows, columns = ground_truth.ravel(), prediction.ravel()
     for start in range(0, rows.size, _BLOCK):
-        index = rows[start : start + _BLOCK].astype(np.intp) * num_labels + columns[start : start + _BLOCK]
-        matrix += np.bincount(index, minlength=num_labels * num_labels)
+        part = slice(start, start + _BLOCK)
+        index = rows[part].astype(dtype) * dtype.type(num_labels) + columns[part].astype(dtype)
+        matrix += np.bincount(index, minlength=matrix.size)
     return matrix.reshape(num_labels, num_labels)
 
 

@@ -41,7 +41,7 @@ from nnunet_nacl.report._statistics import (
 )
 
 _IN_OTHER_TABLES = (
-    "ECE", "CECE", "CECE_fg", "CECE_sum", "AECE_error", "over_confidence", "ECE_expected", "CECE_expected", "share",
+    "ECE", "CECE", "CECE_fg", "CECE_sum", "over_confidence", "ECE_expected", "CECE_expected", "share",
 )  # fmt: skip
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
 _BOLD = "Bold: best, and told apart from all others by these cases."

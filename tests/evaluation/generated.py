@@ -58,7 +58,7 @@ def content(summary: Path) -> str:
         [getattr(table, part).tolist() for part in ("count", "hits", "confidence", "unbinned")]
         for case in result.cases
         for one in case.result.calibration.values()
-        for table in (one.top, one.classwise, one.fine)
+        for table in (one.top, one.classwise)
     ]
     return json.dumps([json.loads(summary.read_text()), tables])
 

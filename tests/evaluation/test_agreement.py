@@ -9,7 +9,8 @@ import pytest
 from nnunetv2.postprocessing.remove_connected_components import remove_all_but_largest_component_from_segmentation
 from scipy.ndimage import gaussian_filter
 
-from nnunet_nacl.evaluation import VOXEL_SETS, Settings, check_drawn, evaluate, given_labels
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.evaluation._agreement import check_segmentation, labels_given
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Predictions
 from tests.evaluation.generated import Folders, add_case, reasons, run_evaluate, write
 
@@ -18,8 +19,15 @@ REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
 FILES = CaseFiles("a", Path("labels/a.nii.gz"), Path("predictions/a.nii.gz"), Path("predictions/a.npz"))
 
 
+def given_labels(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning, files: CaseFiles = FILES) -> np.ndarray:
+    given = labels_given(saved.reshape(-1), meaning, files, np.result_type(p, np.float32))
+    for channel, values in enumerate(p):
+        given.add(channel, slice(None), values.reshape(-1).astype(np.result_type(p, np.float32)))
+    return given.labels().reshape(saved.shape)
+
+
 def check(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> None:
-    check_drawn(given_labels(p, saved, meaning), saved, FILES, is_empty=not saved.any())
+    check_segmentation(given_labels(p, saved, meaning), saved, FILES)
 
 
 def smooth_case(seed: int, *, regions: bool = False, shape: tuple[int, ...] = (6, 30, 32)) -> np.ndarray:
@@ -133,32 +141,14 @@ def test_a_flipped_segmentation_is_named(smooth: Folders) -> None:
 
 
 def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*smooth), Settings(voxels=VOXEL_SETS))
+    before = evaluate(Predictions.of_folder(*smooth))
     regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
     for number in range(2):
         labels = nnunets(smooth_case(number, regions=regions), REGIONS if regions else CLASSES)
         saved = postprocessed(labels, [[1, 2, 3], 2, 1])
         assert not np.array_equal(saved, labels)
         write(saved, smooth[1] / f"case_{number}.nii.gz")
-    after = evaluate(Predictions.of_folder(*smooth), Settings(voxels=VOXEL_SETS))
+    after = evaluate(Predictions.of_folder(*smooth))
     assert after.skipped == []
-    for voxels in VOXEL_SETS:
+    for voxels in after.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)
-
-
-def test_many_classes(tmp_path: Path) -> None:
-    """More than seven bits have labels for."""
-    gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
-    gt_folder.mkdir()
-    predictions.mkdir()
-    labels = {"background" if not k else str(k): k for k in range(200)}
-    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
-    p = np.random.default_rng(0).dirichlet(np.ones(200), (2, 8, 8))
-    p = np.moveaxis(p, -1, 0).astype(np.float32)
-    add_case(gt_folder, predictions, "a", p, p.argmin(0))
-    assert run_evaluate((gt_folder, predictions)) == 0
-    saved = p.argmax(0)
-    saved[1, 2, 3] ^= 128
-    write(saved, predictions / "a.nii.gz")
-    assert run_evaluate((gt_folder, predictions)) == 1
-    assert "in 1 of 128 voxels; nnU-Net's is their argmax" in reasons((gt_folder, predictions))["a"]

@@ -45,15 +45,11 @@ def cut(folder: Path, share: float) -> None:
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
 
 
-def placed(labels: np.ndarray, file: Path, **geometry: tuple[float, ...]) -> None:
-    image = sitk.GetImageFromArray(labels.astype(np.uint8))
+def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...]) -> None:
+    image = sitk.ReadImage(str(gt_folder / "case_1.nii.gz"))
     for name, value in geometry.items():
         getattr(image, f"Set{name}")(value)
-    sitk.WriteImage(image, str(file))
-
-
-def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...]) -> None:
-    placed(random_case(1)[1], gt_folder / "case_1.nii.gz", **geometry)
+    sitk.WriteImage(image, str(gt_folder / "case_1.nii.gz"))
 
 
 def reoriented(gt_folder: Path, _: Path) -> None:
@@ -75,10 +71,6 @@ BAD = {
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
         "predictions/case_1.nii.gz has the spacing (1, 1, 1) mm, not (10, 1, 1) mm as ",
     ),
-    "ground truth elsewhere": (
-        partial(ground_truth_placed, Origin=(0, 0, 2)),
-        "predictions/case_1.nii.gz has the origin (0, 0, 0) mm, not (0, 0, 2) mm as ",
-    ),
     "ground truth in another orientation": (reoriented, "predictions/case_1.nii.gz has the origin (0, 0, 0) mm, not ("),
     "ground truth turned": (
         partial(ground_truth_placed, Direction=(-1, 0, 0, 0, -1, 0, 0, 0, 1)),
@@ -93,19 +85,10 @@ BAD = {
         "case_1.npz: expected probabilities in [0, 1]; channel 0 has values from -",
     ),
     "not 1": (partial(save, change=lambda p: 0.9 * p), "case_1.npz: the probabilities of a voxel must sum to 1"),
-    "shape": (
-        partial(save, change=lambda p: p[:, :5]),
-        "case_1.npz: the shape (3, 5, 20, 20) does not match the ground t",
-    ),
-    "transposed": (partial(save, change=lambda p: np.moveaxis(p, 1, 3)), "is it transposed?"),
-    "channels last": (partial(save, change=lambda p: np.moveaxis(p, 0, 3)), "classes first"),
+    "shape": (partial(save, change=lambda p: p[:, :5]), "case_1.npz: expected the shape (3, 6, 20, 20), the 3 classes"),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
         "Are they of another case or another model, or is the orientation read wrongly?",
-    ),
-    "channels": (
-        partial(save, change=lambda p: np.concatenate([p, 0 * p[:1]])),
-        "shape (4, 6, 20, 20) has 4 channels (the first axis), but the data set has 3 labels.",
     ),
     "unknown label": (
         partial(ground_truth_with, change=lambda y: y + 1),
@@ -115,9 +98,13 @@ BAD = {
         partial(prediction_with, change=lambda y: 9 * y),
         "predictions/case_1.nii.gz holds labels that are not in the data set: 9, 18; known are 0, 1, 2.",
     ),
+    "other shape": (
+        partial(ground_truth_with, change=lambda y: y[:4]),
+        "predictions/case_1.nii.gz: the shape (6, 20, 20) does not match the ground truth's, (4, 20, 20).",
+    ),
     "predicted shape": (
         partial(prediction_with, change=lambda y: y[:4]),
-        "predictions/case_1.nii.gz: the shape (4, 20, 20) does not match the ground truth's, (6, 20, 20).",
+        "case_1.npz: expected the shape (3, 4, 20, 20), the 3 classes of the data set and the axes of case_1.nii.gz",
     ),
     "ground truth no image": (
         lambda r, p: (r / "case_1.nii.gz").write_bytes(b"nothing"),
@@ -151,35 +138,13 @@ def test_a_bad_case_is_named_and_the_others_are_evaluated(
     assert run_evaluate(folders) == 1  # also when the good ones need not be evaluated again
 
 
-def test_labels_that_are_no_whole_numbers(folders: Folders) -> None:
-    image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32) + 0.5)
-    sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
-    assert run_evaluate(folders) == 1
-    assert "case_1.nii.gz holds labels that are not whole numbers." in reasons(folders)["case_1"]
-
-
-@pytest.mark.parametrize("geometry", [{"Spacing": (1, 1, 10)}, {"Origin": (0, 0, 2)}])
-def test_other_places_can_be_ignored(folders: Folders, geometry: dict[str, tuple[float, ...]]) -> None:
-    ground_truth_placed(*folders, **geometry)
+def test_other_places_can_be_ignored(folders: Folders) -> None:
+    ground_truth_placed(*folders, Origin=(0, 0, 2))
     assert run_evaluate(folders) == 1
     assert summary_of(folders)["settings"]["ignore_geometry"] is False
     assert run_evaluate(folders, "--ignore_geometry") == 0
     assert summary_of(folders)["settings"]["ignore_geometry"] is True
     assert run_evaluate(folders) == 1  # what was finished with the option is not taken up without it
-
-
-def test_whole_numbers_may_be_floats(folders: Folders) -> None:
-    image = sitk.GetImageFromArray(random_case(1)[1].astype(np.float32))
-    sitk.WriteImage(image, str(folders[0] / "case_1.nii.gz"))
-    assert run_evaluate(folders) == 0
-
-
-def test_chill_forgives_missing_predictions(folders: Folders) -> None:
-    for file in ("case_1.npz", "case_1.nii.gz"):
-        (folders[1] / file).unlink()
-    assert run_evaluate(folders) == 1
-    assert run_evaluate(folders, "--chill") == 0
-    assert list(reasons(folders)) == ["case_1"]
 
 
 def test_nothing_predicted_is_not_forgiven(folders: Folders) -> None:
@@ -188,23 +153,13 @@ def test_nothing_predicted_is_not_forgiven(folders: Folders) -> None:
     assert run_evaluate(folders, "--chill") == 1
 
 
-@pytest.mark.parametrize("broken", [0, 1, 2])
-def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders, broken: int) -> None:
+def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders) -> None:
     """Without plans.json the reader is found by trying label maps."""
-    (folders[0] / f"case_{broken}.nii.gz").write_bytes(b"")
+    (folders[0] / "case_0.nii.gz").write_bytes(b"")
     assert run_evaluate(folders) == 1
-    assert list(reasons(folders)) == [f"case_{broken}"]
+    assert list(reasons(folders)) == ["case_0"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--num_parts", 2, "--part_id", 2], "part_id must be from 0 to num_parts - 1 = 1; got 2."),
-        (["--bins", 0], "num_bins must be from 1 to 1000; got 0."),
-    ],
-)
-def test_wrong_options(
-    folders: Folders, capsys: pytest.CaptureFixture[str], options: list[object], message: str
-) -> None:
-    assert run_evaluate(folders, *options) == 1
-    assert message in capsys.readouterr().err
+def test_a_part_that_there_is_not(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_evaluate(folders, "--num_parts", 2, "--part_id", 2) == 1
+    assert "part_id must be from 0 to num_parts - 1 = 1; got 2." in capsys.readouterr().err

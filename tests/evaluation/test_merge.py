@@ -33,8 +33,8 @@ def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
         ([], r"^nothing to merge\.$"),
         ([whole, whole], r"^the case case_0 is in two parts\.$"),
         ([whole, other], r"^parts differ in num_bins: 15 and 10\.$"),
-        (parts, r"^expected all of the 3 parts, numbered from 0; got 0 of 3, 2 of 3\.$"),
-        ([parts[0], whole], r"^expected all of the 3 parts, numbered from 0; got 0 of 3\.$"),
+        (parts, r"^expected all parts of one folder, numbered from 0, .*; got 0 of 3, 2 of 3\.$"),
+        ([parts[0], whole], r"^expected all parts of one folder, .*; got 0 of 3\.$"),
     ):
         with pytest.raises(ValueError, match=message):
             merge_results(results)

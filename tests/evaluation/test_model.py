@@ -4,14 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import (
-    evaluate,
-)
+from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import (
-    SUMMARY,
-    Folders,
-)
+from tests.evaluation.generated import SUMMARY, Folders
 
 
 @pytest.fixture
@@ -52,24 +47,3 @@ def test_folds_must_not_share_cases(model: Path) -> None:
         shutil.copy(file, model / "fold_1" / "validation")
     with pytest.raises(ValueError, match=r"^the case case_1 is in .*fold_0.* and in .*fold_1.*: folds must not share"):
         evaluate(Predictions.of_model(7, "2d", folds=[0, 1]))
-
-
-def test_a_model_without_probabilities(model: Path) -> None:
-    shutil.rmtree(model / "fold_0" / "validation")
-    (model / "fold_0" / "validation").mkdir()
-    with pytest.raises(
-        ValueError,
-        match=r"validation holds no probabilities \(\.npz\); validate with nnUNetv2_train .* 2d 0 .*--val --npz",
-    ):
-        evaluate(Predictions.of_model(7, "2d", folds=[0]))
-
-
-def test_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("nnUNet_results", "nnUNet_preprocessed"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("nnUNet_results", "nnUNet_preprocessed"):
-        with pytest.raises(RuntimeError, match=f"{name} is not set"):
-            evaluate(Predictions.of_model("Dataset004_X", "2d"))
-        monkeypatch.setenv(name, str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"Dataset004_X.nnUNetTrainer__nnUNetPlans__2d is not a folder\.$"):
-        evaluate(Predictions.of_model("Dataset004_X", "2d"))

@@ -139,66 +139,6 @@ def test_by_hand() -> None:
     assert found["union"].metrics()["ECE_expected"] == pytest.approx(0.24 / 1.4)
 
 
-# Labels that are drawn
-
-
-@pytest.mark.parametrize("regions", [False, True])
-@pytest.mark.parametrize("channels", [2, 3, 5])
-def test_against_draws(channels: int, regions: bool) -> None:
-    """The mean over 4,000 label maps lies within four standard errors of the expected tables."""
-    generator = np.random.default_rng(channels)
-    size, draws = 120, 4000
-    p = generator.beta(1, 1, (1, size)) if regions else generator.dirichlet(np.ones(channels), size).T
-    u = generator.random((draws, size))
-    y = (u < p[0]).astype(int) if regions else (u[:, None] > np.cumsum(p, 0)[:-1]).sum(1)
-    # All label maps beside each other are one image, whose tables are the sum over them.
-    drawn = tables_of(np.tile(p[:, None], (1, draws, 1)), y, regions)
-    expected = tables_of(p[:, None], y[:1], regions)
-    loop = loop_over_regions if regions else loop_over_classes
-    for voxels in SETS:
-        of_voxels = [loop(p[:, None, i : i + 1], np.ones((1, 1), bool), voxels, 15) for i in range(size)]
-        for which, name in enumerate(("top", "classwise")):
-            mean = np.array([rows[which] for rows in of_voxels])  # (voxels, channels, bins, 3)
-            # A voxel counts or not, and hits or not: E x² = E x. Its confidence c counts or not: E x² = c E x.
-            count, confidence = mean[..., 0], mean[..., 2]
-            square = np.stack([count, mean[..., 1], confidence**2 / np.where(count > 0, count, 1)], -1)
-            tolerance = 4 * np.sqrt(draws * (square - mean**2).sum(0).clip(0)) + 1e-6
-            for column, of_table in enumerate(("count", "hits", "confidence")):
-                wanted = draws * getattr(getattr(expected[voxels], f"expected_{name}"), of_table)
-                error = np.abs(getattr(getattr(drawn[voxels], name), of_table) - wanted)
-                assert (error <= tolerance[..., column]).all(), (voxels, name, of_table)
-
-
-# What tables are for
-
-
-@pytest.mark.parametrize("regions", [False, True])
-def test_add_up(regions: bool) -> None:
-    cases = [dyadic_case(seed, 3, np.float32, regions) for seed in (1, 2)]
-    one, other = (tables_of(p, y, regions) for p, y, _ in cases)
-    p, y, _ = (np.concatenate(parts, axis=-1) for parts in zip(*cases, strict=True))
-    both = tables_of(p, y, regions)
-    for voxels in SETS:
-        added = one[voxels] + other[voxels]
-        for name in ("expected_top", "expected_classwise"):
-            for column in ("count", "hits", "confidence", "unbinned"):
-                found, wanted = (getattr(getattr(tables, name), column) for tables in (added, both[voxels]))
-                np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-        np.testing.assert_array_equal(added.image_voxels, both[voxels].image_voxels)
-        assert added.metrics()["ECE_expected"] == pytest.approx(both[voxels].metrics()["ECE_expected"])
-
-
-@pytest.mark.parametrize("regions", [False, True])
-def test_labels_do_not_matter(regions: bool) -> None:
-    """Expectations are over the labels: only which voxels are ignored can change them."""
-    p, y, counted = dyadic_case(3, 3, np.float32, regions)
-    changed = np.where(counted, 1, 9)
-    for one, other in zip(tables_of(p, y, regions).values(), tables_of(p, changed, regions).values(), strict=True):
-        for name in ("expected_top", "expected_classwise"):
-            np.testing.assert_allclose(getattr(one, name).hits, getattr(other, name).hits, rtol=1e-12)
-            np.testing.assert_allclose(getattr(one, name).count, getattr(other, name).count, rtol=1e-12)
-
-
 @pytest.mark.parametrize("voxels", [("foreground",), ("union",), SETS])
 def test_the_segmentation_does_not_matter(voxels: Sequence[str]) -> None:
     """Where a structure is predicted, argmax p decides, whatever was postprocessed."""
@@ -209,15 +149,3 @@ def test_the_segmentation_does_not_matter(voxels: Sequence[str]) -> None:
     for name, wanted in evaluate_case(p, y, **options).calibration.items():
         np.testing.assert_allclose(found[name].expected_top.hits, wanted.expected_top.hits, rtol=1e-12)
         np.testing.assert_allclose(found[name].expected_classwise.hits, wanted.expected_classwise.hits, rtol=1e-12)
-
-
-@pytest.mark.parametrize("regions", [False, True])
-def test_only_where_there_is_a_closed_form(regions: bool) -> None:
-    p, y, _ = dyadic_case(3, 3, np.float32, regions)
-    for voxels, tables in tables_of(p, y, regions, voxels=(*SETS, "near", "image")).items():
-        assert (tables.expected_top is not None) == (tables.expected_classwise is not None) == (voxels in SETS)
-        assert ("ECE_expected" in tables.metrics()) == ("CECE_expected" in tables.metrics()) == (voxels in SETS)
-    for tables in tables_of(p, y, regions, protocol="authors").values():
-        assert tables.expected_top is None
-        assert tables.expected_classwise is None
-        assert "ECE_expected" not in tables.metrics()

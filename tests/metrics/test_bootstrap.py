@@ -11,7 +11,6 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_tables,
     resample_weights,
-    resampled_means,
 )
 
 NAN = float("nan")
@@ -42,8 +41,6 @@ def test_undefined_cases_are_left_out_after_all_are_drawn() -> None:
     drawn = np.random.default_rng(0).integers(0, 6, (2000, 6))
     means = [np.nanmean(values[cases]) for cases in drawn if not np.isnan(values[cases]).all()]
     assert bootstrap_interval(values.tolist()) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
-    columns = resampled_means(np.stack([values, values + 1], axis=1), resample_weights(6))
-    assert bootstrap_interval(values.tolist()) == percentile_interval(columns[:, 0], num_cases=4)
 
 
 def test_percentiles_by_hand() -> None:

@@ -133,7 +133,7 @@ def test_a_bad_case_is_named_and_the_others_are_written(
     assert main(["decode", str(folder), "-o", str(tmp_path / "out")]) == 1
     printed = capsys.readouterr().out
     assert f"Not decoded: a: {folder / 'a.npz'}: NaN or infinite values in channel 0." in printed
-    assert "has 2 channels (the first axis), but the data set has 3 labels." in printed
+    assert "expected the shape (3, 5, 12, 14), the 3 classes of the data set" in printed
     left = names(folder) - {f"{name}.{ending}" for name in "ab" for ending in ("npz", "pkl", "nii.gz")}
     assert names(tmp_path / "out") == left | {DECODED_NAME}
 

@@ -40,7 +40,7 @@ def test_a_stock_nnunet_runs_the_exported_model(
 ) -> None:
     nnunet, _ = planned("labels")
     model = trained("labels", "2d_small", TRAINER)
-    images, exported = tmp_path / "images", tmp_path / "exported"
+    images, exported = tmp_path / "images", model.with_name(f"{model.name}_stock")
     for folder in (images, tmp_path / "ours", tmp_path / "stock"):
         folder.mkdir()
     for case in ("toy_0", "toy_1"):
@@ -52,7 +52,7 @@ def test_a_stock_nnunet_runs_the_exported_model(
     runpy.run_path(str(ours))
     monkeypatch.delenv("nnUNet_extTrainer")
 
-    printed = nnunet.run("nnunet_nacl", "export", model, "-o", exported, as_user=True)
+    printed = nnunet.run("nnunet_nacl", "export", model, as_user=True)
     assert f"Wrote {exported}" in printed
     assert TRAINER in (exported / NOTE_NAME).read_text()
     stock = tmp_path / "stock.py"
@@ -132,7 +132,7 @@ def test_nothing_in_a_checkpoint_runs(
     file = write_checkpoint(model_folder, evil=Runs(tmp_path / "ran"))
     before = sorted(tmp_path.rglob("*"))
     for _ in range(2):
-        assert main([*command.split(), str(model_folder), "-o", str(tmp_path / "out")]) == 1
+        assert main([*command.split(), str(model_folder)]) == 1
         assert sorted(tmp_path.rglob("*")) == before
         file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
     printed = capsys.readouterr().err
@@ -161,13 +161,14 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
     assert torch.equal(copied["network_weights"]["w"], weights)
 
 
-def test_a_full_disk_is_named(model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_named(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_checkpoint(model_folder, network_weights=torch.zeros(9999))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
     try:
-        assert main(["export", str(model_folder), "-o", str(tmp_path / "out")]) == 1
+        assert main(["export", str(model_folder)]) == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert f"'{tmp_path / 'out' / 'fold_0' / 'checkpoint_final.pth'}'" in capsys.readouterr().err
-    assert not list((tmp_path / "out" / "fold_0").iterdir())
+    fold = model_folder.with_name(f"{model_folder.name}_stock") / "fold_0"
+    assert f"'{fold / 'checkpoint_final.pth'}'" in capsys.readouterr().err
+    assert not list(fold.iterdir())

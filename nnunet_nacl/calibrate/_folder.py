@@ -107,7 +107,7 @@ def apply_folder(
     Args:
         fit_file: what :func:`calibrate_folder` or :func:`calibrate_fold` wrote, of temperature or vector.
         pred_folder: ``CASE.npz`` and segmentations.
-        output: the folder to write into; ``posthoc_applied.json`` there says how it came to be.
+        output: the folder to write into; ``calibration_applied.json`` there says how it came to be.
         num_processes: how many cases are calibrated at a time.
         overwrite: write into a folder that is there; only files of the same names are replaced.
 

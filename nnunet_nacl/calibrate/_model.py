@@ -36,7 +36,6 @@ from nnunet_nacl.nnunet import (
     DataSet,
     Model,
     PreprocessedCases,
-    fold_folder,
     load_predictor,
     read_checkpoint,
 )
@@ -182,7 +181,7 @@ def calibrate_fold(
             "fold all is validated on the cases that it was trained with: a fit to them would be too sure."
         )
     model = Path(model_folder)
-    folder = fold_folder(model, fold)
+    folder = model / f"fold_{fold}"
     network = Network(model, fold, checkpoint, device, mirroring=use_mirroring)
     target = check_output(folder / CALIBRATED_CHECKPOINT, overwrite=overwrite)
     if method == Head.method and not network.has_features:
@@ -304,12 +303,12 @@ def calibrate_ensemble(
     """
     model = Path(model_folder)
     networks = [Network(model, fold, checkpoint, device, mirroring=use_mirroring) for fold in folds]
-    targets = [check_output(fold_folder(model, fold) / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
-    fits = [Fit.read(fold_folder(model, fold) / FIT_NAME) for fold in folds]
+    targets = [check_output(model / f"fold_{fold}" / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
+    fits = [Fit.read(model / f"fold_{fold}" / FIT_NAME) for fold in folds]
     for fold, fit in zip(folds, fits, strict=True):
         if fit.settings.get("use_mirroring") != use_mirroring:
             raise ValueError(
-                f"{fold_folder(model, fold) / FIT_NAME} was fitted {'without' if use_mirroring else 'with'} mirroring: "
+                f"{model}/fold_{fold}/{FIT_NAME} was fitted {'without' if use_mirroring else 'with'} mirroring: "
                 "expected the same --disable_tta for all folds and their ensemble."
             )
     layers = [fit.method.layer(*network.layer) for fit, network in zip(fits, networks, strict=True)]
@@ -348,6 +347,6 @@ def calibrate_ensemble(
         return ensemble, []
     for fold, network, fit, target in zip(folds, networks, fits, targets, strict=True):
         layer = ensemble.method.layer(*fit.method.layer(*network.weights))
-        _write_checkpoint(fold_folder(model, fold) / checkpoint, network.names, layer, target)
+        _write_checkpoint(model / f"fold_{fold}" / checkpoint, network.names, layer, target)
     ensemble.write(model / ENSEMBLE_FIT_NAME)
     return ensemble, targets

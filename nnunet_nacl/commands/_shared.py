@@ -63,10 +63,11 @@ Positive = Annotated[int, _positive]
 
 
 def num_processes(np: int | None = None) -> int:
-    """How many processes ``-np`` asks for."""
-    from nnunet_nacl.nnunet import environment_number
-
-    return np or min(environment_number("nnUNet_def_n_proc", 8), os.cpu_count() or 1)
+    """How many processes ``-np`` asks for, by default nnU-Net's number of them."""
+    text = os.environ.get("nnUNet_def_n_proc", "8")  # noqa: SIM112 - nnU-Net's name
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"The environment variable nnUNet_def_n_proc must be a number of at least 1; got {text!r}.")
+    return np or min(int(text), os.cpu_count() or 1)
 
 
 def chosen_predictions(

@@ -22,9 +22,7 @@ def experiment(
     paper_schedule: bool = False,
     o: str = "nnunet_nacl_experiments",
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    np: Positive = 2,
     surface: bool = False,
-    chk: Literal["checkpoint_final.pth", "checkpoint_best.pth"] = "checkpoint_final.pth",
     dry_run: bool = False,
     command_line: Sequence[str],
 ) -> int:
@@ -42,8 +40,6 @@ def experiment(
         iterations: N iterations of an epoch (default: nnU-Net's 250)
         paper_schedule: the paper's Adam, 100 epochs by default: the suffix _paperSchedule of all trainers
         o: FOLDER in which that of predictions, logs and reports is made
-        np: N processes of predicting and evaluating
-        chk: checkpoint to predict test cases with
         dry_run: only print what is done, running and left, as shell commands
 
     Examples:
@@ -70,8 +66,6 @@ def experiment(
         # what is printed may be for another machine
         device=device if dry_run and device != "auto" else find_device(device),
         surface=surface,
-        num_processes=np,
-        checkpoint="best" if chk == "checkpoint_best.pth" else "final",
     )
     plan = partial(experiments.plan_experiment, plans=p, folds=f, suffix=suffix, options=options, output=o)
     planned = [plan(table.chosen(methods) if methods else table, d, c) for table in tables]
@@ -90,18 +84,11 @@ def experiment(
     return 0
 
 
-def demo(*, o: str = "nnunet_nacl_demo") -> int:
-    """Train, calibrate, predict and evaluate on a built-in data set, in minutes.
-
-    Args:
-        o: FOLDER to work in
-
-    Examples:
-        nnunet_nacl demo -o my_demo
-    """
+def demo() -> int:
+    """Train, calibrate, predict and evaluate on a built-in data set, in minutes, in the folder nnunet_nacl_demo."""
     from nnunet_nacl.demo import run_demo
 
     allow_interrupts()
-    run_demo(o, device=find_device("auto"))
+    run_demo("nnunet_nacl_demo", device=find_device("auto"))
     say_next("the same with a model and data of your own:", *MAIN_PATH)
     return 0

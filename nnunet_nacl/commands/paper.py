@@ -30,7 +30,6 @@ def split(
     test: str | None = None,
     o: int | None = None,
     val: str | None = None,
-    folds: int | None = None,
     by_patient: str | bool = False,
 ) -> int:
     """Make a labelled test set, and fixed training and validation cases.
@@ -39,19 +38,17 @@ def split(
         test: N labelled test cases, or a share such as 20%, in a new data set; needs -o
         o: ID of that new data set; the other is left alone
         val: N validation cases of the one fold in splits_final.json, or a share such as 20%
-        folds: K folds of a cross-validation in splits_final.json
         by_patient: REGEX: N counts patients, none in two sets; the patient is the case's name up to the last
             underscore, or REGEX's first group
 
     Examples:
         nnunet_nacl paper split -d 21 -o 121 --test 80 --val 40    # a new data set, with a test set and one fold
-        nnunet_nacl paper split -d 18 --folds 7                    # a cross-validation, for the data set as it is
     """
-    if (test is None) != (o is None) or (test, val, folds) == (None, None, None) or None not in {val, folds}:
-        raise wrong_usage("expected --test with -o, --val or --folds, or --test with one of the latter.")
+    if (test is None) != (o is None) or (test, val) == (None, None):
+        raise wrong_usage("expected --test with -o, --val, or all of them.")
     from nnunet_nacl import datasets
 
-    written = datasets.split(d, test=test, output_id=o, val=val, folds=folds, by_patient=by_patient)
+    written = datasets.split(d, test=test, output_id=o, val=val, by_patient=by_patient)
     print(*(f"Wrote {path}" for path in written), sep="\n")
     return 0
 
@@ -61,7 +58,6 @@ def networks(
     *,
     d: str | None = None,
     c: str | None = None,
-    p: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
 ) -> int:
     """List networks beside nnU-Net's own, or add one to a data set's plans.
@@ -89,7 +85,7 @@ def networks(
         raise wrong_usage("NETWORK goes with -d DATASET -c CONFIGURATION.")
     from nnunet_nacl.networks import add_network
 
-    added = add_network(network, d, c, plans=p, patch_size=patch_size)
+    added = add_network(network, d, c, patch_size=patch_size)
     print(
         f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters, "
         f"patches of {'x'.join(map(str, added.patch_size))}, batches of {added.batch_size}, for which about "
@@ -101,18 +97,13 @@ def networks(
 def logits(
     *model_folders: str,
     f: str = "0",
-    i: str | None = None,
-    gt: str | None = None,
     o: str = "logits",
-    overwrite: bool = False,
 ) -> int:
-    """Plot what losses do to the logits, of one model or several.
+    """Plot what losses do to the logits of a fold's validation cases, of one model or several.
 
     Args:
         model_folders: RESULTS/DATASET/TRAINER__PLANS__CONFIG
         f: FOLD of each model
-        i: IMAGES with labels (default: the fold's validation cases)
-        gt: LABELS of those images
         o: FOLDER of the plots
 
     Examples:
@@ -120,8 +111,7 @@ def logits(
     """
     from nnunet_nacl.logits import compare_logits
 
-    device = find_device("auto")
-    without = compare_logits(model_folders, o, fold=f, images=i, labels=gt, device=device, overwrite=overwrite)
+    without = compare_logits(model_folders, o, fold=f, device=find_device("auto"))
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {o}")

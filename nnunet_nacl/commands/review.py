@@ -15,7 +15,6 @@ def review(
     members: Sequence[str] = (),
     fit: str | None = None,
     gt: str | None = None,
-    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> int:
     """List which cases to look at: predicted Dice, volumes and doubt, worst first.
@@ -47,7 +46,6 @@ def review(
         fit=fit,
         gt_folder=gt,
         num_processes=num_processes(),
-        ignore_geometry=ignore_geometry,
         overwrite=overwrite,
     )
     print(done.summary())
@@ -68,9 +66,7 @@ def fit(
     p: str = "nnUNetPlans",
     f: Sequence[str] = ("0", "1", "2", "3", "4"),
     calibrated: bool = False,
-    coverage: float = 0.9,
     o: str | None = None,
-    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> int:
     """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
@@ -80,7 +76,6 @@ def fit(
 
     Args:
         calibrated: take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated
-        coverage: SHARE of new cases whose volume lies in its interval, and whose Dice is not below its bound
         o: FILE.json (default: review_fit.json beside the model or in PRED_FOLDER)
 
     Examples:
@@ -95,10 +90,8 @@ def fit(
 
     done = fit_review(
         predictions,
-        coverage=coverage,
         output=o,
         num_processes=num_processes(),
-        ignore_geometry=ignore_geometry,
         overwrite=overwrite,
     )
     print(

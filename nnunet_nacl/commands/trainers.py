@@ -40,18 +40,17 @@ def _list_trainers() -> None:
         print(f"    _{suffix:<44} {meaning}")
 
 
-def export(model_folder: str, *, o: str | None = None) -> int:
-    """Copy a trained model so that a stock nnU-Net runs it.
+def export(model_folder: str) -> int:
+    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net runs.
 
     Args:
         model_folder: RESULTS/DATASET/TRAINER__PLANS__CONFIG
-        o: FOLDER of the copy (default: MODEL_FOLDER_stock)
 
     Examples:
-        nnunet_nacl export RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -o for_others
+        nnunet_nacl export RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d
     """
     from nnunet_nacl.export import NOTE_NAME, export_model
 
-    output = export_model(model_folder, o)
+    output = export_model(model_folder)
     print(f"Wrote {output}. {NOTE_NAME} in it says how to use it, and what it needs.")
     return 0

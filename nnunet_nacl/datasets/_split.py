@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
 from nnunet_nacl.files import link_or_copy, whole_file
-from nnunet_nacl.nnunet import SPLITS_NAME, RawDataSet, Split, nnunet_folder
+from nnunet_nacl.nnunet import Split, nnunet_folder, raw_cases
 
 
 def split(
@@ -23,7 +23,6 @@ def split(
     test: int | str | None = None,
     output_id: int | None = None,
     val: int | str | None = None,
-    folds: int | None = None,
     by_patient: bool | str = False,
 ) -> list[Path]:
     """Draw test cases into a new data set, and write the ``splits_final.json`` that nnU-Net trains by.
@@ -37,7 +36,6 @@ def split(
         test: how many cases to draw for testing, or patients, or a share such as ``"20%"``.
         output_id: number of the new data set.
         val: one fold with so many validation cases, or patients, or a share such as ``"20%"``.
-        folds: instead, a cross-validation with so many folds; with as many as cases, it leaves one out.
         by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
             (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
 
@@ -50,27 +48,31 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    if (test is None) != (output_id is None) or (val is not None and folds is not None):
-        raise ValueError("Expected a number of test cases together with a new id, and either val or folds.")
-    source = RawDataSet.read(dataset)
-    folder, drawn = source.folder, set[str]()
+    if (test is None) != (output_id is None):
+        raise ValueError("Expected a number of test cases together with a new id.")
+    source, all_cases = raw_cases(dataset)
+    folder, drawn = source, set[str]()
     if test is not None and output_id is not None:
         folder = planned_folder(output_id, folder.name.partition("_")[2])
-        patients = _patients(source.cases, by_patient)
+        patients = _patients(all_cases, by_patient)
         drawn = {case for cases in patients[: _number("test", test, len(patients), by_patient)] for case in cases}
     splits: list[Split] = []
     splits_file = None
-    if val is not None or folds is not None:
-        splits = _splits([case for case in source.cases if case not in drawn], val, folds, by_patient)
-        splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / SPLITS_NAME
-        for existing in (splits_file, folder / SPLITS_NAME):  # nnU-Net copies the second when it plans
+    if val is not None:
+        left = [case for case in all_cases if case not in drawn]
+        patients = _patients(left, by_patient)
+        chosen = patients[: _number("val", val, len(patients), by_patient)]
+        held_out = sorted(case for patient in chosen for case in patient)
+        splits.append(Split(train=[case for case in left if case not in held_out], val=held_out))
+        splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
+        for existing in (splits_file, folder / splits_file.name):  # nnU-Net copies the second when it plans
             if existing.exists():
                 raise FileExistsError(
                     f"{existing} exists already; models may have been trained by it. Remove it first."
                 )
     written = []
     if drawn:
-        _write_data_set(source, drawn, folder)
+        _write_data_set(source, all_cases, drawn, folder)
         written.append(folder)
     if splits_file is not None:
         splits_file.parent.mkdir(parents=True, exist_ok=True)
@@ -80,31 +82,18 @@ def split(
     return written
 
 
-def _write_data_set(source: RawDataSet, drawn: Collection[str], folder: Path) -> None:
-    description = json.loads((source.folder / "dataset.json").read_bytes())
-    description |= {"numTraining": len(source.cases) - len(drawn), "split_by": "nnunet_nacl"}
+def _write_data_set(source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path) -> None:
+    description = json.loads((source / "dataset.json").read_bytes())
+    description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
         description["numTest"] = len(drawn)
     with whole_data_set(folder) as partial:
-        for case, files in source.cases.items():
+        for case, files in cases.items():
             for file in files:
                 part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
                 (partial / part).mkdir(exist_ok=True)
                 link_or_copy(file, partial / part / file.name)
         (partial / "dataset.json").write_text(json.dumps(description, indent=4))
-
-
-def _splits(cases: list[str], val: int | str | None, folds: int | None, by_patient: bool | str) -> list[Split]:
-    patients = _patients(cases, by_patient)
-    if val is not None:
-        validation = [patients[: _number("val", val, len(patients), by_patient)]]
-    else:
-        assert folds is not None
-        if not 2 <= folds <= len(patients):
-            raise ValueError(f"folds must be from 2 to {len(patients)}, as there are no more to draw; got {folds}.")
-        validation = [patients[fold::folds] for fold in range(folds)]
-    held_out = [sorted(case for patient in fold for case in patient) for fold in validation]
-    return [Split(train=[case for case in cases if case not in out], val=out) for out in held_out]
 
 
 def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]:

@@ -71,7 +71,7 @@ def labels_given(
     ``add(channel, part, p)`` takes the voxels of each channel in order; ``labels()`` then returns all (n,).
     """
     if files.thresholds is not None:
-        return Thresholded(saved, meaning, files.thresholds.values)
+        return Thresholded(saved, meaning, files.thresholds)
     if meaning.regions is not None:
         return Thresholded(saved, meaning, [0.5] * len(meaning.regions))
     return Argmax(saved, dtype)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnunet_nacl.experiments._study import StudyTable
-from nnunet_nacl.nnunet import Checkpoint, PlansJson, PreprocessedDataSet, Split, fold_folder, missing_trainer
+from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split, missing_trainer
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -37,13 +37,11 @@ class Options:
         device: ``cpu``, ``cuda`` or ``mps``.
         surface: also evaluate surface distances.
         num_processes: of predicting and evaluating; 0 to start none.
-        checkpoint: the one that predicts the test cases: the last epoch's, or nnU-Net's best by validation Dice.
     """
 
     device: str = "cuda"
     surface: bool = False
-    num_processes: int = 1
-    checkpoint: Checkpoint = "final"
+    num_processes: int = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class Job:
 
     @property
     def fold_folder(self) -> Path:
-        return fold_folder(self.data.model_folder(self.run.trainer), self.run.fold)
+        return self.data.model_folder(self.run.trainer) / f"fold_{self.run.fold}"
 
     @property
     def validation(self) -> Path:
@@ -72,8 +70,7 @@ class Job:
     @property
     def predictions(self) -> Path:
         """Predictions of the test cases."""
-        folder = "predictions_best" if self.options.checkpoint == "best" else "predictions"
-        return self.output / folder / self.run.trainer / self.fold_folder.name
+        return self.output / "predictions" / self.run.trainer / self.fold_folder.name
 
 
 @dataclass(frozen=True, eq=False)

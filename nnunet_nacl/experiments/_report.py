@@ -18,10 +18,9 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
         The pages.
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
-    best = experiment.jobs[0].options.checkpoint == "best"
     written = []
     for cases, results in (
-        ("test_best" if best else "test", results_of_test_cases(experiment)),
+        ("test", results_of_test_cases(experiment)),
         ("validation", _validation_results(experiment)),
     ):
         if not results:
@@ -42,8 +41,7 @@ def results_of_test_cases(experiment: Experiment) -> dict[str, dict[str, FolderR
     for job in experiment.jobs:
         result = _read(job.predictions)
         if result is not None:
-            name = f"{job.data.name}{', best checkpoint' * (job.options.checkpoint == 'best')}"
-            name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
+            name = job.data.name + (f", trained on fold {job.run.of_fold}" if len(folds) > 1 else "")
             results.setdefault(name, {})[job.run.method] = result
     return results
 

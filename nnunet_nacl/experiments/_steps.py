@@ -23,7 +23,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         if "train" in steps or not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
-                "-chk", CHECKPOINTS[options.checkpoint], "--save_probabilities", "-device", options.device,
+                "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", options.device,
                 "-npp", str(options.num_processes), "-nps", str(options.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is no failure.

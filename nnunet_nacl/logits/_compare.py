@@ -8,7 +8,7 @@ import pandas as pd
 from nnunet_nacl.files import check_input, check_output, whole_file
 from nnunet_nacl.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
-from nnunet_nacl.nnunet import CHECKPOINTS, fold_folder
+from nnunet_nacl.nnunet import CHECKPOINTS
 from nnunet_nacl.report.plots import save_plot
 
 
@@ -17,16 +17,12 @@ def compare_logits(
     output: str | Path,
     *,
     fold: int | str = 0,
-    images: str | Path | None = None,
-    labels: str | Path | None = None,
     device: str = "cpu",
-    overwrite: bool = False,
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
 
-    Of each model the same fold; by default its validation cases, else labelled ``images``. Methods are named by their
-    trainers, less ``nnUNetTrainer``, or by their folders where they share one. ``overwrite`` replaces files of these
-    names.
+    Of each model the validation cases of the same fold. Methods are named by their trainers, less ``nnUNetTrainer``, or
+    by their folders where they share one.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
@@ -44,22 +40,20 @@ def compare_logits(
         if name in models:
             raise ValueError(f"{models[name]} and {folder} would both be called {name!r}; rename one.")
         models[name] = folder
-    output = check_output(output, overwrite=overwrite)  # before hours of work
+    output = check_output(output)  # before hours of work
     for folder in models.values():
-        check_input(fold_folder(folder, fold) / CHECKPOINTS["final"])
+        check_input(folder / f"fold_{fold}" / CHECKPOINTS["final"])
     histories, without = {}, {}
     for name, folder in models.items():
         try:
             histories[name] = max_logit_history(folder, fold)
         except ValueError as error:  # noqa: PERF203 - the others are drawn
             without[name] = str(error)
-    means = {
-        name: mean_logits(folder, fold, images=images, labels=labels, device=device) for name, folder in models.items()
-    }
+    means = {name: mean_logits(folder, fold, device=device) for name, folder in models.items()}
     written = {"logits_by_class": (means, draw_mean_logits(means))}
     if histories:
         written["max_logits"] = (histories, draw_max_logits(histories))
-    output.mkdir(exist_ok=True)
+    output.mkdir()
     for stem, (tables, figure) in written.items():
         with whole_file(output / f"{stem}.csv") as partial:
             pd.concat(tables, names=["method"]).reset_index("method").to_csv(partial, index=stem == "max_logits")

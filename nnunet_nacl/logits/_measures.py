@@ -40,15 +40,10 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     return history.assign(**quantiles).rename_axis("epoch")
 
 
-def mean_logits(
-    model_folder: str | Path,
-    fold: int | str,
-    *,
-    images: str | Path | None = None,
-    labels: str | Path | None = None,
-    device: str = "cpu",
-) -> pd.DataFrame:
+def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu") -> pd.DataFrame:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
+
+    Of the fold's validation cases, from nnU-Net's preprocessed data; of ``all``, all cases.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
@@ -58,9 +53,6 @@ def mean_logits(
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
         fold: its number, or ``all``.
-        images: folder of images ``CASE_0000<file_ending>``; by default the fold's validation cases are taken from
-            nnU-Net's preprocessed data (with ``all``, all cases).
-        labels: folder of their ground truth, ``CASE<file_ending>``.
         device: ``cpu``, ``cuda`` or ``mps``.
 
     Returns:
@@ -69,23 +61,18 @@ def mean_logits(
         outside it.
 
     Raises:
-        FileNotFoundError: the model, its fold or checkpoint, preprocessed data, an image or ground truth is missing.
+        FileNotFoundError: the model, its fold or checkpoint, or preprocessed data are missing.
         RuntimeError: nnU-Net's environment variable is not set, or it does not find the trainer.
-        ValueError: only one of ``images`` and ``labels``, no such fold in the splits, no case, a cascade's second
-            stage, a label that the data set does not have, or logits that are not finite.
+        ValueError: no such fold in the splits, no case, a label that the data set does not have, or logits that are
+            not finite.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 4.
     """
     import torch
 
-    if (images is None) != (labels is None):
-        raise ValueError(f"expected both images and labels, or neither; got images={images}, labels={labels}.")
     predictor = load_predictor(model_folder, fold, device)
-    if images is None or labels is None:
-        names, load = PreprocessedCases.of_fold(predictor, fold)
-    else:
-        names, load = PreprocessedCases.of_images(predictor, images, labels)
+    names, load = PreprocessedCases.of_fold(predictor, fold)
     manager = predictor.label_manager
     sums = np.zeros((1 + 2 * manager.num_segmentation_heads, max(map(int, manager.all_labels)) + 1))
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):

@@ -1,11 +1,10 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data import SPLITS_NAME, PreprocessedDataSet, RawDataSet, Split, image_file
+from nnunet_nacl.nnunet._data import PreprocessedDataSet, Split, image_file, raw_cases
 from nnunet_nacl.nnunet._dataset import DataSet, LabelMeaning, Labels, Model, Region, reader_of
 from nnunet_nacl.nnunet._images import (
     Geometry,
     check_geometry,
-    check_image_file,
     read_image,
     read_labels,
     write_image,
@@ -14,8 +13,6 @@ from nnunet_nacl.nnunet._images import (
 from nnunet_nacl.nnunet._names import (
     ModelName,
     dataset_in,
-    environment_number,
-    fold_folder,
     model_folder,
     nnunet_folder,
 )
@@ -26,13 +23,11 @@ from nnunet_nacl.nnunet._predictions import (
     CaseFiles,
     PredictionFolder,
     Predictions,
-    Thresholds,
     write_prediction,
 )
 from nnunet_nacl.nnunet._probabilities import BLOCK, Channels, NpzChannels
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
-    Checkpoint,
     PreprocessedCases,
     furthest_checkpoint,
     load_predictor,
@@ -46,10 +41,8 @@ __all__ = [
     "CALIBRATED_NAME",
     "CHECKPOINTS",
     "DECODED_NAME",
-    "SPLITS_NAME",
     "CaseFiles",
     "Channels",
-    "Checkpoint",
     "DataSet",
     "Geometry",
     "LabelMeaning",
@@ -62,21 +55,17 @@ __all__ = [
     "Predictions",
     "PreprocessedCases",
     "PreprocessedDataSet",
-    "RawDataSet",
     "Region",
     "Split",
-    "Thresholds",
     "check_geometry",
-    "check_image_file",
     "dataset_in",
-    "environment_number",
-    "fold_folder",
     "furthest_checkpoint",
     "image_file",
     "load_predictor",
     "missing_trainer",
     "model_folder",
     "nnunet_folder",
+    "raw_cases",
     "read_checkpoint",
     "read_image",
     "read_labels",

@@ -3,20 +3,20 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import check_input, read_json, whole_file, write_json
 from nnunet_nacl.nnunet._dataset import DatasetJson, read_dataset_json
-from nnunet_nacl.nnunet._names import dataset_name, existing_folder, fold_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnunet_folder
 from nnunet_nacl.nnunet._plans import PlansJson
 
 SPLITS_NAME = "splits_final.json"
+_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
+"""What of ``dataset.json`` a training depends on."""
 
 
 class Split(TypedDict):
@@ -39,7 +39,7 @@ def read_splits(file: Path) -> list[Split]:
 
 def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[str, list[Path]]:
     """The images of each case, a file a channel, then its label map; raises an OSError if one of them is missing."""
-    ending, channels = described["file_ending"], len(described.get("channel_names", described.get("modality", ())))
+    ending, channels = described["file_ending"], len(described.get("channel_names", ()))
     image = re.compile(rf"([^.].*)_\d{{4}}{re.escape(ending)}")
     names = {match[1] for path in existing_folder(images).iterdir() if (match := image.fullmatch(path.name))}
     names |= {path.name.removesuffix(ending) for path in existing_folder(labels).glob(f"[!.]*{ending}")}
@@ -52,24 +52,14 @@ def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[s
     return cases
 
 
-@dataclass(frozen=True)
-class RawDataSet:
-    """A data set in nnU-Net's raw format; ``cases`` are the files of its training cases."""
-
-    folder: Path
-    description: DatasetJson
-    cases: dict[str, list[Path]]
-
-    @classmethod
-    def read(cls, dataset: int | str) -> "RawDataSet":
-        """Find a data set in nnU-Net's raw folder by number or name, and list its training cases."""
-        folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
-        described = read_dataset_json(folder / "dataset.json")
-        images, labels = folder / "imagesTr", folder / "labelsTr"
-        cases = labelled_cases(images, labels, described)
-        for name, files in cases.items():  # nnU-Net keeps the spacing of TIFF files beside them
-            files += [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
-        return cls(folder, described, cases)
+def raw_cases(dataset: int | str) -> tuple[Path, dict[str, list[Path]]]:
+    """The folder of a data set in nnU-Net's raw format, by number or name, and the files of its training cases."""
+    folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
+    images, labels = folder / "imagesTr", folder / "labelsTr"
+    cases = labelled_cases(images, labels, read_dataset_json(folder / "dataset.json"))
+    for name, files in cases.items():  # nnU-Net keeps the spacing of TIFF files beside them
+        files += [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
+    return folder, cases
 
 
 def image_file(folder: Path, case: str, ending: str) -> Path:
@@ -82,7 +72,7 @@ def image_file(folder: Path, case: str, ending: str) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class PreprocessedDataSet:
-    """A data set that has been planned and preprocessed for a configuration."""
+    """A data set that has been planned and preprocessed for a configuration, and nnU-Net's three folders."""
 
     name: str
     configuration: str
@@ -117,10 +107,7 @@ class PreprocessedDataSet:
             settings = manager.get_configuration(configuration)
             has_regions = manager.get_label_manager(described).has_regions
         if settings.previous_stage_name is not None:
-            raise ValueError(
-                f"{configuration} is the second stage of a cascade: each method would need the predictions of its own "
-                "first stage. Experiments take configurations of one stage."
-            )
+            raise ValueError(f"{configuration} is the second stage of a cascade; experiments take those of one stage.")
         ending, data = described["file_ending"], folder / settings.data_identifier
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
         expected = {file.name.removesuffix(ending) for file in (folder / "gt_segmentations").glob(f"*{ending}")}
@@ -139,17 +126,12 @@ class PreprocessedDataSet:
         )  # fmt: skip
 
     def write_splits(self, splits: list[Split]) -> None:
-        """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it.
-
-        Trainings that start together would otherwise all write it.
-        """
+        """Write ``splits_final.json`` as nnU-Net would, if there is none or if folds are to be appended to it."""
         file = self.folder / SPLITS_NAME
         with FileLock(self.folder / ".splits_final.lock"):
             current = read_splits(file) if file.is_file() else []
             if current not in ([], self.splits, splits):
-                raise ValueError(
-                    f"{file} has changed since it was read, perhaps by another study. Start this one again."
-                )
+                raise ValueError(f"{file} has changed since it was read. Start this study again.")
             if current != splits:
                 with whole_file(file) as partial:
                     partial.write_text(json.dumps(splits, indent=4))
@@ -157,13 +139,16 @@ class PreprocessedDataSet:
     def check_model(self, trainer: str, fold: int, split: Split) -> None:
         """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
         model = self.model_folder(trainer)
-        for file, expected in (("plans.json", f"{self.plans}.json"), ("dataset.json", "dataset.json")):
-            if (model / file).is_file() and self._used(model / file) != self._used(self.folder / expected):
+        for name, original, used in (
+            ("plans.json", f"{self.plans}.json", lambda file: PlansJson.read(file).lineage(self.configuration)),
+            ("dataset.json", "dataset.json", lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY]),
+        ):
+            if (model / name).is_file() and used(model / name) != used(self.folder / original):
                 raise ValueError(
-                    f"{model} was trained with another {file} than {self.folder / expected}. Move it away to train "
+                    f"{model} was trained with another {name} than {self.folder / original}. Move it away to train "
                     "anew, or use the plans that it was trained with."
                 )
-        noted, trained = model / f".fold_{fold}_split.json", fold_folder(model, fold)
+        noted, trained = model / f".fold_{fold}_split.json", model / f"fold_{fold}"
         if not noted.is_file() or not trained.is_dir():
             model.mkdir(parents=True, exist_ok=True)
             write_json(noted, split)
@@ -172,13 +157,6 @@ class PreprocessedDataSet:
                 f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
                 "Move it away to train anew, or restore the splits."
             )
-
-    def _used(self, file: Path) -> Any:
-        """What of the file a training depends on."""
-        if file.name == "dataset.json":
-            content = read_dataset_json(file)
-            return [content.get(key) for key in ("channel_names", "labels", "regions_class_order", "file_ending")]
-        return PlansJson.read(file).lineage(self.configuration)
 
 
 def preprocessed_cases(folder: Path) -> list[str]:
@@ -189,7 +167,7 @@ def preprocessed_cases(folder: Path) -> list[str]:
         return sorted(infer_dataset_class(str(folder)).get_identifiers(str(folder)))
 
 
-def _splits(file: Path, cases: Sequence[str]) -> list[Split]:
+def _splits(file: Path, cases: list[str]) -> list[Split]:
     """Those of the file, or those that nnU-Net would write into it."""
     if not file.is_file():
         from nnunetv2.utilities.crossval_split import generate_crossval_split
@@ -199,7 +177,6 @@ def _splits(file: Path, cases: Sequence[str]) -> list[Split]:
         return [Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"]))) for fold in folds]
     splits = read_splits(file)
     for number, split in enumerate(splits):
-        unknown = sorted({*split["train"], *split["val"]} - set(cases))
-        if unknown:
+        if unknown := sorted({*split["train"], *split["val"]} - set(cases)):
             raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
     return splits

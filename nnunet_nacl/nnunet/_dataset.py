@@ -35,12 +35,11 @@ class DatasetJson(TypedDict):
     labels: NamedLabels
     file_ending: str
     channel_names: NotRequired[dict[str, str] | list[str]]
-    modality: NotRequired[dict[str, str] | list[str]]  # the same in nnU-Net's first version
     regions_class_order: NotRequired[list[int] | None]
 
 
 def read_dataset_json(file: Path) -> DatasetJson:
-    """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
+    """Read the file, with the errors of :func:`read_json`."""
     return read_json(file, DatasetJson, strict=False)  # nnU-Net converts labels that are texts
 
 
@@ -48,11 +47,9 @@ def read_dataset_json(file: Path) -> DatasetJson:
 class LabelMeaning:
     """What the labels of a data set stand for, and the channels of its probabilities.
 
-    Attributes:
-        known: every label that may occur, but the ignore label.
-        regions: the labels of each region, in the order of the channels; None for classes.
-        written: the label that each region writes to a segmentation (``regions_class_order``); empty if not known.
-        labels: name -> label, or labels of a region, as in ``dataset.json``; with the ignore label.
+    ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
+    (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``; empty
+    if not known), and ``labels`` those of ``dataset.json``, by name, with the ignore label.
     """
 
     known: tuple[int, ...]
@@ -84,7 +81,7 @@ class LabelMeaning:
 
     @property
     def ignored(self) -> int:
-        """The label of voxels that count for nothing, once labels are canonical: the one after the highest known."""
+        """The label of voxels that count for nothing: the one after the highest known."""
         return max(self.known) + 1
 
     @property
@@ -112,10 +109,7 @@ def _region(value: int | Sequence[int]) -> Region:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files, with ``reader`` of nnU-Net, and what their labels mean.
-
-    ``labels`` are those of ``dataset.json``, as they stand there; voxels with ``ignore_label`` count for nothing.
-    """
+    """How to read a data set's files, with ``reader`` of nnU-Net, and what its labels in ``dataset.json`` mean."""
 
     labels: NamedLabels
     file_ending: str
@@ -155,7 +149,7 @@ class DataSet:
 
 
 def reader_of(name: str) -> Any:
-    """An object of nnU-Net's reader class of that name; raises a RuntimeError if nnU-Net has none."""
+    """An object of nnU-Net's reader class of that name."""
     from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
 
     return recursive_find_reader_writer_by_name(name)()

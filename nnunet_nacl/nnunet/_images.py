@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
@@ -24,12 +24,9 @@ precision are off by this much."""
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the voxels of an image lie.
+    """Where an image lies: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction`` as cosines.
 
-    Attributes:
-        spacing: distance between voxel centers along each axis of the array, in mm.
-        origin: position of the first voxel, in mm; None if the format has none, as for ``direction``, cosines.
-        known: False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
+    ``known`` is False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
     """
 
     spacing: tuple[float, ...]
@@ -38,8 +35,7 @@ class Geometry:
     known: bool = True
 
 
-@dataclass(frozen=True)
-class LabelMap:
+class LabelMap(NamedTuple):
     """Labels (Z, Y, X) as nnU-Net lays out its arrays, and where they lie."""
 
     labels: NDArray[np.integer]
@@ -60,8 +56,8 @@ def check_geometry(file: Path, geometry: Geometry, other_file: Path, other: Geom
         unit = "" if name == "direction" else " mm"
         raise ValueError(
             f"{file} has the {name} {_text(mine)}{unit}, not {_text(theirs)}{unit} as {other_file} has: their voxels "
-            "are not at the same places, or one is stored in another orientation. --ignore_geometry takes them as they "
-            "are."
+            "are not at the same places, or one is stored in another orientation. nnunet_nacl evaluate --ignore_geometry "
+            "takes them as they are."
         )
 
 
@@ -77,17 +73,15 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
         return
     import nibabel
 
-    library: Any = nibabel  # without types
     with naming(file, problem=" cannot be read"):
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             size = sum(len(piece) for piece in iter(lambda: stream.read(1 << 20), b""))
-        voxels = library.load(file).dataobj
+        voxels: Any = nibabel.load(file).dataobj  # type: ignore[attr-defined]
         expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
         if size != expected:
             raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
-        is_finite = not finite or voxels.dtype.kind != "f" or np.isfinite(np.asarray(voxels)).all()
-    if not is_finite:
-        raise ValueError(f"{file} holds NaN or infinite values")
+        if finite and voxels.dtype.kind == "f" and not np.isfinite(np.asarray(voxels)).all():
+            raise ValueError("it holds NaN or infinite values")
 
 
 def read_labels(file: Path, reader: Any) -> LabelMap:
@@ -122,10 +116,7 @@ def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32],
 
 
 def write_labels(labels: NDArray[Any], like: Path, reader: Any, file: Path) -> None:
-    """Write labels (Z, Y, X) where another label map lies; whole or not at all.
-
-    On a full disk, ITK says nothing: what is read again has to be what was written.
-    """
+    """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
     with naming(like, problem=" cannot be read"):
         stored, properties = reader.read_seg(str(like))
     if stored.shape[1:] != labels.shape:
@@ -134,7 +125,7 @@ def write_labels(labels: NDArray[Any], like: Path, reader: Any, file: Path) -> N
     with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
         partial = Path(folder) / file.name
         reader.write_seg(labels, str(partial), properties)
-        try:
+        try:  # on a full disk, ITK says nothing
             check_image_file(partial)
             whole = np.array_equal(np.squeeze(reader.read_seg(str(partial))[0]), np.squeeze(labels))
         except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
@@ -177,7 +168,7 @@ def _check_channels(number: int) -> None:
 
 def _geometry_of(properties: dict[str, Any], spacing_file: Path) -> Geometry:
     """From what nnU-Net's readers return with an image; ``spacing_file`` is where Tiff3DIO looks for the spacing."""
-    spacing = tuple(float(step) for step in properties["spacing"])
+    spacing = tuple(map(float, properties["spacing"]))
     if "sitk_stuff" in properties:
         stored = properties["sitk_stuff"]
         return Geometry(spacing, tuple(stored["origin"]), tuple(stored["direction"]))

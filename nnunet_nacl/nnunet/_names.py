@@ -12,12 +12,9 @@ _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
 
 def nnunet_folder(variable: str) -> Path:
     """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
-    value = os.environ.get(variable)
-    if not value:
-        raise RuntimeError(
-            f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder for its files."
-        )
-    return Path(value)
+    if not os.environ.get(variable):
+        raise RuntimeError(f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder.")
+    return Path(os.environ[variable])
 
 
 def existing_folder(path: str | Path) -> Path:
@@ -39,16 +36,6 @@ def naming(*files: Path, problem: str = "") -> Iterator[None]:
             raise
         kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
         raise ValueError(f"{names}{problem}: {kind}{error}") from error
-
-
-def environment_number(variable: str, default: int, *, lowest: int = 1) -> int:
-    """The whole number that an environment variable holds, or ``default`` if it is not set."""
-    value = os.environ.get(variable, str(default)).strip()
-    if not value.isdecimal() or int(value) < lowest:
-        raise ValueError(
-            f"The environment variable {variable} must be a whole number of at least {lowest}; got {value!r}."
-        )
-    return int(value)
 
 
 def dataset_name(dataset: str | int) -> str:
@@ -75,11 +62,6 @@ def model_folder(
 ) -> Path:
     """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
     return nnunet_folder("nnUNet_results") / dataset_name(dataset) / f"{trainer}__{plans}__{configuration}"
-
-
-def fold_folder(model_folder: str | Path, fold: int | str) -> Path:
-    """A fold's folder in that of a model: its checkpoints, and the predictions of its validation cases."""
-    return Path(model_folder) / f"fold_{fold}"
 
 
 @dataclass(frozen=True)

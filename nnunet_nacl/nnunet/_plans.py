@@ -25,7 +25,7 @@ class PlansJson:
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
-        """Read the file; raises a FileNotFoundError, or a ValueError if it is something else."""
+        """Read the file, with the errors of :func:`read_json`."""
         return cls(file, read_json(file, dict[str, Any]))
 
     @classmethod
@@ -53,10 +53,7 @@ class PlansJson:
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
         if name in self.configurations:
-            raise FileExistsError(
-                f"{self.file} has a configuration {name} already. It stays as it is, for the models that were trained "
-                "with it; to add another one of that name, remove it from the file first."
-            )
+            raise FileExistsError(f"{self.file} has a configuration {name} already; models may be trained with it.")
         configurations = {**self.configurations, name: dict(configuration)}
         return replace(self, content={**self.content, "configurations": configurations})
 

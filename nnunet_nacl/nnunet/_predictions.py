@@ -8,57 +8,32 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._dataset import DataSet, Labels, read_dataset_json
 from nnunet_nacl.nnunet._images import write_labels
-from nnunet_nacl.nnunet._names import ModelName, existing_folder, fold_folder, model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import ModelName, existing_folder, model_folder, naming, nnunet_folder
 
-CALIBRATED_NAME = "posthoc_applied.json"
+CALIBRATED_NAME = "calibration_applied.json"
 """In a calibrated folder: the fit that it was calibrated with."""
 DECODED_NAME = "decoded.json"
 """In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
 
 
 @dataclass(frozen=True)
-class Thresholds:
-    """What the probabilities of a case's structures exceed where its segmentation has them.
-
-    Attributes:
-        values: of each class k ≥ 1, or of each region.
-        inclusive: whether a probability that equals the threshold is enough.
-    """
-
-    values: tuple[float, ...]
-    inclusive: bool
-
-    def are_exceeded(self, p: NDArray[np.floating], structure: NDArray[np.integer] | int) -> NDArray[np.bool_]:
-        """Whether probabilities (n,) exceed the thresholds of their structures, numbered (n,) from 0, or of one."""
-        thresholds = np.array(self.values)[structure]
-        exact = p.astype(np.float64)  # or the thresholds would be rounded
-        exceeded: NDArray[np.bool_] = exact >= thresholds if self.inclusive else exact > thresholds
-        return exceeded
-
-
-class _Decoded(TypedDict):
-    inclusive: bool
-    cases: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
 class CaseFiles:
     """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
 
-    ``thresholds`` are those of a segmentation that ``nnunet_nacl decode`` has written; None for nnU-Net's, the argmax.
+    ``thresholds`` are those of each class k ≥ 1, or region, in a segmentation that ``nnunet_nacl decode`` has written;
+    None for nnU-Net's, the argmax.
     """
 
     name: str
     ground_truth: Path
     prediction: Path
     probabilities: Path
-    thresholds: Thresholds | None = None
+    thresholds: tuple[float, ...] | None = None
 
     @property
     def is_predicted(self) -> bool:
@@ -92,10 +67,7 @@ def _how_to_save(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Segmentations and softmax probabilities that nnU-Net has saved, and the ground truth to compare them with.
-
-    Make one with :meth:`of_folder`, :meth:`of_model` or :meth:`of_validation`.
-    """
+    """Segmentations and softmax probabilities that nnU-Net has saved, and the ground truth to compare them with."""
 
     groups: dict[str, list[CaseFiles]]
     gt_folder: Path
@@ -115,9 +87,6 @@ class Predictions:
 
         Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
         which reader to use; a validation folder's lie in that of the model.
-
-        Raises:
-            ValueError: ``pred_folder`` holds no probabilities, or is given as its own ground truth.
         """
         ground_truth, predictions = existing_folder(gt_folder), existing_folder(pred_folder)
         if ground_truth.samefile(predictions):
@@ -137,10 +106,7 @@ class Predictions:
         folds: Sequence[int | str] = (0, 1, 2, 3, 4),
         validation: str = "validation",
     ) -> "Predictions":
-        """The validation cases of a model trained with ``nnUNetv2_train ... --npz``.
-
-        The ground truth is what nnU-Net keeps with the preprocessed data. Needs nnU-Net's environment variables.
-        """
+        """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
         preprocessed = nnunet_folder("nnUNet_preprocessed") / model.parent.name
         return cls.of_validation(model, preprocessed, folds, validation=validation)
@@ -154,12 +120,7 @@ class Predictions:
         *,
         validation: str = "validation",
     ) -> "Predictions":
-        """As :meth:`of_model`, of folders.
-
-        Raises:
-            FileNotFoundError: a folder is missing.
-            ValueError: no fold, one twice, no case at all, or a case that is in two folds.
-        """
+        """As :meth:`of_model`, of folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
         model, preprocessed = existing_folder(model_folder), Path(preprocessed_folder)
@@ -167,7 +128,7 @@ class Predictions:
         splits = read_splits(splits_file) if splits_file.is_file() else []
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
-        folders = [fold_folder(model, fold) / validation for fold in folds]
+        folders = [model / f"fold_{fold}" / validation for fold in folds]
         for fold, folder in zip(map(str, folds), folders, strict=True):
             if not folder.is_dir():
                 present = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}")))
@@ -205,7 +166,7 @@ class PredictionFolder:
 
     @classmethod
     def read(cls, folder: str | Path) -> "PredictionFolder":
-        """Find its cases, with the errors of :meth:`Predictions.of_folder`."""
+        """Find its cases."""
         folder = existing_folder(folder)
         described, plans, cases = _read_folder(folder, folder)
         data_set = DataSet.read(described, plans, [case.prediction for case in cases])
@@ -265,9 +226,9 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     ending, plans = read_dataset_json(described)["file_ending"], described.with_name("plans.json")
     thresholds, decoded = {}, folder / DECODED_NAME
     if decoded.exists():
-        read = read_json(decoded, _Decoded)
-        inclusive, decoded_cases = read["inclusive"], read["cases"].items()
-        thresholds = {name: Thresholds(tuple(case["thresholds"]), inclusive) for name, case in decoded_cases}
+        with naming(decoded):
+            cases_decoded = read_json(decoded, dict[str, Any])["cases"]
+            thresholds = {name: tuple(case["thresholds"]) for name, case in cases_decoded.items()}
     found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
     names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in folder.glob("[!.]*.npz")}
     if not names:

@@ -42,11 +42,7 @@ class Channels:
 
 
 class NpzChannels(Channels):
-    """The array ``probabilities`` of an ``.npz`` file, as a stream of channels.
-
-    Raises:
-        ValueError: the file is damaged, or does not hold such an array.
-    """
+    """The array ``probabilities`` of an ``.npz`` file, as a stream; a ValueError says why it cannot be read."""
 
     def __init__(self, file: Path) -> None:
         self.name = str(file)

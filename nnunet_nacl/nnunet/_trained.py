@@ -4,10 +4,10 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from unittest import mock
 
 import numpy as np
@@ -17,10 +17,7 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, preprocessed_cases, read_splits
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import fold_folder, model_folder, naming, nnunet_folder
-
-Checkpoint = Literal["final", "best"]
-"""Of a training: the last epoch's, or that of the epoch with the best moving average of nnU-Net's pseudo Dice."""
+from nnunet_nacl.nnunet._names import naming, nnunet_folder
 
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
 """The files that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
@@ -74,36 +71,22 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def load_predictor(
-    model_folder: str | Path,
-    fold: int | str,
-    device: str,
-    *,
-    checkpoint: str = "final",
-    use_mirroring: bool = True,
-    content: dict[str, Any] | None = None,
+    model_folder: str | Path, fold: int | str, device: str, *, checkpoint: str = "final", use_mirroring: bool = True
 ) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
 
-    Args:
-        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
-        fold: its number, or ``all``.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        checkpoint: ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
-        use_mirroring: whether logits are averaged over mirrored images, too.
-        content: of the checkpoint, if :func:`read_checkpoint` has read it.
+    ``checkpoint`` is ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
     """
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     name = CHECKPOINTS.get(checkpoint, checkpoint)
-    if content is None:
-        saved_checkpoints(model_folder, fold)  # which says what is missing
-        file = fold_folder(model_folder, fold) / name
-        check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
-        content = read_checkpoint(file)
-    on_gpu = device.startswith("cuda")
+    saved_checkpoints(model_folder, fold)  # which says what is missing
+    file = Path(model_folder) / f"fold_{fold}" / name
+    check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
+    content, where = read_checkpoint(file), torch.device(device)
     predictor = nnUNetPredictor(
-        use_mirroring=use_mirroring, perform_everything_on_device=on_gpu, device=torch.device(device), allow_tqdm=False
+        use_mirroring=use_mirroring, perform_everything_on_device=where.type == "cuda", device=where, allow_tqdm=False
     )
     # nnU-Net gets what is read already: it would run what is in a file.
     with _our_trainers_found(), mock.patch.object(torch, "load", return_value=content), naming(Path(model_folder)):
@@ -141,77 +124,51 @@ class PreprocessedCases(NamedTuple):
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
-
-        Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
-        """
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data."""
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
-        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
 
+        _check_stage(predictor)
         data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
-            raise FileNotFoundError(
-                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess, or give images and labels."
-            )
-        present = preprocessed_cases(folder)
-        names, splits_file = present, data_set / SPLITS_NAME
+            raise FileNotFoundError(f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess.")
+        names = present = preprocessed_cases(folder)
         if str(fold) != "all":
-            splits = read_splits(splits_file)
+            splits = read_splits(data_set / SPLITS_NAME)
             names = sorted(splits[int(fold)]["val"]) if int(fold) in range(len(splits)) else []
         if not names:
-            raise ValueError(f"{splits_file} has no validation case of fold {fold}.")
-        missing = sorted(set(names) - set(present))
-        if missing:
+            raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
+        if missing := sorted(set(names) - set(present)):
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-        previous = _first_stage(predictor, names)
         dataset_class = infer_dataset_class(str(folder))
 
         def load(name: str) -> _Loaded:
-            stored, labels, first, properties = dataset_class(str(folder), [name], previous).load_case(name)
-            image = np.array(stored[:], np.float32)
-            if first is not None:
-                foreground = predictor.label_manager.foreground_labels
-                image = np.vstack((image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype)))
-            return image, np.asarray(labels[:])[0], properties
+            image, labels, _, properties = dataset_class(str(folder), [name]).load_case(name)
+            return np.array(image[:], np.float32), np.asarray(labels[:])[0], properties
 
         return cls(names, load)
 
     @classmethod
     def of_images(cls, predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
         """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
-        plans, configuration = predictor.plans_manager, predictor.configuration_manager
-        if configuration.previous_stage_name is not None:
-            raise ValueError(
-                "A cascade's second stage needs the first one's segmentations: only validation cases have them."
-            )
+        _check_stage(predictor)
         files = labelled_cases(Path(images), Path(labels), predictor.dataset_json)
         if not files:
             raise ValueError(f"No case found in {images} and {labels}.")
+        plans, configuration = predictor.plans_manager, predictor.configuration_manager
 
         def load(name: str) -> _Loaded:
             *of_image, label_file = files[name]
             for file in files[name]:
                 check_image_file(file, finite=file == label_file)
-            preprocessor = configuration.preprocessor_class(verbose=False)
+            what = list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
             with naming(label_file):
-                image, label_map, properties = preprocessor.run_case(
-                    list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
-                )
+                image, label_map, properties = configuration.preprocessor_class(verbose=False).run_case(*what)
             return image.astype(np.float32, copy=False), label_map[0], properties
 
         return cls(list(files), load)
 
 
-def _first_stage(predictor: Any, names: Sequence[str]) -> str | None:
-    """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
-    stage = predictor.configuration_manager.previous_stage_name
-    if stage is None:
-        return None
-    plans = predictor.plans_manager
-    model = model_folder(plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name)
-    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
-    missing = sorted(set(names) - {file.stem for file in folder.glob("*")})
-    if missing:
-        raise FileNotFoundError(f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage.")
-    return str(folder)
+def _check_stage(predictor: Any) -> None:
+    if predictor.configuration_manager.previous_stage_name is not None:
+        raise ValueError("A cascade's second stage also sees the first one's segmentations; it is not supported here.")

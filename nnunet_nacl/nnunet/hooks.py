@@ -1,9 +1,9 @@
 """Every hook into nnU-Net's own classes: what our trainers use of them that nnU-Net does not promise to keep.
 
-If a new version of nnU-Net breaks a training, look here first. All was tried with nnunetv2 2.8.1; each docstring ends
-with what the function uses. Beside these, ``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``:
-``initialize``, ``configure_optimizers``, ``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``,
-``validation_step``, ``on_validation_epoch_end``, ``on_epoch_end`` and ``perform_actual_validation``.
+If a new version of nnU-Net breaks a training, look here first; all was tried with nnunetv2 2.8.1. Beside these,
+``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``: ``initialize``, ``configure_optimizers``,
+``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``, ``validation_step``, ``on_validation_epoch_end``,
+``on_epoch_end`` and ``perform_actual_validation``.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,6 @@ def with_inner_loss(loss: nn.Module, replacement: nn.Module) -> nn.Module:
     """The same deep supervision over another loss; without deep supervision that loss.
 
     nnU-Net gives the last scale no weight. If it is the only one, nnU-Net divides 0 by 0, and it gets the weight 1.
-    Uses ``DeepSupervisionWrapper.loss`` and ``.weight_factors``.
     """
     if not isinstance(loss, DeepSupervisionWrapper):
         return replacement
@@ -45,8 +44,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
     """Within, ``watch(output, target)`` sees what the trainer's loss is called with, at full resolution.
 
     The call of the loss is the only place where nnU-Net's ``validation_step`` hands out both; afterwards it overwrites
-    ignored labels. Uses: ``nnUNetTrainer.loss`` is called with the network's output and the target, with deep
-    supervision with a list of each, the full resolution first.
+    ignored labels. With deep supervision both are lists, the full resolution first.
     """
     loss = trainer.loss
 
@@ -65,7 +63,6 @@ def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
     """What is logged each epoch: a list by name, which may be changed. nnU-Net keeps it in its checkpoints.
 
     nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest one.
-    Uses ``nnUNetTrainer.logger.local_logger.my_fantastic_logging``.
     """
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
     return logged

@@ -1,7 +1,6 @@
 """The mix-in that gives an nnU-Net trainer one of our losses, and the trainer classes made with it."""
 
 import math
-import os
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
@@ -15,8 +14,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from nnunet_nacl import losses
-from nnunet_nacl.nnunet import environment_number, hooks
-from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, THREADS, Recipe
+from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
 from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES, EpochCalibration, plot_progress
 
 FIRST_HALF_LR = 1e-3
@@ -37,9 +36,6 @@ class CalibratedLossMixin(nnUNetTrainer):
     _epoch: EpochCalibration
 
     def initialize(self) -> None:
-        if os.environ.get(THREADS):
-            # On a CPU, nnUNetv2_train has asked for a thread for each core by now, whatever OMP_NUM_THREADS says.
-            torch.set_num_threads(environment_number(THREADS, 1))
         if self.recipe.paper_schedule:
             self.initial_lr = FIRST_HALF_LR
             self.num_epochs = PAPER_EPOCHS

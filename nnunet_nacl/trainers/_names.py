@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 PREFIX = "nnUNetTrainer"
 PAPER_EPOCHS = 100
-THREADS = "nnUNet_nacl_threads"
-"""The environment variable that sets how many threads a training on the CPU uses (default: all cores)."""
 
 
 @dataclass(frozen=True)

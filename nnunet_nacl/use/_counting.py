@@ -39,8 +39,6 @@ class CountSettings:
     truth: bool = False
     slices: int = 0
     images: str | None = None
-    ignore_geometry: bool = False
-    """Take the ground truth as it is, though its spacing, origin or direction differ."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +141,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     inputs, meaning = _inputs(files, data_set, settings), data_set.meaning
     case, truth = SavedCase(files, data_set), None
     if settings.truth:
-        check = not settings.ignore_geometry
-        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label, check=check)
+        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label)
     others = [Path(folder) / files.prediction.name for folder in settings.members]
     members = [_read_like(file, case, data_set, None) for file in others]
     agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
@@ -169,15 +166,12 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     return CountedCase(files.name, inputs, rows, pictures, problems)
 
 
-def _read_like(
-    file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None, *, check: bool = True
-) -> Labels:
+def _read_like(file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None) -> Labels:
     """Canonical labels of another label map of the case, which must lie where its segmentation does."""
     read = read_labels(file, data_set.reader)
     if read.labels.shape != case.labels.shape:
         raise ValueError(f"{file}: the shape {read.labels.shape} is not the segmentation's, {case.labels.shape}.")
-    if check:
-        check_geometry(file, read.geometry, case.files.prediction, case.geometry)
+    check_geometry(file, read.geometry, case.files.prediction, case.geometry)
     return canonical_labels(read.labels, data_set.meaning, ignore_label, str(file))
 
 

@@ -169,7 +169,6 @@ def fit_review(
     coverage: float = 0.9,
     output: str | Path | None = None,
     num_processes: int = 1,
-    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> ReviewFit:
     """Fit predicted Dice, volume intervals and recall thresholds of each structure; write them as JSON.
@@ -183,7 +182,6 @@ def fit_review(
         output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model, which a rerun
             replaces.
         num_processes: how many cases are counted at a time.
-        ignore_geometry: take a case's ground truth as it is, though its spacing, origin or direction differ.
         overwrite: replace an output that exists.
     """
     if not 0 < coverage < 1:
@@ -203,7 +201,7 @@ def fit_review(
         counted, skipped, journal = count_cases(
             predicted.cases,
             data_set,
-            CountSettings(truth=True, ignore_geometry=ignore_geometry),
+            CountSettings(truth=True),
             output=file,
             num_processes=num_processes,
         )

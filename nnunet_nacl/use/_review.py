@@ -62,7 +62,6 @@ def review_folder(
     fit: str | Path | None = None,
     gt_folder: str | Path | None = None,
     num_processes: int = 1,
-    ignore_geometry: bool = False,
     overwrite: bool = False,
 ) -> Review:
     """List the structures of all cases of a folder of nnU-Net predictions made with ``--save_probabilities``.
@@ -80,7 +79,6 @@ def review_folder(
         fit: file that :func:`fit_review` wrote, for fitted Dice and intervals.
         gt_folder: ground truth, to judge the review by.
         num_processes: how many cases are counted at a time.
-        ignore_geometry: take the ground truth as it is, though its spacing, origin or direction differ.
         overwrite: replace outputs that exist.
     """
     read = PredictionFolder.read(pred_folder)
@@ -107,7 +105,6 @@ def review_folder(
         truth=gt_folder is not None,
         slices=0 if page is None else _SLICES,
         images=None if images is None or page is None else str(Path(images).resolve()),
-        ignore_geometry=ignore_geometry,
     )
     with only_writer(file):
         counted, skipped, journal = count_cases(cases, data_set, settings, output=file, num_processes=num_processes)

@@ -69,7 +69,7 @@ def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path) -> None:
 
 def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
     assert apply_folder(fit_file, new[1], tmp_path / "calibrated") == (["x", "y", "z"], [])
-    assert {file.name for file in new[1].iterdir()} | {"posthoc_applied.json"} == {
+    assert {file.name for file in new[1].iterdir()} | {"calibration_applied.json"} == {
         file.name for file in (tmp_path / "calibrated").iterdir()
     }
     method = Fit.read(fit_file).method

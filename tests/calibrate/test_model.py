@@ -113,7 +113,7 @@ def test_a_stock_nnunet_predicts_with_it(
     written = {file for file in model.rglob("*") if file.is_file()} - before
     folder = fold / "validation_calibrated"
     validation = {folder / f"{case}{ending}" for case in CASES[:5] for ending in (".npz", ".pkl", ".nii.gz")}
-    mark = folder / "posthoc_applied.json"
+    mark = folder / "calibration_applied.json"
     assert written == {fold / "checkpoint_calibrated.pth", fold / "calibration.json", mark, *validation}
 
     assert main(command) == 1  # it is there

@@ -85,21 +85,6 @@ def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
     assert set().union(*patients) == set(PATIENTS)
 
 
-@pytest.mark.usefixtures("acdc")
-@pytest.mark.parametrize(("folds", "by_patient", "size"), [(5, True, 4), (20, False, 1)])
-def test_folds(nnunet: Path, folds: int, by_patient: bool, size: int) -> None:
-    (file,) = split(27, folds=folds, by_patient=by_patient)
-    assert file == nnunet / "preprocessed" / "Dataset027_ACDC" / "splits_final.json"
-    splits = json.loads(file.read_text())
-    assert len(splits) == folds
-    assert sorted(case for fold in splits for case in fold["val"]) == sorted(CASES)
-    for fold in splits:
-        assert sorted(fold["train"] + fold["val"]) == sorted(CASES)
-        assert len(fold["val"]) == size
-        if by_patient:
-            assert not {case[:10] for case in fold["val"]} & {case[:10] for case in fold["train"]}
-
-
 def test_other_files_of_nnunet(nnunet: Path) -> None:
     """Spacings of TIFF files lie beside them; MSD's dataset.json counts test cases."""
     source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9)
@@ -122,9 +107,7 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
         ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 1, "by_patient": "("}, r"'\(' is no regular expression: "),
         ({"test": 1, "by_patient": r"(patient00\d)"}, r"The name of case patient010_frame01 does not tell its patient"),
-        ({"test": 4, "folds": 17}, r"folds must be from 2 to 16, as there are no more to draw; got 17\."),
         ({"test": 4, "val": 16}, r"val=16 would draw 16 of 16 cases"),
-        ({"test": 4, "val": 2, "folds": 5}, r"either val or folds"),
         ({"test": 4, "output_id": None}, r"together with a new id"),
         ({"test": 4, "output_id": 1000}, r"must be from 1 to 999, got 1000\."),
     ],
@@ -156,7 +139,7 @@ def test_the_command(nnunet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "split", "-d", "27", "--test", "20%", "-o", "127", "--val", "1", "--by_patient"]) == 0
     written = [nnunet / "raw" / "Dataset127_ACDC", nnunet / "preprocessed" / "Dataset127_ACDC" / "splits_final.json"]
     assert capsys.readouterr().out == "".join(f"Wrote {path}\n" for path in written)
-    for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"], ["--val", "1", "--folds", "5"]):
+    for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"]):
         with pytest.raises(SystemExit):
             main(["paper", "split", "-d", "27", *wrong])
         assert "usage: nnunet_nacl paper split" in capsys.readouterr().err

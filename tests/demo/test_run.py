@@ -18,7 +18,7 @@ from nnunet_nacl.nnunet import PreprocessedDataSet
 
 def start(folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "nnunet_nacl.cli", "demo", "-o", str(folder)],
+        [sys.executable, "-m", "nnunet_nacl.cli", "demo"], cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 

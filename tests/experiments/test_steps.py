@@ -97,20 +97,6 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert not list(job.predictions.glob("*.nii.gz"))
 
 
-def test_the_best_checkpoint_has_predictions_of_its_own(job: Job) -> None:
-    best = changed(job, checkpoint="best")
-    assert best.predictions == job.output / "predictions_best" / TRAINER / "fold_0"
-    finish_training(best)
-    summary(best.validation, best.split["val"])
-    predicted(job.predictions, *job.data.test_cases)
-    summary(job.predictions, job.data.test_cases)
-    assert steps(job) == []
-    assert steps(best) == ["predict", "evaluate_test"]
-    predict, evaluate = steps_left(best).values()
-    assert predict[predict.index("-chk") + 1] == "checkpoint_best.pth"
-    assert evaluate[2:4] == [str(best.raw / "labelsTs"), str(best.predictions)]
-
-
 @pytest.mark.parametrize(
     "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ["image"]}]
 )

@@ -58,7 +58,7 @@ def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys
     text = plans_file.read_text()
     assert main(command) == 1  # twice
     error = capsys.readouterr().err
-    assert f"{plans_file} has a configuration 2d_other_attention_unet already. It stays as it is" in error
+    assert f"{plans_file} has a configuration 2d_other_attention_unet already; models may be trained" in error
     assert plans_file.read_text() == text
     assert sorted(plans_file.parent.iterdir()) == files  # no temporary file, no lock
 

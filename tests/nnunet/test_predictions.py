@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, Thresholds, write_prediction
+from nnunet_nacl.nnunet import DECODED_NAME, PredictionFolder, Predictions, write_prediction
 
 LABELS = np.random.default_rng(0).integers(0, 2, (3, 4, 5), np.uint8)
 DATASET = {"labels": {"background": 0, "a": 1}, "file_ending": ".nii.gz"}
@@ -101,13 +101,10 @@ def test_trained_without_npz(model: tuple[Path, Path]) -> None:
 
 def test_thresholds(tmp_path: Path) -> None:
     folder = fill(tmp_path / "pred", "a", "b")
-    (folder / DECODED_NAME).write_text(json.dumps({"inclusive": True, "cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
+    (folder / DECODED_NAME).write_text(json.dumps({"cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
     a, b = PredictionFolder.read(folder).cases
-    assert a.thresholds == Thresholds((0.25,), inclusive=True)
+    assert a.thresholds == (0.25,)
     assert b.thresholds is None
-    p = np.array([0.2, 0.25, 0.3], np.float32)
-    assert a.thresholds.are_exceeded(p, 0).tolist() == [False, True, True]
-    assert Thresholds((0.25,), inclusive=False).are_exceeded(p, np.zeros(3, int)).tolist() == [False, False, True]
     (folder / DECODED_NAME).write_text("{}")
     with pytest.raises(ValueError, match=DECODED_NAME):
         PredictionFolder.read(folder)

@@ -148,7 +148,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     folder = tmp_path / "calibrated"
     folder.mkdir()
     applied = '{"method": "vector", "applied": {"pred_folder": "predictions/0.4"}}'
-    (folder / "posthoc_applied.json").write_text(applied)
+    (folder / "calibration_applied.json").write_text(applied)
     place = replace(results["m5"].origin.places[0], pred_folder=str(folder))
     results["m5"] = with_origin(results["m5"], places=(place,))
     told = answer(compare(results))

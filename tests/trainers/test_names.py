@@ -57,13 +57,7 @@ def test_schedule_in_any_order() -> None:
 
 
 def test_names_of_others() -> None:
-    for name in (
-        "nnUNetTrainer",
-        "nnUNetTrainerCELoss",
-        "nnUNetTrainerDiceCELoss_noSmooth",
-        "nnUNetTrainerNAC",
-        "NACL",
-    ):
+    for name in ("nnUNetTrainer", "nnUNetTrainerCELoss", "nnUNetTrainerDiceCELoss_noSmooth", "NACL"):
         assert parse_name(name) is None
     with pytest.raises(ValueError, match=r"^loss must be one of NACL, CE, FL, ECP, LS, SVLS, MbLS; got 'Focal'\.$"):
         Recipe("Focal")

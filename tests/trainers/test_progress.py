@@ -8,7 +8,6 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from nnunetv2.training.logging.nnunet_logger import LocalLogger
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
@@ -137,23 +136,29 @@ def test_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_to_count() -> None:
     epoch = EpochCalibration(regions=False, ignore_label=2, spacing_mm=(1, 1))
     assert all(math.isnan(value) for value in epoch.values().values())
+    assert epoch.histogram() == [0] * 70
     background = torch.zeros(1, 2, 4, 4)
     background[:, 0] = 9
     epoch.add(background, torch.ones(1, 1, 4, 4))  # a structure that the model does not see
     assert math.isnan(epoch.values()["ece_near"])
     assert math.isfinite(epoch.values()["max_logit_p50"])
-    epoch.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 1, 4, 4))  # diverged: no reason to end the training
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_a_training_that_diverges_goes_on(regions: bool) -> None:
+    epoch = EpochCalibration(regions=regions, ignore_label=None, spacing_mm=(1, 1))
+    target = torch.ones(1, 1 + regions, 4, 4)
+    epoch.add(torch.full((1, 2, 4, 4), torch.nan), target.bool() if regions else target)
     assert epoch.values()["ece_near"] == pytest.approx(0.5)
-    assert math.isfinite(epoch.values()["max_logit_p50"])
-    diverged = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
-    diverged.add(torch.full((1, 2, 4, 4), torch.nan), torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert diverged.values()["ece_near"] == pytest.approx(0.5)
-    unseen = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
-    assert unseen.histogram() == [0] * 70
+    assert math.isnan(epoch.values()["max_logit_p50"])
+
+
+def test_a_region_that_is_not_seen() -> None:
+    epoch = EpochCalibration(regions=True, ignore_label=None, spacing_mm=(1, 1))
     logits = torch.zeros(1, 2, 4, 4)
     logits[:, 1] = -9
-    unseen.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
-    assert unseen.values()["ece_near"] == pytest.approx(0.5)  # of the region that it sees: confidence 1/2, never right
+    epoch.add(logits, torch.ones(1, 2, 4, 4, dtype=torch.bool))
+    assert epoch.values()["ece_near"] == pytest.approx(0.5)  # of the other one: confidence 1/2, never right
 
 
 def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
@@ -161,11 +166,6 @@ def test_the_picture_beside_nnunets_own(tmp_path: Path) -> None:
     logged = {name: [0.3, 0.5, 0.4] for name in VALUES}
     plot_progress(logged, tmp_path)
     before = (tmp_path / PICTURE_NAME).read_bytes()
-    logger = LocalLogger()
-    for values in logger.my_fantastic_logging.values():
-        values[:] = [0.5]
-    with matplotlib.rc_context():
-        logger.plot_progress_png(str(tmp_path))
-        assert matplotlib.rcParams["font.size"] > 20
+    with matplotlib.rc_context({"font.size": 27, "axes.facecolor": "red"}):
         plot_progress(logged, tmp_path)
     assert (tmp_path / PICTURE_NAME).read_bytes() == before

@@ -8,7 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.nnunet import PreprocessedCases, furthest_checkpoint, load_predictor
+from nnunet_nacl.files import check_input
+from nnunet_nacl.nnunet import CHECKPOINTS, PreprocessedCases, load_predictor, read_checkpoint
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 
 
@@ -18,7 +19,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     Returns:
         A row for each epoch of which something was kept: numbers of voxels in bins, named by their lower edges (the
         outer bins hold all that is beyond them), and quantiles ``max_logit_p05`` to ``max_logit_p95``, NaN if there
-        was no finite logit. They are those of the final checkpoint, or of the one that went furthest.
+        was no finite logit.
 
     Raises:
         ValueError: the model was trained without keeping it.
@@ -26,7 +27,9 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
     """
-    file, checkpoint = furthest_checkpoint(model_folder, fold)
+    file = Path(model_folder) / f"fold_{fold}" / CHECKPOINTS["final"]
+    check_input(file)
+    checkpoint = read_checkpoint(file)
     kept = checkpoint["logging"].get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]

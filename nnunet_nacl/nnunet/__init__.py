@@ -1,7 +1,7 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._data import PreprocessedDataSet, Split, image_file, raw_cases
-from nnunet_nacl.nnunet._dataset import DataSet, LabelMeaning, Labels, Model, Region, reader_of
+from nnunet_nacl.nnunet._dataset import DataSet, LabelMeaning, Labels, Model, PlansJson, Region, reader_of
 from nnunet_nacl.nnunet._images import (
     Geometry,
     check_geometry,
@@ -16,7 +16,6 @@ from nnunet_nacl.nnunet._names import (
     model_folder,
     nnunet_folder,
 )
-from nnunet_nacl.nnunet._plans import PlansJson
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -29,7 +28,6 @@ from nnunet_nacl.nnunet._probabilities import BLOCK, Channels, NpzChannels
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
     PreprocessedCases,
-    furthest_checkpoint,
     load_predictor,
     missing_trainer,
     read_checkpoint,
@@ -59,7 +57,6 @@ __all__ = [
     "Split",
     "check_geometry",
     "dataset_in",
-    "furthest_checkpoint",
     "image_file",
     "load_predictor",
     "missing_trainer",

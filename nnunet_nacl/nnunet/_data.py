@@ -10,9 +10,8 @@ from filelock import FileLock
 from typing_extensions import TypedDict
 
 from nnunet_nacl.files import check_input, read_json, whole_file, write_json
-from nnunet_nacl.nnunet._dataset import DatasetJson, read_dataset_json
+from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnunet_folder
-from nnunet_nacl.nnunet._plans import PlansJson
 
 SPLITS_NAME = "splits_final.json"
 _TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
@@ -31,8 +30,7 @@ def read_splits(file: Path) -> list[Split]:
     check_input(file, ": which cases a fold is validated on is unknown.")
     splits = read_json(file, list[Split])
     for number, split in enumerate(splits):
-        both = sorted({*split["train"]} & {*split["val"]})
-        if both:
+        if both := sorted({*split["train"]} & {*split["val"]}):
             raise ValueError(f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}.")
     return splits
 

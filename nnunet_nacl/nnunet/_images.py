@@ -56,16 +56,13 @@ def check_geometry(file: Path, geometry: Geometry, other_file: Path, other: Geom
         unit = "" if name == "direction" else " mm"
         raise ValueError(
             f"{file} has the {name} {_text(mine)}{unit}, not {_text(theirs)}{unit} as {other_file} has: their voxels "
-            "are not at the same places, or one is stored in another orientation. nnunet_nacl evaluate --ignore_geometry "
-            "takes them as they are."
+            "are not at the same places, or one is stored in another orientation. evaluate --ignore_geometry takes "
+            "them as they are."
         )
 
 
 def check_image_file(file: Path, *, finite: bool = False) -> None:
-    """Check that a NIfTI file is as long as its header says, since SimpleITK fills what it lacks with zeros.
-
-    Other formats are left to their readers. ``finite`` forbids NaN, which SimpleITK reads as 0, and infinite voxels.
-    """
+    """Check that a NIfTI file is as long as its header says (SimpleITK fills what it lacks with zeros), and finite."""
     check_input(file)
     if not file.name.isprintable():  # SimpleITK would end the process over bytes that are no UTF-8
         raise ValueError(f"{str(file)!r} cannot be read: its name is not in UTF-8.")

@@ -150,7 +150,7 @@ class Predictions:
         return replace(self, groups=both if any(both.values()) else predicted)
 
     def read_data_set(self) -> DataSet:
-        """How to read the files and what their labels mean; errors as those of :meth:`DataSet.read`."""
+        """How to read the files and what their labels mean."""
         return DataSet.read(self.dataset_json, self.plans, [case.ground_truth for case in self.cases])
 
 
@@ -194,8 +194,7 @@ def write_prediction(
 ) -> None:
     """Write a case as nnU-Net does: segmentation, probabilities, properties; each file whole or not at all.
 
-    Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are those of ``case``, probabilities as a hard
-    link, or as a copy where the file system has none.
+    Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are those of ``case``.
     """
     copied = [case.probabilities.with_suffix(".pkl")]
     if labels is not None:

@@ -20,7 +20,7 @@ from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import naming, nnunet_folder
 
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
-"""The files that nnU-Net writes into a fold's folder; the last two are there before a training ends, too."""
+"""The files that nnU-Net writes into a fold's folder."""
 
 _Loaded: TypeAlias = tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]
 
@@ -30,9 +30,7 @@ def saved_checkpoints(model_folder: str | Path, fold: int | str = "*") -> list[P
     model = Path(model_folder)
     missing = [name for name in ("dataset.json", "plans.json") if not (model / name).is_file()]
     if missing:
-        raise FileNotFoundError(
-            f"{model} is no trained nnU-Net model folder (TRAINER__PLANS__CONFIG): no {', '.join(missing)} in it."
-        )
+        raise FileNotFoundError(f"{model} is no trained nnU-Net model folder: no {', '.join(missing)} in it.")
     checkpoints = sorted(model.glob(f"fold_{fold}/checkpoint_*.pth"))
     if not checkpoints:
         folds = ", ".join(sorted(path.name for path in model.glob("fold_*") if path.is_dir()))
@@ -40,22 +38,15 @@ def saved_checkpoints(model_folder: str | Path, fold: int | str = "*") -> list[P
     return checkpoints
 
 
-def furthest_checkpoint(model_folder: str | Path, fold: int | str) -> tuple[Path, dict[str, Any]]:
-    """The final checkpoint and its content, or of an unfinished training the one of the latest epoch."""
-    files = [file for file in saved_checkpoints(model_folder, fold) if file.name in CHECKPOINTS.values()]
-    final = [file for file in files if file.name == CHECKPOINTS["final"]]
-    return max(((file, read_checkpoint(file)) for file in final or files), key=lambda pair: pair[1]["current_epoch"])
-
-
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint of nnU-Net; nothing in it can run. A ValueError says that it is damaged, or none of nnU-Net."""
     import torch
 
-    # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy, by old and new names.
+    # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy 2, and of NumPy 1.
     scalar = np.float64(0).__reduce__()[0]
-    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")  # since NumPy 2, and before
-    dtypes = {type(np.dtype(code)) for code in "?bhilqBHILQefd"}
-    allowed: list[Any] = [*((scalar, name) for name in names), np.dtype, *dtypes]
+    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")
+    allowed: list[Any] = [np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
+    allowed += [(scalar, name) for name in names]
     try:
         with torch.serialization.safe_globals(allowed):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
+from nnunetv2.configuration import default_num_processes
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
@@ -14,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from nnunet_nacl import losses
-from nnunet_nacl.nnunet import hooks
+from nnunet_nacl.nnunet import Predictions, hooks
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
 from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES, EpochCalibration, plot_progress
 
@@ -37,20 +38,16 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
-            self.initial_lr = FIRST_HALF_LR
-            self.num_epochs = PAPER_EPOCHS
-        if self.recipe.num_epochs is not None:
-            self.num_epochs = self.recipe.num_epochs
-        if self.recipe.num_iterations_per_epoch is not None:
-            self.num_iterations_per_epoch = self.recipe.num_iterations_per_epoch
+            self.initial_lr, self.num_epochs = FIRST_HALF_LR, PAPER_EPOCHS
+        self.num_epochs = self.recipe.num_epochs or self.num_epochs
+        self.num_iterations_per_epoch = self.recipe.num_iterations_per_epoch or self.num_iterations_per_epoch
         super().initialize()
         self.print_to_log_file(f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False)
 
     def configure_optimizers(self, *stage: str) -> tuple[Any, Any]:
         # Trainers with a warm-up call this again for each stage and hand its name over.
         if not self.recipe.paper_schedule:
-            optimizer, scheduler = super().configure_optimizers(*stage)
-            return optimizer, scheduler
+            return cast("tuple[Any, Any]", super().configure_optimizers(*stage))
         if isinstance(self.lr_scheduler, HalfTimeLRScheduler):
             return self.optimizer, self.lr_scheduler
         adam = torch.optim.Adam(self.network.parameters(), lr=self.initial_lr)
@@ -67,9 +64,8 @@ class CalibratedLossMixin(nnUNetTrainer):
                 f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
                 f"{type(inner).__name__}, has no Dice part."
             )
-        regions = bool(labels.has_regions)
-        loss = build_loss(self.recipe, ignore_label=labels.ignore_label, regions=regions, dice=dice)
-        return hooks.with_inner_loss(default, loss)
+        settings = {"ignore_label": labels.ignore_label, "regions": bool(labels.has_regions), "dice": dice}
+        return hooks.with_inner_loss(default, build_loss(self.recipe, **settings))
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -111,10 +107,7 @@ class CalibratedLossMixin(nnUNetTrainer):
         super().perform_actual_validation(save_probabilities)
         if not save_probabilities or self.local_rank != 0:
             return
-        from nnunetv2.configuration import default_num_processes
-
-        from nnunet_nacl.evaluation import evaluate
-        from nnunet_nacl.nnunet import Predictions
+        from nnunet_nacl.evaluation import evaluate  # it imports what takes seconds
 
         folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
@@ -134,8 +127,7 @@ class CalibratedLossMixin(nnUNetTrainer):
 class HalfTimeLRScheduler(LRScheduler):
     """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
 
-    A function of the epoch alone, as nnU-Net's own scheduler is: nnU-Net calls ``step(epoch)`` at the start of each
-    epoch, and after ``--c`` the rate is right again without any saved state.
+    A function of the epoch alone, so that the rate is right again after ``--c`` without any saved state.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
@@ -166,10 +158,7 @@ def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
 
 
 def with_budget(name: str) -> type | None:
-    """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None.
-
-    nnU-Net's own variants, such as ``nnUNetTrainer_5epochs``, it finds before it asks us.
-    """
+    """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None."""
     match = re.fullmatch(r"([A-Za-z]\w*?)(?:_([1-9]\d*)epochs)?(?:_([1-9]\d*)iterations)?", name)
     if match is None or not any(match.groups()[1:]):
         return None

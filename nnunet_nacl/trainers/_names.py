@@ -17,11 +17,10 @@ class Recipe:
     """What one of our trainers trains with; numbers that are None are the trainer's own.
 
     Attributes:
-        loss: short name of the loss, a key of :data:`LOSSES`.
+        loss: a key of :data:`LOSSES`.
         dice: add nnU-Net's own Dice loss.
         settings: keyword settings of the loss class that differ from its defaults.
-        paper_schedule: Adam with 1e-3 for the first half of the epochs and 1e-4 for the second, 100 epochs unless
-            ``num_epochs`` says otherwise.
+        paper_schedule: Adam, 1e-3 then 1e-4 from half time, 100 epochs unless ``num_epochs`` says otherwise.
     """
 
     loss: str

@@ -28,8 +28,7 @@ MARGIN_MM = 5.0
 CORE_PROBABILITY = 0.05
 """The evaluation's definition of near, whose import would take seconds. A test compares the two."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
-_MOST_VOXELS = 10_000
-_MOST_PROBABILITIES = 100_000
+_MOST_VOXELS, _MOST_PROBABILITIES = 10_000, 100_000
 """How much of a batch is counted."""
 
 
@@ -37,14 +36,12 @@ class EpochCalibration:
     """Calibration tables and maximum logits of an epoch's validation patches.
 
     Of each batch it counts at most 10,000 voxels of the voxel set near, at even distances, and fewer with more than ten
-    classes (100,000 probabilities). For the maximum logit it takes twice as many of all voxels. Near is defined as in
-    the evaluation, as far as the patch shows it: within 5 mm of where the model gives the foreground more than 0.05.
-    With regions, each region has its own near.
+    classes (100,000 probabilities); for the maximum logit twice as many of all voxels. Near is defined as in the
+    evaluation, as far as the patch shows it; with regions, each region has its own.
 
     Args:
         regions: sigmoid channels instead of classes.
-        ignore_label: None if there is none. With regions, any other says that the target's last channel marks ignored
-            voxels.
+        ignore_label: None if there is none; with regions, the target's last channel marks what is ignored.
         spacing_mm: distance between voxel centers along each axis of a patch.
     """
 

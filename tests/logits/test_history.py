@@ -42,19 +42,6 @@ def test_epochs_without_an_entry_are_left_out(model: Path, tmp_path: Path) -> No
     pd.testing.assert_frame_equal(max_logit_history(copy, "0"), expected)
 
 
-def test_an_unfinished_training(model: Path, tmp_path: Path) -> None:
-    """The checkpoint that went further is taken, be it the latest or the best one."""
-    copy = copy_of(model, tmp_path)
-    change_checkpoint(copy, lambda content: content.update(current_epoch=1), "checkpoint_latest.pth")
-    change_checkpoint(copy, lambda content: content["logging"].pop(MAX_LOGIT_HISTOGRAM), "checkpoint_best.pth")
-    assert len(max_logit_history(copy, 0)) == 2
-    (copy / "fold_0" / "checkpoint_final.pth").unlink()
-    with pytest.raises(ValueError, match=r"best\.pth holds no maximum logits: trainers of nnunet_nacl keep them; it w"):
-        max_logit_history(copy, 0)
-    (copy / "fold_0" / "checkpoint_best.pth").unlink()
-    assert len(max_logit_history(copy, 0)) == 2
-
-
 def test_a_model_of_another_trainer(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
 

@@ -33,12 +33,6 @@ def placed(file: Path, *, spacing: tuple[float, ...] = (1, 2, 3), origin: tuple[
     return file
 
 
-def big_endian(file: Path) -> None:
-    header = nibabel.Nifti1Header(endianness=">")
-    header.set_data_dtype(np.int16)
-    nibabel.save(nibabel.Nifti1Image(LABELS.astype(np.int16).T, np.eye(4), header), file)
-
-
 def nifti2(file: Path) -> None:
     nibabel.save(nibabel.Nifti2Image(LABELS.T, np.diag([1, 2, 3, 1])), file)
 
@@ -57,7 +51,6 @@ FORMATS: dict[str, tuple[str, Callable[[Path], object], type]] = {
     "nii.gz, reoriented": (".nii.gz", placed, SimpleITKIOWithReorient),
     "nii.gz, nibabel": (".nii.gz", placed, NibabelIO),
     "nii.gz, nibabel, reoriented": (".nii.gz", placed, NibabelIOWithReorient),
-    "nii.gz, big-endian": (".nii.gz", big_endian, SimpleITKIO),
     "nii.gz, NIfTI-2": (".nii.gz", nifti2, NibabelIO),
     "mha": (".mha", placed, SimpleITKIO),
     "nrrd": (".nrrd", placed, SimpleITKIO),

@@ -99,12 +99,10 @@ def test_trained_without_npz(model: tuple[Path, Path]) -> None:
         Predictions.of_folder(model[1] / "gt_segmentations", validation)
 
 
-def test_thresholds(tmp_path: Path) -> None:
+def test_decoded_folders(tmp_path: Path) -> None:
     folder = fill(tmp_path / "pred", "a", "b")
     (folder / DECODED_NAME).write_text(json.dumps({"cases": {"a": {"thresholds": [0.25]}}, "x": 1}))
-    a, b = PredictionFolder.read(folder).cases
-    assert a.thresholds == (0.25,)
-    assert b.thresholds is None
+    assert [case.thresholds for case in PredictionFolder.read(folder).cases] == [(0.25,), None]
     (folder / DECODED_NAME).write_text("{}")
     with pytest.raises(ValueError, match=DECODED_NAME):
         PredictionFolder.read(folder)

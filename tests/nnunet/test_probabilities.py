@@ -45,11 +45,9 @@ def test_what_numpy_wrote(tmp_path: Path, dtype: object, order: str) -> None:
     assert np.array_equal(np.concatenate(list(Channels(p).blocks())), p.reshape(-1))
 
 
-@pytest.mark.parametrize("zip64", [False, True])
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_stored_and_zip64(tmp_path: Path, compression: int, zip64: bool) -> None:
+def test_stored_and_zip64(tmp_path: Path) -> None:
     file = tmp_path / "a.npz"
-    file.write_bytes(zip_of(npy(P), compression=compression, zip64=zip64))
+    file.write_bytes(zip_of(npy(P), compression=zipfile.ZIP_STORED, zip64=True))
     assert np.array_equal(read(file), P)
     assert np.array_equal(next(NpzChannels(file).blocks()), P[0].reshape(-1)[:BLOCK])  # reading may stop early
 

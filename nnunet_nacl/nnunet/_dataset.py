@@ -254,13 +254,12 @@ class Model:
 
     def difference(self, other: "Model") -> str | None:
         """How the model of a folder is certainly another one; None if it may be the same."""
-        same = self.labels == other.labels
-        if self.regions_class_order is not None:  # the order of regions is that of the channels
-            same = same and list(self.labels) == list(other.labels)
-        if not same:
+        in_order = self.regions_class_order is not None  # the order of regions is that of the channels
+        if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):
             return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
-        for (name, mine), theirs in zip(asdict(self).items(), asdict(other).values(), strict=True):
+        for name, mine in asdict(self).items():
+            theirs = getattr(other, name)
             is_a_name = isinstance(mine or theirs, str)
-            if name != "labels" and mine != theirs and not (is_a_name and None in {mine, theirs}):
+            if mine != theirs and not (is_a_name and None in {mine, theirs}):
                 return f"the {name} {mine}, not {theirs}"
         return None

@@ -30,9 +30,8 @@ def naming(*files: Path, problem: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, ValueError) and names in str(error):
-            raise
-        if isinstance(error, OSError) and error.filename is not None:
+        is_named = names in str(error) if isinstance(error, ValueError) else getattr(error, "filename", None)
+        if is_named:
             raise
         kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
         raise ValueError(f"{names}{problem}: {kind}{error}") from error

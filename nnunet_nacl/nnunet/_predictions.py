@@ -128,8 +128,8 @@ class Predictions:
         splits = read_splits(splits_file) if splits_file.is_file() else []
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
-        folders = [model / f"fold_{fold}" / validation for fold in folds]
-        for fold, folder in zip(map(str, folds), folders, strict=True):
+        folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
+        for fold, folder in folders.items():
             if not folder.is_dir():
                 present = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}")))
                 raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
@@ -138,10 +138,9 @@ class Predictions:
             *_, cases = _read_folder(folder, ground_truth)
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
             for case in groups[f"fold {fold}"]:
-                other = seen.setdefault(case.name, folder)
-                if other != folder:
+                if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(f"the case {case.name} is in {other} and in {folder}: folds must not share cases.")
-        return cls(groups, ground_truth, tuple(folders), model / "dataset.json", model / "plans.json", model)
+        return cls(groups, ground_truth, tuple(folders.values()), model / "dataset.json", model / "plans.json", model)
 
     def to_fit_to(self) -> "Predictions":
         """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
@@ -174,7 +173,7 @@ class PredictionFolder:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether ``nnunet_nacl apply`` has written its probabilities."""
+        """Whether its probabilities are calibrated."""
         return (self.folder / CALIBRATED_NAME).is_file()
 
     def copy_descriptions(self, folder: Path) -> None:

@@ -39,8 +39,8 @@ class CalibratedLossMixin(nnUNetTrainer):
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
             self.initial_lr, self.num_epochs = FIRST_HALF_LR, PAPER_EPOCHS
-        self.num_epochs = self.recipe.num_epochs or self.num_epochs
-        self.num_iterations_per_epoch = self.recipe.num_iterations_per_epoch or self.num_iterations_per_epoch
+        for name in ("num_epochs", "num_iterations_per_epoch"):
+            setattr(self, name, getattr(self.recipe, name) or getattr(self, name))
         super().initialize()
         self.print_to_log_file(f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False)
 

@@ -103,8 +103,7 @@ class EpochCalibration:
 def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
     """:func:`nnunet_nacl.evaluation.near_core` of each patch, bool (b, c, *spatial), on the device where they are.
 
-    Squared distances along one axis after the other, up to the margin, plus a millionth for rounding:
-    d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
+    One axis after the other: d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
     """
     limit = margin_mm * (1 + 1e-6)
     squared = torch.full(core.shape, torch.inf, device=core.device).masked_fill_(core, 0)

@@ -4,7 +4,7 @@ import io
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +17,7 @@ from nnunet_nacl.files import check_input
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, preprocessed_cases, read_splits
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import naming, nnunet_folder
+from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
 
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
 """The files that nnU-Net writes into a fold's folder."""
@@ -115,10 +115,13 @@ class PreprocessedCases(NamedTuple):
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
-        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data."""
-        from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+        """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
-        _check_stage(predictor)
+        Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
+        """
+        from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+        from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
+
         data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
@@ -131,18 +134,25 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
         if missing := sorted(set(names) - set(present)):
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-        dataset_class = infer_dataset_class(str(folder))
+        previous, dataset_class = _first_stage(predictor, names), infer_dataset_class(str(folder))
 
         def load(name: str) -> _Loaded:
-            image, labels, _, properties = dataset_class(str(folder), [name]).load_case(name)
-            return np.array(image[:], np.float32), np.asarray(labels[:])[0], properties
+            stored, labels, first, properties = dataset_class(str(folder), [name], previous).load_case(name)
+            image = np.array(stored[:], np.float32)
+            if first is not None:
+                foreground = predictor.label_manager.foreground_labels
+                image = np.vstack((image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype)))
+            return image, np.asarray(labels[:])[0], properties
 
         return cls(names, load)
 
     @classmethod
     def of_images(cls, predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
         """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
-        _check_stage(predictor)
+        if predictor.configuration_manager.previous_stage_name is not None:
+            raise ValueError(
+                "A cascade's second stage needs the first's segmentations: only validation cases have them."
+            )
         files = labelled_cases(Path(images), Path(labels), predictor.dataset_json)
         if not files:
             raise ValueError(f"No case found in {images} and {labels}.")
@@ -160,6 +170,13 @@ class PreprocessedCases(NamedTuple):
         return cls(list(files), load)
 
 
-def _check_stage(predictor: Any) -> None:
-    if predictor.configuration_manager.previous_stage_name is not None:
-        raise ValueError("A cascade's second stage also sees the first one's segmentations; it is not supported here.")
+def _first_stage(predictor: Any, names: Sequence[str]) -> str | None:
+    """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
+    stage, plans = predictor.configuration_manager.previous_stage_name, predictor.plans_manager
+    if stage is None:
+        return None
+    model = model_folder(plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name)
+    folder = model / "predicted_next_stage" / str(predictor.configuration_name)
+    if missing := sorted(set(names) - {file.stem for file in folder.glob("*")}):
+        raise FileNotFoundError(f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage.")
+    return str(folder)

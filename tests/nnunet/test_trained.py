@@ -74,8 +74,11 @@ def test_what_is_missing(model: Path, tmp_path: Path) -> None:
 
 def predictor_of(stage: str | None) -> SimpleNamespace:
     return SimpleNamespace(
-        plans_manager=SimpleNamespace(dataset_name="Dataset004_X"),
+        plans_manager=SimpleNamespace(dataset_name="Dataset004_X", plans_name="nnUNetPlans"),
         configuration_manager=SimpleNamespace(data_identifier="data", previous_stage_name=stage),
+        label_manager=SimpleNamespace(foreground_labels=[1, 2]),
+        trainer_name="nnUNetTrainerNACL",
+        configuration_name="3d_cascade_fullres",
     )
 
 
@@ -89,7 +92,8 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         np.savez(folder / f"{case}.npz", data=image, seg=image.astype(np.int8))
         (folder / f"{case}.pkl").write_bytes(pickle.dumps({}))
     (folder.parent / "splits_final.json").write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
-    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path))
+    for name in ("nnUNet_preprocessed", "nnUNet_results"):
+        monkeypatch.setenv(name, str(tmp_path))
     return folder
 
 
@@ -104,9 +108,19 @@ def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
     (preprocessed / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
         PreprocessedCases.of_fold(predictor_of(None), 0)
-    for refused in (
-        lambda stage: PreprocessedCases.of_fold(stage, 0),
-        lambda stage: PreprocessedCases.of_images(stage, preprocessed, preprocessed),
-    ):
-        with pytest.raises(ValueError, match=r"A cascade's second stage .* is not supported"):
-            refused(predictor_of("3d_lowres"))
+
+
+@pytest.mark.usefixtures("preprocessed")
+def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
+    predictor = predictor_of("3d_lowres")
+    with pytest.raises(FileNotFoundError, match="lacks b: train 3d_lowres, all its folds, before its second stage"):
+        PreprocessedCases.of_fold(predictor, 0)
+    model = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL__nnUNetPlans__3d_lowres"
+    folder = model / "predicted_next_stage" / "3d_cascade_fullres"
+    folder.mkdir(parents=True)
+    first = np.random.default_rng(0).integers(0, 3, (2, 3, 4)).astype(np.uint8)
+    np.savez(folder / "b.npz", seg=first)
+    image, *_ = PreprocessedCases.of_fold(predictor, 0)[1]("b")
+    assert np.array_equal(image, [np.ones((2, 3, 4)), first == 1, first == 2])
+    with pytest.raises(ValueError, match="only validation cases have them"):
+        PreprocessedCases.of_images(predictor, tmp_path, tmp_path)

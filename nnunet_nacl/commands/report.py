@@ -83,16 +83,15 @@ def table(
 
 
 def plot(
-    kind: Literal["reliability", "classes", "tradeoff", "radar", "ranks"],
+    kind: Literal["reliability", "tradeoff", "radar", "ranks"],
     *summaries: str,
-    names: Sequence[str] | None = None,
     voxels: VoxelSet | None = None,
     o: str | None = None,
 ) -> int:
     """Draw a plot of the report as SVG, PDF or PNG.
 
     Args:
-        kind: classes: reliability of each of the worst calibrated classes
+        kind: tradeoff: Dice against calibration error
         o: FILE that ends with .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
 
     Examples:
@@ -101,6 +100,6 @@ def plot(
     from nnunet_nacl.report import read_results, write_plot
 
     file = o or f"{kind}.svg"
-    write_plot(read_results(summaries, names=names), kind, file, voxels=voxels)
+    write_plot(read_results(summaries), kind, file, voxels=voxels)
     print(f"Wrote {file}")
     return 0

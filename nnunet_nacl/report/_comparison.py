@@ -1,7 +1,7 @@
 """Methods on one data set, reduced to the cases and voxel sets that all of them share."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ are shared, so that the mean over cases would not be 0 for a perfectly calibrate
 
 @dataclass(frozen=True)
 class Method:
-    """A method's result over the shared cases; ``origin`` says how it was evaluated before it was reduced to them."""
+    """A method's result over the shared cases; ``origin`` is that before it was reduced to them."""
 
     name: str
     result: FolderResult
@@ -30,7 +30,7 @@ class Method:
     cache: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def tables(self, voxels: str) -> list[CalibrationTables]:
-        """The tables of each case."""
+        """Of each case."""
         return self.result.tables(cast("Voxels", voxels))
 
     def bins(self, voxels: str, table: str) -> Any:
@@ -52,10 +52,6 @@ class Method:
         """(cases, structures) values; NaN where a structure is in neither ground truth nor prediction."""
         return np.array([self.result.segmentation(name, metric) for name in self.result.names]).T
 
-    @property
-    def has_surface(self) -> bool:
-        return "HD95" in self.result.cases[0].result.segmentation[self.result.names[0]]
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
@@ -69,9 +65,7 @@ class Comparison:
     cache: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, name: str) -> Method:
-        if name not in self.names:
-            raise KeyError(f"expected a method, one of {', '.join(self.names)}; got {name}.")
-        return self.methods[self.names.index(name)]
+        return {method.name: method for method in self.methods}[name]
 
     @property
     def names(self) -> list[str]:
@@ -88,7 +82,7 @@ class Comparison:
 
     @property
     def main(self) -> str:
-        """The voxel set of what is shown over a single one: near, or the first if near was not evaluated."""
+        """The voxel set of what is shown over one: near, or the first if near was not evaluated."""
         return "near" if "near" in self.voxels else self.voxels[0]
 
     def check_voxels(self, voxels: str) -> None:
@@ -101,18 +95,13 @@ class Comparison:
         return not self.methods[0].result.labels.has_background
 
     @property
-    def classes(self) -> list[str]:
-        """Names of the channels that have a table of their own: with classes, the background too."""
-        return self.structures if self.has_regions else ["background", *self.structures]
-
-    @property
     def has_scores(self) -> bool:
-        """Whether there are NLL and Brier per foreground voxel, which need the tables of all voxels of the image."""
+        """Whether there are NLL and Brier per foreground voxel."""
         return "image" in self.voxels and all(one.result.settings.counts_all_voxels for one in self.methods)
 
     @property
     def has_surface(self) -> bool:
-        return all(method.has_surface for method in self.methods)
+        return all(method.result.settings.surface for method in self.methods)
 
     def before(self, method: Method) -> str | None:
         """The name of what a calibrated method was before, if that is compared, too."""
@@ -131,17 +120,13 @@ def compare_all(results: Mapping[str, Results]) -> list[Comparison]:
 
 
 def compare(results: Results, dataset: str = "") -> Comparison:
-    """Reduce the results of methods (method -> result) to the cases and voxel sets that they share.
-
-    The first method is the baseline, which the others are compared with.
+    """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
 
     Raises:
         ValueError: different structures or bins, or nothing shared.
     """
-    for name, result in results.items():
-        if not result.cases:
-            reason = f" ({result.skipped[0].case}: {result.skipped[0].reason})" if result.skipped else ""
-            raise ValueError(f"{name} has no evaluated case{reason}.")
+    if empty := [name for name, result in results.items() if not result.cases]:
+        raise ValueError(f"{empty[0]} has no evaluated case.")
     structures = {n: [f"{result.labels.name_of(one)} {one}" for one in result.names] for n, result in results.items()}
     _check_alike("structures", structures)
     _check_alike("numbers of bins", {name: [str(result.settings.num_bins)] for name, result in results.items()})
@@ -151,7 +136,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     notes: list[str] = []
     cases = _shared_cases(results, notes)
     for setting in ("protocol", "margin_mm", "tolerance_mm"):
-        values = {name: getattr(result.settings, setting, None) for name, result in results.items()}
+        values = {name: getattr(result.settings, setting) for name, result in results.items()}
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
             notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
@@ -159,7 +144,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         if (part := result.origin.part) is not None:
             notes.append(f"{name}: only part {part[0]} of {part[1]} of the cases was evaluated.")
     methods = [Method(name, _reduced(result, cases, voxels), result.origin) for name, result in results.items()]
-    without = [method.name for method in methods if not method.has_surface]
+    without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
     first = methods[0].result
@@ -176,16 +161,13 @@ def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
 def _shared_cases(results: Results, notes: list[str]) -> list[str]:
     """Cases that all results have, with the same ground truth; notes those that are left out."""
     by_method = {name: {case.name: case for case in result.cases} for name, result in results.items()}
-    every = sorted({case for cases in by_method.values() for case in cases})
-    shared = [case for case in every if all(case in cases for cases in by_method.values())]
+    every, shared = set().union(*by_method.values()), sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
-        shown = "; ".join(f"{name}: {_first_few(list(cases))}" for name, cases in by_method.items())
+        shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
         raise ValueError(f"the methods share no case ({shown}).")
-    if len(shared) < len(every):
-        left_out = _first_few([case for case in every if case not in set(shared)])
-        notes.append(
-            f"{len(shared)} of {len(every)} cases are compared. Left out, since not every method has them: {left_out}."
-        )
+    if left_out := sorted(every.difference(shared)):
+        counts = f"{len(shared)} of {len(every)} cases are compared"
+        notes.append(f"{counts}. Left out, since not every method has them: {_first_few(left_out)}.")
     for name, result in results.items():
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
@@ -195,17 +177,15 @@ def _shared_cases(results: Results, notes: list[str]) -> list[str]:
         raise ValueError(f"the methods share no case: their ground truth differs in {_first_few(different)}.")
     if different:
         notes.append(f"Left out, since the methods' ground truth differs: {_first_few(different)}.")
-    return [case for case in shared if case not in set(different)]
+    return sorted(set(shared).difference(different))
 
 
 def _same_ground_truth(cases: Sequence[Any]) -> bool:
     """Whether each structure has as many voxels in all; True where the tables cannot tell.
 
-    A class's hits are the voxels that have its label, so in a voxel set that holds all of the structure they are its
-    size, whatever was predicted.
+    In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
     """
-    sets = [set(case.result.calibration) & {"foreground", "union", "image"} for case in cases]
-    whole = sorted(set.intersection(*sets))
+    whole = sorted({"foreground", "union", "image"}.intersection(*(case.result.calibration for case in cases)))
     tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
     if any(one.classwise.unbinned.any() for one in tables):  # with the paper's protocol tables lack voxels
         return True
@@ -215,14 +195,14 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
 
 def _reduced(result: FolderResult, cases: Sequence[str], voxels: Sequence[Voxels]) -> FolderResult:
     """A result of some of its cases and voxel sets."""
-    kept = []
-    for case in sorted((one for one in result.cases if one.name in set(cases)), key=lambda one: one.name):
+    by_name, kept = {case.name: case for case in result.cases}, []
+    for case in (by_name[name] for name in cases):
         calibration = {one: case.result.calibration[one] for one in voxels}
         kept.append(replace(case, result=replace(case.result, calibration=calibration)))
     settings = replace(result.settings, voxels=tuple(voxels))
     return replace(result, cases=kept, origin=replace(result.origin, settings=settings))
 
 
-def _first_few(names: Sequence[str]) -> str:
+def _first_few(names: Collection[str]) -> str:
     """``A, B, C``, or the first five and how many more."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -10,22 +10,15 @@ from nnunet_nacl.metrics import Interval, mean_of_known, percentile_interval, ra
 from nnunet_nacl.report._comparison import POOLED, Array, Comparison, Method
 
 _SCORES = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
-_LABELS = {
-    "NLL_per_foreground": "NLL per foreground voxel",
-    "Brier_per_foreground": "Brier per foreground voxel",
-    "over_confidence": "confidence − accuracy",
-    "ECE_expected": "ECE",
-    "CECE_expected": "CECE",
-}
 
 
 @dataclass(eq=False)
 class Estimate:
-    """A metric of one method, from which its value over any resample of the cases follows.
+    """A metric of one method.
 
-    ``resampled`` gives (resamples,) values, NaN if not defined, from weights (resamples, cases): how often each case
-    was drawn. ``num_known`` cases have a value. ``by_case`` are the cases' values to rank and to test, None if a single
-    case has none; ``values`` (cases, structures) those of a mean over structures of means over cases.
+    ``resampled`` gives (resamples,) values from weights (resamples, cases): how often each case was drawn.
+    ``num_known`` cases have a value. ``by_case`` are the cases' values to rank and to test, None if a single case has
+    none; ``values`` (cases, structures) those of a mean over structures of means over cases.
     """
 
     resampled: Callable[[Array], Array]
@@ -44,13 +37,13 @@ class Estimate:
         return percentile_interval(self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known)
 
     def shared_with(self, other: "Estimate") -> "Estimate":
-        """The same, reduced to the cases and structures that the other method has a value for as well."""
+        """The same, over the cases and structures that both have."""
         if self.values is None or other.values is None:
             return self
         return case_means(np.where(np.isnan(other.values), np.nan, self.values))
 
     def minus(self, other: "Estimate") -> "Estimate":
-        """The difference to another method over the same resamples, and cases and structures that both have."""
+        """The difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return case_means(self.values - other.values)
         by_case = None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
@@ -69,14 +62,11 @@ def case_means(values: Array) -> Estimate:
 
 
 def per_foreground(sums: Array, foreground: Array) -> Estimate:
-    r"""A score summed over the images of all cases, divided by their foreground voxels in the ground truth.
-
-    .. math:: \frac{\sum_i sums_i}{\sum_i foreground_i}
-    """
+    """A score summed over the images of all cases, divided by their foreground voxels in the ground truth."""
     return Estimate(lambda weights: ratio(weights @ sums, weights @ foreground), len(sums), len(sums), sums)
 
 
-def pooled_gaps(gaps: Array, voxels: Array, *, signed: bool = False) -> Estimate:
+def pooled_gaps(gaps: Array, voxels: Array) -> Estimate:
     r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
@@ -84,42 +74,37 @@ def pooled_gaps(gaps: Array, voxels: Array, *, signed: bool = False) -> Estimate
     Args:
         gaps: (cases, tables, M) sum of confidences minus hits in each bin.
         voxels: (cases, tables) N.
-        signed: add the gaps of all bins up with their signs: mean confidence minus accuracy.
     """
     cases, tables, bins = gaps.shape
 
     def resampled(weights: Array) -> Array:
         found = (weights @ gaps.reshape(cases, -1)).reshape(-1, tables, bins)
-        return mean_of_known(ratio((found if signed else np.abs(found)).sum(-1), weights @ voxels))
+        return mean_of_known(ratio(np.abs(found).sum(-1), weights @ voxels))
 
     return Estimate(resampled, cases, int(voxels.any(1).sum()))
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What methods are compared by: ``Dice``, ``HD95``, or ``ECE``, ``NLL_per_foreground`` and so on over a voxel set.
-
-    A ``signed`` metric is best at 0.
-    """
+    """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set."""
 
     name: str
     voxels: str = ""
     higher_is_better: bool = False
     digits: int = 3
     unit: str = ""
-    signed: bool = False
 
     @property
     def title(self) -> str:
-        label = _LABELS.get(self.name, self.name)
         if self.name in _SCORES:
-            return label
-        return f"{label} {self.voxels}{' if perfectly calibrated' if self.is_expected else ''}".strip()
+            return self.name.replace("_per_foreground", " per foreground voxel")
+        name, expected, _ = self.name.partition("_expected")
+        return f"{name} {self.voxels}{' if perfectly calibrated' if expected else ''}".strip()
 
     @property
     def arrow(self) -> str:
-        """Which way is better, if one is."""
-        return "" if self.signed or self.is_expected else "↑" if self.higher_is_better else "↓"
+        """Which way is better."""
+        return "↑" if self.higher_is_better else "↓"
 
     @property
     def axis(self) -> str:
@@ -128,16 +113,9 @@ class Metric:
             return self.title
         return f"{self.title}, {'pooled' if self.voxels in POOLED else 'mean over cases'}"
 
-    @property
-    def is_expected(self) -> bool:
-        """Whether it is what another metric would be if the model were perfectly calibrated."""
-        return self.name.endswith("_expected")
-
     def of(self, method: Method) -> Estimate:
-        """The estimate of a method."""
-        if self not in method.cache:
-            method.cache[self] = self._of(method)
-        found: Estimate = method.cache[self]
+        """The estimate of a method, made once."""
+        found: Estimate = method.cache.get(self) or method.cache.setdefault(self, self._of(method))
         return found
 
     def _of(self, method: Method) -> Estimate:
@@ -145,11 +123,11 @@ class Metric:
             all_tables = method.tables(self.voxels)
             sums = np.array([float(getattr(one, _SCORES[self.name]).sum()) for one in all_tables])
             return per_foreground(sums, np.array([float(one.foreground_voxels) for one in all_tables]))
-        if self.voxels in POOLED and self.name in {"ECE", "CECE", "over_confidence"}:
+        if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
             gaps, voxels = (tables.confidence - tables.hits)[:, rows], tables.total[:, rows].astype(np.float64)
-            return pooled_gaps(gaps, voxels, signed=self.signed)
+            return pooled_gaps(gaps, voxels)
         return case_means(self.values(method))
 
     def values(self, method: Method) -> Array:
@@ -179,20 +157,15 @@ def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -
 DICE = Metric("Dice", higher_is_better=True)
 
 
-def over_confidence(voxels: str) -> Metric:
-    """Mean confidence minus accuracy over a voxel set."""
-    return Metric("over_confidence", voxels, signed=True)
-
-
 def segmentation_metrics(comparison: Comparison) -> list[Metric]:
     """Dice, and HD95 if surfaces were measured."""
     return [DICE, Metric("HD95", digits=2, unit="mm")] if comparison.has_surface else [DICE]
 
 
 def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
-    """What calibration is judged by: NLL per foreground voxel, and ECE over a voxel set, by default near, else image.
+    """NLL per foreground voxel, and ECE over a voxel set, by default near, else image: lowest if perfectly calibrated.
 
-    A perfectly calibrated model has the lowest. Empty if neither near nor image was evaluated, and no set is asked for.
+    Empty if neither near nor image was evaluated, and no set is asked for.
     """
     scores = [Metric("NLL_per_foreground", "image")] if comparison.has_scores else []
     pooled = [one for one in POOLED if one in comparison.voxels] if voxels is None else [voxels]
@@ -200,7 +173,7 @@ def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
 
 
 def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
-    """The paper's metrics: ECE and CECE over a voxel set, by default over each that labels choose."""
+    """The paper's: ECE and CECE over a voxel set, by default over each that labels choose."""
     sets = [one for one in comparison.voxels if one not in POOLED] if voxels is None else [voxels]
     return [Metric(name, one) for name in ("ECE", "CECE") for one in sets]
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,12 @@ from nnunet_nacl.report._results import calibrated_by, evaluate_command, printab
 from nnunet_nacl.report._review import read_reviews
 from nnunet_nacl.report._statistics import all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
-from nnunet_nacl.report.plots._methods import rank_stability
-from nnunet_nacl.report.plots._style import Panel, color_of, draw_panels, glyph_of, to_svg
+from nnunet_nacl.report.plots._methods import rank_heatmap
+from nnunet_nacl.report.plots._review import dice_scatter
+from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
-_SWITCHED = ("near", "foreground", "union", "image")
-"""Voxel sets in the order of the page's switch."""
-_ALL_NAMED = 4
-"""So many methods are all named in the answer; of more, the baseline, the best and every calibrated one."""
+_SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order of the page's switch
+_ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 
 
 def write_report(
@@ -52,11 +52,6 @@ def write_report(
         command: the command line that makes this page, to be shown on it.
         study: variants along a setting; its plots begin each data set's section.
         overwrite: replace a file that exists.
-
-    Raises:
-        FileNotFoundError: ``images`` is no such folder.
-        OSError: the page cannot be written, or exists.
-        ValueError: nothing to compare, with the reason.
     """
     file = check_output(file, overwrite=overwrite)
     if images is not None and not Path(images).is_dir():
@@ -67,22 +62,15 @@ def write_report(
         sections = [page.section(comparison) for comparison in progress]
     alike = len({frozenset(one.names) for one in comparisons}) == 1
     shared = set.intersection(*(set(one.voxels) for one in comparisons))
-    published = [
-        tables.published_table(one)
-        for one in comparisons
-        if published_data_set(one.dataset) and any(map(published_method, one.names))
-    ]
-    environment = Environment(
-        loader=PackageLoader("nnunet_nacl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters.update(
-        place=place, csv=tables.to_csv, latex=tables.to_latex, number=number_text, p=tables.p_text
-    )
+    used = [one for one in comparisons if published_data_set(one.dataset) and any(map(published_method, one.names))]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.loader = PackageLoader("nnunet_nacl.report")
+    filters = {"place": place, "csv": tables.to_csv, "latex": tables.to_latex, "number": number_text}
+    environment.filters.update(filters, p=tables.p_text)
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=page.rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
-        published=published,
+        published=list(map(tables.published_table, used)),
         datasets=[comparison.dataset for comparison in comparisons],
         command=command,
         version=__version__,
@@ -90,82 +78,72 @@ def write_report(
         voxel_sets=[one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)],
         confidence_colors=[f"rgb{color[:3]}" for color in confidence_colors()],
     )
-    with whole_file(file) as partial:
-        partial.write_text(printable(html), encoding="utf-8", errors="replace")
+    with whole_file(file) as unfinished:
+        unfinished.write_text(printable(html), encoding="utf-8", errors="replace")
 
 
 class _Page:
     """Makes the parts of a page; numbers its plots, so that no two share an id."""
 
     def __init__(self, images: Path | None, study: Study | None) -> None:
-        self._number, self._images, self._study = 0, images, study
+        self._numbers, self._images, self._study = count(), images, study
 
     def pictures(self, drawings: Iterable[Panel]) -> list[Markup]:
-        drawn = []
-        for panel in drawings:
-            self._number += 1
-            svg = to_svg(draw_panels([panel]), prefix=f"f{self._number}-")
-            drawn.append(Markup(svg))  # noqa: S704 - Matplotlib and to_svg escape texts
-        return drawn
+        # Matplotlib and to_svg escape texts.
+        return [Markup(to_svg(draw_panels([one]), prefix=f"f{next(self._numbers)}-")) for one in drawings]  # noqa: S704
 
     def section(self, comparison: Comparison) -> dict[str, Any]:
         """Everything that is shown of a data set."""
-        main, names = comparison.main, comparison.names
+        main, names, study = comparison.main, comparison.names, self._study
         several, many = len(names) > 1, len(names) > 2
         reviews = read_reviews(comparison)
         folded = [tables.differences_table(comparison)] if several else []
         if judging_metrics(comparison) and paper_metrics(comparison):
-            folded += [tables.paper_table(comparison), tables.paper_table(comparison, expected=True)]
+            folded.append(tables.paper_table(comparison, expected=True))
         return {
             "comparison": comparison,
             "main": main,
             "num_cases": len(comparison.cases),
             **answer(comparison),
-            "curves": self.pictures(panels.overlaid_panels(comparison, main)),
-            "study": self._study,
-            "missing": [one.method for one in self._study.variants if one.method not in names] if self._study else [],
-            "study_pictures": self.pictures(panels.study_panels(comparison, self._study)) if self._study else [],
+            "curves": self.pictures(panels.reliability_panels(comparison, overlaid=True)),
+            "study": study,
+            "missing": [one.method for one in study.variants if one.method not in names] if study else [],
+            "study_pictures": self.pictures(panels.study_panels(comparison, study)) if study else [],
             "methods": tables.methods_table(comparison),
             "folded": folded,
             "structures": tables.structures_table(comparison),
             "sets": [self._voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
-            "tradeoff": self.pictures(panels.tradeoff_panels(comparison, legend=False)) if several else [],
+            "tradeoff": self.pictures(panels.tradeoff_panels(comparison)) if several else [],
             "radar": self.pictures(panels.radar_panels(comparison, main)) if many else [],
             "rankings": self.rankings([comparison]) if many else [],
             "reviews": reviews,
             "review_table": tables.review_table(reviews) if reviews.judgements else None,
-            "review_pictures": self.pictures(panels.review_panels(reviews)) if reviews.judgements else [],
+            "review_pictures": self.pictures(partial(dice_scatter, reviews, one) for one in reviews.judgements),
             "case_views": case_views(comparison, main, self._images),
             "cases": tables.cases_table(comparison),
             "label_legend": legend(comparison.methods[0].result.labels),
-            "method_legend": [(glyph_of(names, name), color_of(names, name), name) for name in names],
             "settings": {method.name: _settings(method) for method in comparison.methods},
             "commands": [evaluate_command(method.result) for method in comparison.methods],
         }
 
     def _voxel_set(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
-        # Not over the image: its diagrams show little but the large and easy background.
-        drawn = voxels != "image" or comparison.main == "image"
+        drawn = voxels != "image" or comparison.main == "image"  # else they show little but the easy background
         overlaid = drawn and voxels != comparison.main
         return {
             "voxels": voxels,
-            "overlaid": self.pictures(panels.overlaid_panels(comparison, voxels)) if overlaid else [],
+            "overlaid": self.pictures(panels.reliability_panels(comparison, voxels, overlaid=True)) if overlaid else [],
             "single": self.pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
-            "classes": self.pictures(panels.class_panels(comparison, voxels, legend=False)) if drawn else [],
             "scores": tables.scores_table(comparison, voxels),
             "by_label": voxels not in POOLED,
-            "num_classes": len(comparison.classes),
         }
 
     def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
-        rankings, views = all_rankings(comparisons), []
-        for by_paper in (False, True):
-            if chosen := [one for one in rankings if one.by_paper == by_paper]:
-                shown = [tables.rank_table(one, comparisons) for one in chosen]
-                drawn = self.pictures(partial(rank_stability, one) for one in chosen)
-                views.append({"metrics": chosen[0].metrics, "by_paper": by_paper, "tables": shown, "pictures": drawn})
-        return views
+        shown = []
+        for one in all_rankings(comparisons):
+            (picture,) = self.pictures([partial(rank_heatmap, one)])
+            shown.append({"table": tables.rank_table(one, comparisons), "picture": picture})
+        return shown
 
 
 def answer(comparison: Comparison) -> dict[str, Any]:

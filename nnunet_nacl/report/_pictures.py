@@ -13,25 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
-from nnunet_nacl.nnunet import (
-    Geometry,
-    LabelMeaning,
-    check_geometry,
-    image_file,
-    read_image,
-    read_labels,
-    reader_of,
-)
+from nnunet_nacl.nnunet import Geometry, LabelMeaning, check_geometry, image_file, read_image, read_labels, reader_of
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._review import image_layer, outline, window_around
+from nnunet_nacl.use import image_layer, outline, window_around
 
-SURE = 0.9
-"""A method that is so sure of a voxel, and wrong, is marked."""
-LOWEST_CONFIDENCE = 0.3
-"""Confidences from here to 1 have colors of their own."""
-LABEL_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")
-"""Of structures, over gray images: Okabe and Ito's."""
+SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
+LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
+LABEL_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")  # Okabe and Ito's
 _LARGEST = 256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
 _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
@@ -47,28 +36,23 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
     if len(order) < 2:
         return {"The only case": comparison.cases[order[0]]} if order else {}
-    roles = {"Worst calibrated case": order[-1], "Best calibrated case": order[0]}
-    if len(order) > 2:
-        roles = {"Worst calibrated case": order[-1], "Median case": order[(len(order) - 1) // 2], **roles}
+    median = order[(len(order) - 1) // 2]
+    roles = {"Worst calibrated case": order[-1], "Median case": median, "Best calibrated case": order[0]}
     others = [row for row in order if row not in roles.values()]
     if len(by_method) > 1 and others:
         roles = {"Where the methods differ most": max(others, key=lambda row: float(spread[row])), **roles}
-    return {role: comparison.cases[row] for role, row in roles.items()}
+    roles_of = {row: role for role, row in roles.items()}  # of few cases, one may have several
+    return {role: comparison.cases[row] for row, role in roles_of.items()}
 
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> dict[str, Any]:
     """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest.
 
     Returns:
-        ``numbers`` of the slices along the first axis, from 0, of ``num_slices``; ``aspect``, a voxel's height over its
-        width; arrays (S, H, W), cropped alike to the surroundings of the structures: ``ground_truth``, ``ignored``
-        (voxels without a label), ``image`` (its first channel, if found), and of each method ``segmentations``,
+        ``numbers`` of the slices, from 0, of ``num_slices``; ``aspect``, a voxel's height over its width; arrays (S, H,
+        W), cropped to the structures: ``ground_truth``, ``ignored``, ``image``, and of each method ``segmentations``,
         ``confidences`` (max_k p_k, with regions the lowest max(p_r, 1 − p_r)) and ``wrong`` (at least 90 % sure); and
-        what is ``missing``: files that cannot be read, or are no longer as they were evaluated.
-
-    Raises:
-        OSError: the ground truth cannot be read.
-        ValueError: the same.
+        what is ``missing``: files that cannot be read, or have changed.
     """
     by_method = {m.name: next(one for one in m.result.cases if one.name == case).states for m in comparison.methods}
     origin = comparison.methods[0].origin
@@ -116,6 +100,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     truth = truth[numbers][window]
     segmentations = {name: one[window] for name, one in segmentations.items()}
     confidences = {name: one[window] for name, one in confidences.items()}
+    wrong = {name: (one != truth) & (truth <= highest) for name, one in segmentations.items()}
     return {
         "numbers": numbers,
         "num_slices": len(foreground),
@@ -125,18 +110,14 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         "image": None if image is None else image[window],
         "segmentations": segmentations,
         "confidences": confidences,
-        "wrong": {
-            name: (segmentations[name] != truth) & (truth <= highest) & (confidence >= SURE)
-            for name, confidence in confidences.items()
-            if name in segmentations
-        },
+        "wrong": {name: one & (confidences[name] >= SURE) for name, one in wrong.items() if name in confidences},
         "missing": missing,
     }
 
 
 @contextmanager
 def _noting(missing: list[str], what: str) -> Iterator[None]:
-    """Note what cannot be read, and go on: files may have changed or gone since the evaluation."""
+    """Files may have changed or gone since the evaluation: note that, and go on."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything
@@ -152,7 +133,7 @@ def _file(states: dict[str, Any], role: str) -> Path:
 
 
 def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
-    """The file of a case's first channel: by default where nnU-Net keeps the images of a folder of labels."""
+    """By default where nnU-Net keeps the images of a folder of labels."""
     labels = truth_file.parent
     if images is None and labels.name == "gt_segmentations":
         from nnunetv2.paths import nnUNet_raw
@@ -160,11 +141,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
         images = Path(nnUNet_raw or ".") / labels.parent.name / "imagesTr"
     elif images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
-    ending = truth_file.name.removeprefix(case)
-    try:
-        return image_file(images, case, ending)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"no {case}_0000{ending} in {images}; name the folder with -i.") from None
+    return image_file(images, case, truth_file.name.removeprefix(case))
 
 
 def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[dict[str, Any]]:
@@ -188,13 +165,13 @@ def slice_layers(data: dict[str, Any], row: int, names: Sequence[str]) -> dict[s
     small = (row, slice(None, None, step), slice(None, None, step))
     methods: list[dict[str, Any]] = []
     for name in names:
-        layers = {"name": name, "segmentation": None, "confidence": None}
+        labels, confidence = (data[key].get(name) for key in ("segmentations", "confidences"))
         wrong = data["wrong"].get(name, np.zeros(data["ground_truth"].shape, bool))
-        if name in data["segmentations"]:
-            layers["segmentation"] = _label_layer(data["segmentations"][name][small])
-        if name in data["confidences"]:
-            layers["confidence"] = _confidence_layer(data["confidences"][name][small], wrong[small])
-        methods.append({**layers, "share_wrong": float(wrong[row].mean())})
+        layers = {
+            "segmentation": None if labels is None else _label_layer(labels[small]),
+            "confidence": None if confidence is None else _confidence_layer(confidence[small], wrong[small]),
+        }
+        methods.append({"name": name, "share_wrong": float(wrong[row].mean()), **layers})
     return {
         "number": data["numbers"][row] + 1,
         "width": truth.shape[1],
@@ -210,12 +187,11 @@ def slice_layers(data: dict[str, Any], row: int, names: Sequence[str]) -> dict[s
 def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
     """Color and name of each label of a segmentation; with regions the smallest one that a label belongs to."""
     entries = []
-    for label in labels.known:
-        color, regions = LABEL_COLORS[(label - 1) % len(LABEL_COLORS)], labels.regions
-        if label and regions is None:
-            entries.append((color, labels.name_of(label)))
-        elif label and (holding := [one for one in regions or () if label in one]):
-            entries.append((color, labels.name_of(min(holding, key=len))))
+    for label in filter(None, labels.known):
+        holding = [one for one in labels.regions or () if label in one]
+        if holding or labels.regions is None:
+            name = labels.name_of(min(holding, key=len) if holding else label)
+            entries.append((LABEL_COLORS[(label - 1) % len(LABEL_COLORS)], name))
     return entries
 
 

@@ -20,8 +20,8 @@ _BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
 def published() -> pd.DataFrame:
     """What the paper's tables print, but for their means over data sets: a row for each value.
 
-    Columns: ``table`` (its number), ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``,
-    ``HD``, the 95th percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
+    Columns: ``table``, ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``, ``HD``: 95th
+    percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, tables 1 to 4.
@@ -58,9 +58,6 @@ def published_data_set(name: str) -> str | None:
 
 def published_method(name: str) -> str | None:
     """The paper's name of a method with the settings of its tables, or None if its tables have no such method.
-
-    Args:
-        name: ours, such as ``nnUNetTrainerNACL_l2_paperSchedule``, ``ECP_classMean`` or ``FL γ=3``.
 
     >>> published_method("nnUNetTrainerDiceCE"), published_method("NACL_l2"), published_method("NACL_weight0p2")
     ('CE+DSC', 'NACL l2', None)

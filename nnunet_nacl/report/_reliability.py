@@ -1,7 +1,6 @@
 """How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +15,14 @@ from nnunet_nacl.metrics import (
     resample_weights,
 )
 from nnunet_nacl.report._comparison import Array, Comparison, Method
-from nnunet_nacl.report._metrics import Metric, case_means, over_confidence, pooled_gaps
+from nnunet_nacl.report._metrics import case_means, pooled_gaps
 
 FAINT = 0.001
 """Share of the voxels below which a bin is drawn faintly."""
 ASKED = 0.9
 """The confidence whose accuracy the page tells."""
-_CLOSE = 0.01
-"""An ECE of one percentage point is as good as none."""
-_CLOSE_WHERE_ASKED = 0.05
-"""But not if a model says 90 % and is right less than 85 % or more than 95 % of the time: most voxels are easy."""
+_CLOSE, _CLOSE_WHERE_ASKED = 0.01, 0.05
+"""So small an ECE, or gap where a model says 90 %, is as good as none."""
 _WIDE = 0.02
 """If cases give a perfectly calibrated model an ECE of more than this by chance, they do not tell whether it is."""
 
@@ -34,10 +31,9 @@ _WIDE = 0.02
 class Reliability:
     r"""A curve with M bins. Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
 
-    ``what`` is the class or region whose probability is shown, empty for the most probable class. Arrays are (M,),
-    ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high`` are the ends of the accuracy's 95 % bootstrap
-    interval over cases, NaN for a single one. Expected is what a perfectly calibrated model with the same probabilities
-    would have; None where that lies on the diagonal, or is not known.
+    ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high``
+    are the ends of the accuracy's 95 % bootstrap interval over cases. Expected is what a perfectly calibrated model
+    with the same probabilities would have; None where that lies on the diagonal, or is not known.
     """
 
     name: str
@@ -54,26 +50,21 @@ class Reliability:
 
     @property
     def is_faint(self) -> NDArray[np.bool_]:
-        """(M,) whether a bin holds so few voxels that it hardly matters; empty ones do, too."""
+        """(M,) whether a bin holds hardly any voxels."""
         return np.asarray(self.share < FAINT)
 
-    def read_off(self, values: Array, confidence: float = ASKED) -> float:
-        """Accuracy, low or high at a confidence, on the line between the points; NaN if hardly any voxel has it."""
-        inside = (self.edges[:-1] <= confidence) & (confidence <= self.edges[1:])  # two bins at an edge
+    def read_off(self, values: Array) -> float:
+        """Accuracy, low or high at 90 %, on the line between the points; NaN if hardly any voxel has it."""
+        inside = (self.edges[:-1] <= ASKED) & (self.edges[1:] >= ASKED)  # two bins at an edge
         known = ~self.is_faint
-        return float(np.interp(confidence, self.confidence[known], values[known])) if inside[known].any() else np.nan
+        return float(np.interp(ASKED, self.confidence[known], values[known])) if inside[known].any() else np.nan
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
     comparison.check_voxels(voxels)
     regions = comparison.structures if comparison.has_regions else [""]
-    return [_curve(comparison[method], name, voxels, "top", row) for row, name in enumerate(regions)]
-
-
-def class_curve(comparison: Comparison, method: str, voxels: str, name: str) -> Reliability:
-    """The curve of p_k against y being k, over all cases pooled."""
-    return _curve(comparison[method], name, voxels, "classwise", comparison.classes.index(name))
+    return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(regions)]
 
 
 def class_errors(method: Method, voxels: str, *, by_case: bool = False) -> list[float]:
@@ -83,12 +74,10 @@ def class_errors(method: Method, voxels: str, *, by_case: bool = False) -> list[
     return [case_means(one).value for one in errors.T[:, :, None]]
 
 
-def _curve(method: Method, what: str, voxels: str, name: str, row: int) -> Reliability:
-    """The curve of one row of the tables of that name."""
-    tables, expected = method.bins(voxels, name)[:, row], method.bins(voxels, f"expected_{name}")
+def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
+    tables, expected = method.bins(voxels, "top")[:, row], method.bins(voxels, "expected_top")
     num_cases, num_bins = tables.count.shape
-    pooled = tables.sum()
-    ends = np.full((2, num_bins), np.nan)
+    pooled, ends = tables.sum(), np.full((2, num_bins), np.nan)
     filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
     if filled.any():
         weights = resample_weights(num_cases)
@@ -112,14 +101,10 @@ def _curve(method: Method, what: str, voxels: str, name: str, row: int) -> Relia
 
 @dataclass(frozen=True)
 class Judgement:
-    """Whether the confidences of a method are right; ``untold``: these cases do not tell.
-
-    ``accuracy`` is how often it is right where it says 90 % (of regions, in the first), NaN if it hardly ever does;
-    ``error`` the pooled ECE; ``by_chance`` see :func:`error_by_chance`.
-    """
+    """Of a method; ``accuracy``: how often it is right where it says 90 %, NaN if it hardly ever does."""
 
     name: str
-    says: Literal["too sure", "not sure enough", "right", "untold"]
+    says: str
     accuracy: float
     error: float
     by_chance: Interval
@@ -129,16 +114,14 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
     """Compare the ECE over near or image with what it would be by chance under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy where
-    the model says 90 % lies beyond 85 to 95 %. Otherwise they are right, if the interval is narrow enough to tell.
+    the model says 90 % (of the first region) lies beyond 85 to 95 %. Otherwise they are right, if that can be told.
     """
-    one, metric = comparison[method], Metric("ECE", voxels)
-    curve = top_label_curves(comparison, method, voxels)[0]
-    error, by_chance = metric.of(one).value, error_by_chance(comparison, method, voxels)
+    curve, pooled = top_label_curves(comparison, method, voxels)[0], comparison[method].pooled(voxels)
+    error, by_chance = pooled["ECE"], error_by_chance(comparison, method, voxels)
     accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
-    gap = over_confidence(voxels).of(one).value
-    says: Literal["too sure", "not sure enough", "right", "untold"] = "right" if by_chance[1] <= _WIDE else "untold"
+    says = "right" if by_chance[1] <= _WIDE else "untold"
     if error > max(by_chance[1], _CLOSE):
-        says = "too sure" if gap > 0 else "not sure enough"
+        says = "too sure" if pooled["over_confidence"] > 0 else "not sure enough"
     elif most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
         says = "too sure" if most < ASKED else "not sure enough"
     return Judgement(method, says, accuracy, error, by_chance)
@@ -147,9 +130,8 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
 def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:
     r"""95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
 
-    Perfectly calibrated means that the gaps of each bin, confidences minus hits, have the mean 0 over cases; they
-    differ between cases, in which voxels share their doubts. So each bin's mean gap is taken from the cases,
-    :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled. NaN for a single case.
+    Its gaps of each bin, confidences minus hits, have the mean 0 over cases. So each bin's mean gap is taken from the
+    cases, :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled.
     """
     tables = comparison[method].bins(voxels, "top")
     gaps = tables.confidence - tables.hits
@@ -169,9 +151,8 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
     .. math:: score = \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, c_{k,m})}_{calibration} -
               \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, a_k)}_{discrimination} + uncertainty
 
-    where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL, whose last terms add up to 0
-    over classes. Of regions each is inside and outside, and the scores are means over regions. The uncertainty is the
-    same for methods that are scored on the same voxels. Of the class-wise tables (K, M) the first ``num_rows`` count.
+    where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL. Of regions each is inside and
+    outside, and the scores are means over regions. Of the class-wise tables (K, M) the first ``num_rows`` count.
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
@@ -189,7 +170,6 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
     found = {}
     for score, of in (("NLL", divergence), ("Brier", lambda one, other: (one - other) ** 2)):
         for part, other in (("calibration", sure), ("discrimination", base)):
-            distance = of(hit, other) + (of(1 - hit, 1 - other) if regions else 0)
-            total = (share * distance).sum(-1)
+            total = (share * (of(hit, other) + (of(1 - hit, 1 - other) if regions else 0))).sum(-1)
             found[f"{score} {part}"] = float(total.mean() if regions else total.sum())
     return found

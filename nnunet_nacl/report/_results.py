@@ -20,34 +20,29 @@ def read_results(
             calibrated folder that of the folder before and the method: ``DiceCE + vector``.
 
     Returns:
-        Data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result, in the order of
-        the summaries.
+        Data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
 
     Raises:
-        OSError: a file cannot be read.
-        ValueError: one is something else, names do not fit, different methods would have one name, a method has a case
-            twice, or predictions have changed since they were evaluated.
+        ValueError: names do not fit, different methods would have one name, a method has a case twice, or predictions
+            have changed since they were evaluated.
     """
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
-    if not files:
-        raise ValueError("expected at least one summary.")
     if names is not None and len(names) != len(files):
         raise ValueError(f"names: expected one for each of the {len(files)} summaries; got {len(names)}.")
     results: dict[str, dict[str, list[FolderResult]]] = {}
     models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
-        read = _read(file)
-        method, before = calibrated_by(read[0].origin) or ("", None)
-        default = f"{default_name(before / SUMMARY_NAME)} + {method}" if before else default_name(file)
-        name = printable(default if names is None else names[number])
+        read, name = _read(file), default_name(file)
+        if calibrated := calibrated_by(read[0].origin):
+            name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
+        name = printable(name if names is None else names[number])
         dataset = printable(dataset_in(read[0].origin.places[0].gt_folder) or "")
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
-    if names is None:
-        for (dataset, name), folders in models.items():
-            if len(folders) > 1:
-                shown = ", ".join(str(result.file) for result in results[dataset][name])
-                raise ValueError(f"{shown} would all be called {name!r}; name them with --names (folds get one name).")
+    for (dataset, name), folders in models.items():
+        if names is None and len(folders) > 1:
+            shown = ", ".join(str(result.file) for result in results[dataset][name])
+            raise ValueError(f"{shown} would all be called {name!r}; name them with --names, or rename a folder.")
     return {
         dataset: {name: _merged(name, parts) for name, parts in methods.items()} for dataset, methods in results.items()
     }
@@ -61,32 +56,26 @@ def _read(file: Path) -> list[FolderResult]:
         raise FileNotFoundError(f"{error} nnunet_nacl evaluate writes it together with {file}.") from None
     for result in results:
         if stale := result.stale_cases():
-            raise ValueError(
-                f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}. Evaluate "
-                f"again: {evaluate_command(result)}"
-            )
+            changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"
+            raise ValueError(f"{changed}. Evaluate again: {evaluate_command(result)}")
     return results
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
-    if len(results) == 1:
-        return results[0]
     try:
-        return merge_results(results)
+        return merge_results(results) if len(results) > 1 else results[0]
     except ValueError as error:
-        files = ", ".join(str(result.file) for result in results)
-        raise ValueError(
-            f"{files} are all called {name!r}, but are not folds of one method: {error} Name them with --names."
-        ) from error
+        called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
+        raise ValueError(f"{called}, but are not folds of one method: {error} Name them by --names.") from error
 
 
 def printable(text: str) -> str:
-    """A text that can be written as UTF-8: file names may hold bytes that cannot, and they become �."""
+    """A text that can be written as UTF-8: other bytes of file names become �."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
-    """The method that calibrated the predictions after training, such as ``vector``, and the folder before."""
+    """The method that calibrated the predictions, such as ``vector``, and the folder before."""
     file = Path(origin.places[0].pred_folder) / CALIBRATED_NAME
     if not file.is_file():
         return None
@@ -95,7 +84,7 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
 
 
 def default_name(file: Path) -> str:
-    """The trainer (less ``nnUNetTrainer``) in a model's folder or a study's, else the summary's own folder or file."""
+    """The trainer, less ``nnUNetTrainer``, in a model's folder or a study's; else the summary's folder or file."""
     path, folder = file.resolve(), _method_folder(file)
     if folder is not None:
         trainer = folder.name.split("__")[0]

@@ -1,4 +1,4 @@
-"""Reviews beside the predictions: what their confidences are good for. The only module that knows the review."""
+"""Reviews beside the predictions: what their confidences are good for."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,9 +7,7 @@ import pandas as pd
 
 from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._results import review_command
-from nnunet_nacl.use import ALL, REVIEW_NAME, Judged, Judgement, image_layer, outline, read_judged, window_around
-
-__all__ = ["Reviews", "image_layer", "outline", "read_reviews", "window_around"]
+from nnunet_nacl.use import ALL, REVIEW_NAME, Judged, Judgement, read_judged
 
 _SAME_DICE = 1e-6
 """Dice of a review and of an evaluation differ by less than this if they are of the same files."""
@@ -17,27 +15,23 @@ _SAME_DICE = 1e-6
 
 @dataclass(frozen=True)
 class Reviews:
-    """What the reviews of the methods say of the cases that all of them have, and is true.
+    """What the reviews say of the cases that all of them have.
 
-    ``names`` are all compared methods, ``judgements`` those with a usable review; ``missing`` lack one, which
-    ``commands`` make; ``problems`` say why a review that is there is not used. The rows of ``frame`` are a structure of
-    a case by a method; its columns ``method`` and those of :class:`Judged`.
+    ``names`` are all compared methods, ``judgements`` those with a usable review; ``missing`` are the commands that
+    make the others; ``problems`` say why a review that is there is not used. The rows of ``frame`` are a structure of a
+    case by a method; its columns ``method`` and those of :class:`Judged`.
     """
 
     names: list[str]
     frame: pd.DataFrame
     judgements: dict[str, Judgement]
     cases: list[str]
-    missing: list[str]
+    missing: dict[str, str]
     problems: list[str]
-    commands: list[str]
 
 
 def read_reviews(comparison: Comparison) -> Reviews:
-    """Read the reviews beside the predictions, or beside the summaries.
-
-    A review that cannot be read, or whose Dice is not that of the evaluation, is among the problems.
-    """
+    """Read the reviews beside the predictions."""
     found: dict[str, dict[str, list[Judged]]] = {}
     problems: list[str] = []
     for method in comparison.methods:
@@ -56,9 +50,8 @@ def read_reviews(comparison: Comparison) -> Reviews:
     shared = {name: [rows[case][row] for row in structures for case in cases] for name, rows in found.items() if cases}
     frame = pd.DataFrame([{"method": name, **asdict(row)} for name, rows in shared.items() for row in rows])
     judgements = {name: Judgement.of(ALL, rows) for name, rows in shared.items()}
-    missing = [method for method in comparison.methods if method.name not in found]
-    commands = [review_command(method.result) for method in missing]
-    return Reviews(comparison.names, frame, judgements, cases, [one.name for one in missing], problems, commands)
+    missing = {one.name: review_command(one.result) for one in comparison.methods if one.name not in found}
+    return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
 def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Judged]]:
@@ -66,8 +59,7 @@ def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Jud
     name = Path(REVIEW_NAME).with_suffix(".json")
     files = [Path(place.pred_folder) / name for place in method.result.origin.places]
     if not all(file.is_file() for file in files):
-        summary = method.result.file
-        files = [summary.parent / name] if summary is not None and (summary.parent / name).is_file() else []
+        return {}
     by_structure = {(row.case, row.structure): row for file in files for row in read_judged(file)}
     found: dict[str, list[Judged]] = {}
     for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):

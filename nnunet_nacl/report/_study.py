@@ -1,13 +1,14 @@
 """Studies: variants of methods along one setting, and what is compared of them."""
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import Interval, percentile_interval, resample_weights
+from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._comparison import Array, Comparison
-from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.report._metrics import Estimate, Metric
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,17 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """The value, as it is written in plots."""
+        """The value in plots."""
         return self.value if isinstance(self.value, str) else f"{self.value:g}"
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared along one setting, and the plot that shows it.
+    """What is compared along one setting, such as ``σ``, and the plot that shows it.
 
-    ``plot`` is ``radar`` (an axis for each group, a line for the first, second, … value of each), ``differences`` (the
-    second group relative to the first, at each value that both have), ``curves`` (metrics against the value, a line for
-    each group) or ``arrows`` (from the first value of each group to its second, Dice against error); ``setting`` is
-    what varies, such as ``σ``. Groups and values are shown in the order of the variants.
+    ``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
+    relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group;
+    ``arrows``: from the first value of each group to its second, Dice against error.
     """
 
     title: str
@@ -55,8 +55,8 @@ class Study:
         if self.plot == "arrows":
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
         else:
-            first, second = groups if len(groups) == 2 else ([], [])
-            pairs = [(one, two) for one in first for two in second if one.value == two.value]
+            both = product(*groups) if len(groups) == 2 else []
+            pairs = [(one, two) for one, two in both if one.value == two.value]
         return [pair for pair in pairs if pair[0] in there and pair[1] in there]
 
 
@@ -71,6 +71,5 @@ def relative_difference(
         values = one.resampled(weights)
         return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
 
-    resampled = percent(resample_weights(one.num_cases))
-    value = float(percent(np.ones((1, one.num_cases)))[0])
-    return value, percentile_interval(resampled, num_cases=min(one.num_known, other.num_known))
+    relative = Estimate(percent, one.num_cases, min(one.num_known, other.num_known))
+    return relative.value, relative.interval

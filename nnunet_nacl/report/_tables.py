@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from nnunet_nacl.evaluation import METRICS
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.metrics import Interval, mean_of_known
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
@@ -21,7 +20,6 @@ from nnunet_nacl.report._metrics import (
     judging_metrics,
     leading_metrics,
     number_text,
-    over_confidence,
     paper_metrics,
     place,
     segmentation_metrics,
@@ -30,29 +28,20 @@ from nnunet_nacl.report._published import DATA_SETS, published_data_set, publish
 from nnunet_nacl.report._reliability import class_errors, error_by_chance, split_scores
 from nnunet_nacl.report._results import printable
 from nnunet_nacl.report._review import Reviews
-from nnunet_nacl.report._statistics import (
-    LEVEL,
-    SCHEMES,
-    Ranking,
-    differences,
-    order_by,
-    rank_by_scores,
-    rank_methods,
-)
+from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences, order_by, rank_by_scores, rank_methods
 
-_IN_OTHER_TABLES = (
-    "ECE", "CECE", "CECE_fg", "CECE_sum", "over_confidence", "ECE_expected", "CECE_expected", "share",
-)  # fmt: skip
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
+_REVIEWED = (
+    ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
+    ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
+    ("interval_coverage", "interval held", ""), ("interval_width_ml", "width (ml)", ""),
+)  # fmt: skip
 _BOLD = "Bold: best, and told apart from all others by these cases."
 
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers, one for each row, NaN where one is not defined, with 95 % intervals and p-values of tests.
-
-    ``arrow`` says which way is better, if one is; ``best`` is the row that is best, and told apart from all others.
-    """
+    """Numbers, one for each row, NaN where not defined; ``best`` is the row that is told apart from all others."""
 
     title: str
     values: Sequence[float]
@@ -68,19 +57,18 @@ class Column:
         digits = self.digits if digits is None else digits
         shown = []
         for row, value in enumerate(self.values):
-            text = number_text(value, digits, signed=self.signed)
-            ends = self.intervals[row] if self.intervals is not None and intervals else (np.nan, np.nan)
-            p = self.p[row] if self.p is not None else np.nan
-            text += "*" if p < LEVEL else ""
-            if not np.isnan(ends[0]):
-                text += f" ({' to '.join(number_text(end, digits, signed=self.signed) for end in ends)})"
+            p = np.nan if self.p is None else self.p[row]
+            text = number_text(value, digits, signed=self.signed) + "*" * bool(p < LEVEL)
+            if intervals and self.intervals is not None and not np.isnan(self.intervals[row][0]):
+                ends = (number_text(end, digits, signed=self.signed) for end in self.intervals[row])
+                text += f" ({' to '.join(ends)})"
             shown.append(text if np.isnan(p) or not intervals else f"{text}, {p_text(p)}")
         return shown
 
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column; ``index`` says what rows are: ``method``, ``structure`` or ``case``."""
+    """Numbers by row and column; ``index`` says what rows are, such as ``method``."""
 
     title: str
     note: str
@@ -100,14 +88,15 @@ class Table:
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
     def shown(self, *, intervals: bool = True, digits: int | None = None) -> pd.DataFrame:
-        """The texts of the cells, under the titles of the columns with their arrows."""
+        """The texts of the cells; titles have their arrows."""
         texts = {f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits) for c in self.columns}
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
 
     def bold(self) -> pd.DataFrame:
         """Which cells are bold."""
+        shown = self.shown()
         best = [[column.best == row for column in self.columns] for row in self.rows]
-        return self.shown().where(best).notna()
+        return pd.DataFrame(best, shown.index, shown.columns)
 
 
 def p_text(p: float) -> str:
@@ -163,6 +152,7 @@ def _table(title: str, comparison: Comparison, note: str, columns: list[Column],
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
+    """With the data sets."""
     names = ", ".join(one.dataset for one in comparisons if one.dataset)
     return f"{title}: {names}" if names else title
 
@@ -173,28 +163,26 @@ def _cases(comparison: Comparison) -> str:
 
 
 def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False) -> list[Column]:
-    """Metrics of all methods; the best is marked if the cases tell it apart from all others.
-
-    Expected: beside each of the paper's what it would be if perfectly calibrated, where any method has that.
-    """
+    """Metrics of all methods; expected: beside the paper's what they would be if perfectly calibrated, if known."""
     columns = []
     for metric in metrics:
         estimates, best = [metric.of(method) for method in comparison.methods], None
-        if metric.arrow and len(estimates) > 1:
+        if len(estimates) > 1:
             order = order_by(comparison, metric)
             best = order.names[0] if len(order.leaders) == 1 and order.behind else None
         title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
         values, intervals = [one.value for one in estimates], [one.interval for one in estimates]
-        columns.append(Column(title, values, intervals, None, metric.digits, metric.signed, metric.arrow, best))
+        columns.append(Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best))
         if expected and metric.voxels and metric.voxels not in POOLED:
             by_model = replace(metric, name=f"{metric.name}_expected")
             means = [by_model.of(method).value for method in comparison.methods]
-            columns += [] if np.isnan(means).all() else [Column(by_model.title, means)]
+            if not np.isnan(means).all():
+                columns.append(Column(by_model.title, means))
     return columns
 
 
 def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
-    """The table of methods, ordered by what calibration is judged by: segmentation, scores and ECE."""
+    """Segmentation, scores and ECE; ordered by what calibration is judged by."""
     judging, metrics = judging_metrics(comparison, voxels), leading_metrics(comparison, voxels)
     order = order_by(comparison, (judging or metrics)[0]).names
     order += [name for name in comparison.names if name not in order]
@@ -203,27 +191,18 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     if judging and (error := judging[-1].voxels) in POOLED:
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
-        columns += _columns(comparison, [over_confidence(error)])
     note = f"{_cases(comparison)}. By chance up to: what ECE could be on such cases if perfectly calibrated. {_BOLD}"
     return _table("Methods", comparison, note, columns)
 
 
 def paper_table(comparison: Comparison, voxels: str | None = None, *, expected: bool = False) -> Table:
-    """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases.
-
-    Expected: ECE and CECE, each beside what it would be if the model were perfectly calibrated.
-    """
-    metrics = paper_metrics(comparison, voxels)
-    columns = _columns(
-        comparison, metrics if expected else segmentation_metrics(comparison) + metrics, expected=expected
-    )
+    """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
+    metrics = segmentation_metrics(comparison) + paper_metrics(comparison, voxels)
     note = f"{'Pooled' if voxels in POOLED else 'Mean'} over {_cases(comparison)}. {_BOLD}"
     if expected:
-        note += (
-            " If perfectly calibrated: what the same probabilities would score on labels drawn from them, which need "
-            "not be 0 here."
-        )
-    return _table("The paper's metrics" if expected else "Segmentation and calibration", comparison, note, columns)
+        note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
+    columns = _columns(comparison, metrics, expected=expected)
+    return _table("Segmentation and calibration, as in papers", comparison, note, columns)
 
 
 def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -240,11 +219,9 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     what = f"those on {dataset}" if dataset else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
     note = (
         "The paper's columns are no results of ours, but published values (Murugesan et al., Medical Image Analysis "
-        f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training: compare the "
-        "order of the methods, not the values."
+        f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
+        "from regions put together from classes): compare the order of the methods, not the values."
     )
-    if dataset == "BraTS":
-        note += " The paper's DSC and HD are of ET, TC and WT, put together from four exclusive classes."
     return _table("Beside the paper", comparison, note, columns)
 
 
@@ -252,17 +229,15 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
-    columns, can_show = [], True
+    columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in compared_metrics(comparison, voxels):
-        gaps = [differences(comparison, metric)[name] for name in others]
-        can_show = can_show and all(one.can_show or one.mean == 0 for one in gaps)
+        gaps = differences(comparison, metric).values()
         means, intervals, p_values = zip(*((one.mean, one.interval, one.p_holm) for one in gaps), strict=True)
         columns.append(Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow))
     note = (
         f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
         f"or image a paired bootstrap test, Holm-corrected for {len(others)} comparison(s); * below 0.05."
-        f"{'' if can_show else ' With so few cases even a large difference may not be significant.'}"
     )
     return Table(_titled(f"Differences to {comparison.baseline}", comparison), note, "method", others, columns)
 
@@ -279,8 +254,8 @@ def structures_table(comparison: Comparison, voxels: str | None = None) -> Table
     for method in comparison.methods:
         errors = class_errors(method, voxels, by_case=voxels not in POOLED)[-len(comparison.structures) :]
         columns.append(Column(f"class ECE {voxels} {method.name}", errors, arrow="↓"))
-    note = f"Means over cases. Class ECE: of the structure's own probability, {place(voxels)}"
-    note += ", of all cases together." if voxels in POOLED else "."
+    pooled = " of all cases together" if voxels in POOLED else ""
+    note = f"Means over cases. Class ECE: of the structure's own probability, {place(voxels)}{pooled}."
     return _table("Structures", comparison, note, columns, "structure")
 
 
@@ -289,19 +264,18 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
     voxels = voxels or comparison.main
     pooled = [method.pooled(voxels) for method in comparison.methods]
     columns = [
-        Column(title, [factor * one.get(metric, np.nan) for one in pooled], digits=digits, signed="−" in title)
-        for title, metric, factor, digits in (
-            ("pooled ECE", "ECE", 1, 3),
-            ("pooled CECE", "CECE", 1, 3),
-            ("confidence − accuracy", "over_confidence", 1, 3),
-            ("pooled ECE if perfectly calibrated", "ECE_expected", 1, 3),
-            ("share of the image (%)", "share", 100, 1),
+        Column(title, [one.get(metric, np.nan) for one in pooled], signed="−" in title)
+        for title, metric in (
+            ("pooled ECE", "ECE"),
+            ("pooled CECE", "CECE"),
+            ("confidence − accuracy", "over_confidence"),
+            ("pooled ECE if perfectly calibrated", "ECE_expected"),
+            ("share of the image", "share"),
         )
         if any(metric in one for one in pooled)
     ]
-    # Each prediction has its own near, and a softer one has more easy voxels in it: means over them do not compare.
-    names = [m for m in METRICS if m not in _IN_OTHER_TABLES and (voxels != "near" or m not in {"NLL", "Brier"})]
-    columns += [Column(name, [Metric(name, voxels).of(one).value for one in comparison.methods]) for name in names]
+    further = [Metric(name, voxels) for name in ("MCE", "ACE")]
+    columns += [Column(one.name, [one.of(method).value for method in comparison.methods]) for one in further]
     splits = [
         split_scores(one.bins(voxels, "classwise").sum(), one.num_classes(voxels), regions=comparison.has_regions)
         for one in comparison.methods
@@ -311,9 +285,9 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         for title in splits[0]
     ]
     note = (
-        f"{', '.join(names)}: means over cases; the rest over the voxels of all cases together. NLL and Brier are "
-        "calibration (what wrong confidences cost) − discrimination (what telling the classes apart gains) + what no "
-        "method can change: so they and ECE may put methods in different orders."
+        "MCE and ACE: means over cases; the rest over the voxels of all cases together. NLL and Brier are calibration "
+        "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
+        "different orders."
     )
     return _table(f"Further metrics {place(voxels)}", comparison, note, columns)
 
@@ -332,11 +306,12 @@ def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     """A ranking, and how often a method comes first when the cases are drawn anew."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
-    ranks = zip([*ranking.metrics, "overall"], np.column_stack([ranking.by_metric, ranking.overall]).T, strict=True)
+    ranks = zip(ranking.metrics, ranking.by_metric.T, strict=True)
     columns = [Column(title, list(values), digits=digits) for title, values in ranks]
+    columns.append(Column("overall", list(ranking.overall), digits=digits))
     columns.append(Column("place", list(ranking.places), digits=0))
-    columns.append(Column("first in resamples (%)", list(100 * ranking.stability[:, 0]), digits=0))
-    title = ranking.scheme.capitalize() if ranking.by_paper else f"Ranks by {', '.join(ranking.metrics)}"
+    columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
+    title = f"{ranking.scheme.capitalize()} by {', '.join(ranking.metrics)}"
     note = (
         "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
         "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
@@ -349,16 +324,7 @@ def review_table(reviews: Reviews) -> Table:
     frame = pd.DataFrame(map(asdict, reviews.judgements.values()))
     columns = [
         Column(title, list(frame[name].astype(float)), signed="bias" in title, arrow=arrow)
-        for title, name, arrow in (
-            ("Dice MAE", "dice_error", "↓"),
-            ("bias", "dice_bias", ""),
-            ("Spearman", "spearman", "↑"),
-            ("AURC", "aurc", "↓"),
-            ("excess AURC", "excess_aurc", "↓"),
-            ("volume bias (share)", "volume_bias_share", ""),
-            ("interval held", "interval_coverage", ""),
-            ("width (ml)", "interval_width_ml", ""),
-        )
+        for name, title, arrow in _REVIEWED
         if not name.startswith("interval") or frame[name].notna().any()
     ]
     note = (
@@ -394,27 +360,22 @@ def write_table(
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
-        name: ``methods``, ``differences``, ``ece``, ``expected``, ``published``, ``structures``, ``scores``, ``cases``
-            or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
+        name: one of ``TABLES`` or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
         form: ``markdown``, ``latex`` or ``csv``.
         voxels: voxel set of ECE and CECE; by default those that the table is about.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
-
-    Raises:
-        ValueError: no such table, format or voxel set, or nothing to compare.
     """
-    for argument, value, known in (("table", name, [*TABLES, "ranks", *SCHEMES]), ("format", form, FORMATS)):
-        if value not in known:
-            raise ValueError(f"{argument}: expected one of {', '.join(known)}; got {value}.")
+    if name not in (known := [*TABLES, "ranks", *SCHEMES]):
+        raise ValueError(f"table: expected one of {', '.join(known)}; got {name}.")
     comparisons = compare_all(results)
     for comparison in comparisons:
         comparison.check_voxels(voxels or comparison.main)
     if name in TABLES:
         tables = [TABLES[name](one, voxels) for one in comparisons]
     else:
-        scheme = next((one for one in SCHEMES if one == name), None)
-        ranking = rank_methods(comparisons, scheme, voxels) if scheme else rank_by_scores(comparisons, voxels)
+        by_scores = name == "ranks"
+        ranking = rank_by_scores(comparisons, voxels) if by_scores else rank_methods(comparisons, name, voxels)
         if ranking is None:
             raise ValueError("ranks need the voxel sets near and image, which not every summary has: evaluate again.")
         tables = [rank_table(ranking, comparisons)]

@@ -11,8 +11,6 @@ import SimpleITK as sitk
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Origin, Place, Settings, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
-from nnunet_nacl.report._comparison import Method
-from nnunet_nacl.report._metrics import Metric, case_means
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
@@ -72,13 +70,6 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
         p = np.stack([1 / (1 + odds), odds / (1 + odds)]).astype(np.float32)
         found.append(_case(f"case_{number:02d}", evaluate_case(p, y, settings=settings)))
     return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
-
-
-def without_values(method: Method, metric: Metric, cases: Sequence[int]) -> None:
-    """Let a metric of a compared method be undefined in some cases."""
-    values = metric.values(method)
-    values[list(cases)] = np.nan
-    method.cache[metric] = case_means(values)
 
 
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:

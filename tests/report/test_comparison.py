@@ -2,29 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
-from nnunet_nacl.report import compare
+from nnunet_nacl.evaluation import Settings, Skipped
+from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._metrics import DICE, Metric, case_means
-from nnunet_nacl.report._statistics import differences, rank_methods
+from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
 
-def test_nothing_to_note(results: dict[str, FolderResult]) -> None:
-    comparison = compare(results, "demo")
+def test_nothing_to_note(comparison: Comparison) -> None:
     assert comparison.notes == []
-    assert (comparison.dataset, comparison.baseline, comparison.names) == ("demo", "sharp", ["sharp", "right", "soft"])
-    assert comparison.cases == list(NAMED)
-    assert comparison.voxels == ["foreground", "union", "near", "image"]
-    assert comparison.main == "near"
-    assert comparison.classes == ["background", "cortex", "medulla", "core"]
-    for name, result in results.items():
-        for metric in ("ECE", "CECE", "NLL"):
-            assert list(Metric(metric, "union").values(comparison[name])[:, 0]) == result.values("union", metric)
-    with pytest.raises(KeyError, match="expected a method, one of sharp, right, soft; got hard"):
-        comparison["hard"]
+    assert (comparison.baseline, comparison.names) == ("sharp", ["sharp", "right", "soft"])
+    assert (comparison.cases, comparison.main) == (list(NAMED), "near")
 
 
 def test_shared_cases() -> None:
@@ -62,7 +52,7 @@ def test_what_must_be_alike() -> None:
     with pytest.raises(ValueError, match=r"different voxel sets \(near: near; image: image\)"):
         compare(sets)
     nothing = replace(one, cases=[], skipped=[Skipped("a", "no reference.", missing=False)])
-    with pytest.raises(ValueError, match=r"nothing has no evaluated case \(a: no reference.\)\.$"):
+    with pytest.raises(ValueError, match="nothing has no evaluated case"):
         compare({"nothing": nothing, "one": one})
 
 
@@ -97,8 +87,3 @@ def test_values_that_not_every_method_has() -> None:
     assert differences(comparison, DICE)["eager"].mean == 0
     shared = DICE.of(comparison["eager"]).shared_with(DICE.of(comparison["careful"]))
     assert shared.value == case_means(comparison["careful"].segmentation("Dice")).value
-    empty = compare({"one": make_result(0.4, empty=NAMED[:3]), "other": make_result(1.0, empty=NAMED[:3])})
-    errors = Metric("ECE", "foreground").values(empty["one"])
-    assert np.isnan(errors[:3]).all()
-    assert Metric("ECE", "foreground").of(empty["one"]).value == pytest.approx(np.nanmean(errors))
-    assert rank_methods([empty], "mean-case-rank").by_metric[:, 2].tolist() == [2, 1]

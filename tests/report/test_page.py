@@ -9,8 +9,7 @@ from pathlib import Path
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import compare, read_results, write_report
 from nnunet_nacl.report._page import answer
-from nnunet_nacl.report._pictures import chosen_cases
-from nnunet_nacl.report._tables import cases_table, methods_table, to_csv, to_latex
+from nnunet_nacl.report._tables import methods_table, to_csv, to_latex
 from nnunet_nacl.report.plots._style import INK
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
@@ -73,8 +72,7 @@ def page_of(file: Path) -> Page:
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
     assert text.count(INK) == 1  # in the style sheet: plots have the color of the text
-    assert page.tags["h1"] == page.tags["main"] == page.tags["script"] == 1
-    assert ("table", "aria-label") in {(tag, name) for tag, name, _ in page.attributes} or page.tags["table"] == 0
+    assert page.tags["h1"] == page.tags["script"] == 1
     assert sum(tag == "table" and name == "aria-label" for tag, name, _ in page.attributes) == page.tags["table"]
     assert "None" not in page.text
     assert not re.search(r"\bnan\b", page.text)
@@ -97,29 +95,16 @@ def test_everything_is_there(runs: dict[str, Path], tmp_path: Path) -> None:
         assert all(text.partition(" (")[0] in page.text for text in column.texts())
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
-    # Curves, 3 methods and 4 classes over 3 voxel sets (no diagrams of the image; no background over the foreground);
-    # 2 trade-offs, radar, 3 rankings; 4 cases with image, ground truth and 2 pictures of each method.
-    assert page.tags["svg"] == 3 * (1 + 3 + 4) - 1 + 2 + 1 + 3 + 4 * (2 + 2 * 3)
+    # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
+    # image, ground truth and 2 pictures of each method.
+    assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3)
     assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
-    assert any(
-        one.startswith("accuracy. share of voxels against confidence. method (pooled ECE). sharp (0.")
-        for one in page.svg_labels
-    )
     assert "Not shown" not in page.text
-    radios = re.findall(r'<input type="radio" name="voxels" id="set-(\w+)"( checked)?>', file.read_text())
-    assert radios == [("near", " checked"), ("foreground", ""), ("union", ""), ("image", "")]
-    assert re.findall(r'<div class="of-set (\w+)">', file.read_text()) == [name for name, _ in radios]
     assert file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
-    assert file.read_text().count("data:image/jpeg;base64,") == 4
-    for case in chosen_cases(comparison, "near").values():
-        (anchor,) = re.findall(rf'<a href="#([^"]+)">{case}</a>', file.read_text())
-        assert f'<h4 id="{anchor}">' in file.read_text()
     copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
     assert len(copied) == 2 * page.tags["table"]
-    named = replace(comparison, dataset="Dataset004_Demo")
-    for table in (methods_table(named), cases_table(named)):
-        assert to_csv(table) in copied
-        assert to_latex(table) in copied
+    table = methods_table(replace(comparison, dataset="Dataset004_Demo"))
+    assert {to_csv(table), to_latex(table)} <= set(copied)
     assert file.stat().st_size < 2e6
 
 
@@ -144,7 +129,8 @@ def test_the_first_screen(tmp_path: Path) -> None:
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
-    results = {f"m{number}": make_result(0.2 + 0.2 * number) for number in range(6)}
+    few = {"cases": NAMED[:3], "settings": Settings()}
+    results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(6)}
     folder = tmp_path / "calibrated"
     folder.mkdir()
     applied = '{"method": "vector", "applied": {"pred_folder": "predictions/0.4"}}'
@@ -169,18 +155,16 @@ def test_an_evaluation_without_near_says_how_to_get_it(tmp_path: Path) -> None:
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "Ranks" not in page.text
-    assert page.tags["svg"] == 1 + 1 + 3
-    few = {name: make_result(t, cases=NAMED[:1]) for name, t in (("one", 0.4), ("other", 1.0))}
-    page = write(tmp_path, few)
-    assert "one: these cases do not tell" in page.text or "one is too sure" in page.text
+    assert page.tags["svg"] == 1 + 1
+    page = write(tmp_path, {name: make_result(t, cases=NAMED[:1]) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
-    assert "are not told apart by" in page.text
+    assert "are not told apart by this case." in page.text
     assert f"The only case: {NAMED[0]}" in page.text
-    assert "Ranks" not in page.text
 
 
 def test_not_a_number_everywhere(tmp_path: Path) -> None:
-    page = write(tmp_path, {name: make_result(1.0, empty=NAMED) for name in ("one", "other", "third")})
+    empty = make_result(1.0, cases=NAMED[:2], empty=NAMED, settings=Settings())
+    page = write(tmp_path, dict.fromkeys(("one", "other", "third"), empty))
     assert "–" in page.text
 
 
@@ -204,5 +188,3 @@ def test_several_data_sets(tmp_path: Path) -> None:
     others = dict(reversed(results.items()))
     write_report({"A": results, "B": others}, tmp_path / "page.html")
     assert "Ranks over A, B." in page_of(tmp_path / "page.html").text
-    write_report({"A": results, "B": {"soft": others["soft"]}}, tmp_path / "page.html", overwrite=True)
-    assert "All data sets" not in page_of(tmp_path / "page.html").text

@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from nnunet_nacl.report import Comparison, compare, read_results
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._pictures import (
     LABEL_COLORS,
-    case_views,
     chosen_cases,
     confidence_colors,
     legend,
@@ -66,10 +64,7 @@ def test_chosen_cases(runs: dict[str, Path]) -> None:
     assert (best, median, worst) == (order[0], order[3], order[-1])
     others = [case for case in comparison.cases if case not in {best, median, worst}]
     assert differ == max(others, key=lambda case: spread[comparison.cases.index(case)])
-    views = case_views(comparison, "foreground")
-    assert {one["title"]: one["name"] for one in views} == chosen
     assert list(chosen)[:2] == ["Where the methods differ most", "Worst calibrated case"]
-    assert all(len(one["slices"]) == 1 and one["problems"] == [] for one in views)
 
 
 def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[str, Path]) -> None:
@@ -168,22 +163,6 @@ def test_layers_of_a_slice() -> None:
     assert (pixels(layers["ground_truth"])[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
     assert "M1,0v2" in layers["outline"]
     assert layers["image"].startswith("data:image/jpeg")
-
-
-def test_large_slices_are_made_small() -> None:
-    truth = np.zeros((600, 400), int)
-    truth[100:500, 100:300] = 1
-    layers = slice_layers(made_slice(truth, truth, truth > 1, np.ones(truth.shape)), 0, ["one"])
-    assert pixels(layers["methods"][0]["confidence"]).shape[:2] == (200, 134)
-    assert (layers["width"], layers["height"]) == (400, 600)  # in voxels, as the outline is
-    assert re.findall("M100,100[hv]\\d+", layers["outline"]) == ["M100,100h200", "M100,100v400"]
-
-
-def test_wrong_and_sure(runs: dict[str, Path]) -> None:
-    data = read_slices(read(runs["sharp"]), "case_03")
-    off = data["segmentations"]["sharp"] != data["ground_truth"]
-    np.testing.assert_array_equal(data["wrong"]["sharp"], off & (data["confidences"]["sharp"] >= 0.9))
-    assert 0 < data["wrong"]["sharp"].sum() < off.sum()
 
 
 def test_the_names_of_labels() -> None:

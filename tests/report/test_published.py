@@ -2,15 +2,12 @@
 
 import csv
 import math
-import re
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.report import compare, published, write_report
-from nnunet_nacl.report._published import published_data_set, published_method, published_value
+from nnunet_nacl.report import compare, published
+from nnunet_nacl.report._published import published_method, published_value
 from nnunet_nacl.report._tables import published_table
 from tests.report.generated import make_result
 from tests.report.test_statistics import paper_tables
@@ -37,14 +34,7 @@ def test_values_are_those_of_the_papers_tables(name: str) -> None:
 
 
 def test_means_are_those_of_the_parts() -> None:
-    """A typing error in either would show. The paper rounds, and so does each structure."""
-    first = published().query("table == 1")
-    means = first[first["structure"] == ""].set_index(["dataset", "metric", "method"])["value"]
-    parts = first[first["structure"] != ""].groupby(["dataset", "metric", "method"])["value"].mean()
-    assert len(parts) == len(means) == 84
-    half = np.where(parts.index.get_level_values("metric") == "HD", 0.011, 0.0011)
-    assert ((parts - means.loc[parts.index]).abs() <= half).all()
-    # The last columns of table 3 and the last row of table 4.
+    """The last columns of table 3 and the last row of table 4."""
     printed = {"NACL": (0.771, 0.094), "NACL Gaussian": (0.750, 0.115), "NACL l2": (0.765, 0.109)}
     for method, values in printed.items():
         found = [published_value(method, metric, None) for metric in ("DSC", "ECE")]
@@ -56,17 +46,10 @@ def test_means_are_those_of_the_parts() -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        ("DiceCE", "CE+DSC"),
-        ("nnUNetTrainer", "CE+DSC"),
         ("nnUNetTrainerDiceCE_paperSchedule_12epochs", "CE+DSC"),
-        ("FL γ=3", "FL"),
         ("ECP_classMean_100epochs_50iterations", "ECP"),
-        ("LS α=0.1", "LS"),
-        ("SVLS σ=2", "SVLS"),
         ("NACL logits", "NACL"),
-        ("NACL softmax", None),
         ("NACL_gaussian", "NACL Gaussian"),
-        ("NACL Gaussian σ=1", "NACL Gaussian"),
         ("NACL_gaussian_sigma2", None),
         ("NACL_l2_gaussian", None),
         ("ours", None),
@@ -74,22 +57,6 @@ def test_means_are_those_of_the_parts() -> None:
 )
 def test_methods_are_found_by_their_names(ours: str, theirs: str | None) -> None:
     assert published_method(ours) == theirs
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ("Dataset027_ACDC", "ACDC"),
-        ("Dataset121_FLARE21, validation", "FLARE"),
-        ("Dataset043_BraTS2019, trained on fold 0", "BraTS"),
-        ("Dataset119_KiTS19", "KiTS"),
-        ("Dataset018_MRBrainS18Structures", None),
-        ("FLARE", "FLARE"),
-        ("", None),
-    ],
-)
-def test_data_sets_are_found_by_their_names(ours: str, theirs: str | None) -> None:
-    assert published_data_set(ours) == theirs
 
 
 @pytest.fixture(scope="module")
@@ -104,31 +71,14 @@ def methods() -> dict[str, FolderResult]:
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:
     table = published_table(compare(methods, "Dataset027_ACDC"))
-    assert list(table.shown().columns) == [
-        "Dice ↑", "HD95 (voxels) ↓", "ECE foreground ↓", "CECE foreground ↓",
-        "the paper's DSC ↑", "the paper's HD (pixels) ↓", "the paper's ECE ↓", "the paper's CECE ↓",
-    ]  # fmt: skip
     shown = table.shown()
     assert list(shown.loc["DiceCE"][4:]) == ["0.828", "3.14", "0.137", "0.084"]
     assert list(shown.loc["CE"][4:]) == ["–"] * 4
     assert list(shown.loc["NACL"][4:]) == ["0.854", "2.55", "0.048", "0.061"]
     result, values = methods["NACL"], table.values()
-    assert values.loc["NACL", "Dice"] == pytest.approx(result.foreground_mean())
     assert values.loc["NACL", "HD95 (voxels)"] == pytest.approx(result.foreground_mean("HD95_voxels"))
     assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.mean("foreground", "ECE"))
     assert "no results of ours" in table.note
-    assert "those on ACDC" in table.note
-
-
-def test_a_data_set_that_the_paper_lacks_has_the_means_of_its_six(methods: dict[str, FolderResult]) -> None:
-    variants = {"NACL": methods["NACL"], "NACL l2": methods["CE"]}
-    table = published_table(compare(variants, "Dataset004_Hippocampus"))
+    # Of a data set that the paper lacks, the means of its six.
+    table = published_table(compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"))
     assert list(table.shown().loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]
-    assert "means of its data sets, ACDC, FLARE, BraTS, PROSTATE, KiTS, MRBrainS, not of this one" in table.note
-
-
-def test_on_the_page_of_the_papers_own_data_and_methods(methods: dict[str, FolderResult], tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    write_report({"ACDC": {"CE": methods["CE"]}, "FLARE": methods, "Dataset004_Hippocampus": methods}, page)
-    assert re.findall("Beside the paper: (\\w+)</b>", page.read_text()) == ["FLARE"]
-    assert "0.867" in page.read_text()

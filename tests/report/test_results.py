@@ -2,20 +2,16 @@
 
 import json
 import os
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nnunet_nacl import cli
-from nnunet_nacl.evaluation import Place, Settings, evaluate
+from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.report import compare, read_results, write_plot, write_report, write_table
-from nnunet_nacl.report._results import calibrated_by, default_name, evaluate_command
-from tests.report.generated import make_result, with_origin
+from nnunet_nacl.report._results import default_name
 
 
 def test_default_names() -> None:
@@ -23,12 +19,8 @@ def test_default_names() -> None:
     assert default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
     assert default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
     assert default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
-    assert default_name(Path("/results/nacl_summary.json")) == "nacl"
     study = Path("/studies/Dataset004_Hippocampus__nnUNetPlans__2d/predictions")
     assert default_name(study / "nnUNetTrainerNACL" / "fold_0" / "calibration_summary.json") == "NACL"
-    assert default_name(study / "ensemble" / "calibration_summary.json") == "ensemble"
-    default = Path("/results/Dataset004/nnUNetTrainer__nnUNetPlans__2d/fold_0/validation/calibration_summary.json")
-    assert default_name(default) == "nnUNetTrainer"
 
 
 def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
@@ -62,8 +54,7 @@ def test_a_folder_name_in_latin_1(runs: dict[str, Path], tmp_path: Path) -> None
     shutil.copytree(runs["soft"], folder)
     results = read_results([folder])
     assert list(results["Dataset004_Demo"]) == ["caf\ufffd"]
-    for name in ("a.svg", "b.png"):
-        write_plot(results, "reliability", tmp_path / name)
+    write_plot(results, "radar", tmp_path / "a.svg")
     write_report(results, tmp_path / "page.html", command=f"nnunet_nacl report {folder}")
     assert "caf" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "caf\ufffd" in write_table(results)
@@ -91,34 +82,6 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
     assert len(results["Dataset004_Demo"]["soft"].cases) == 8
 
 
-def test_the_commands_that_evaluated() -> None:
-    result = make_result(0.4, settings=Settings(surface=True, num_bins=10, voxels=("image",)))
-
-    def command(*places: Place, part: tuple[int, int] | None = None) -> str:
-        return evaluate_command(with_origin(result, places=places, part=part))
-
-    options = "--surface --bins 10"
-    assert command(Place("labelsTs", "p", "p/dataset.json", None)) == f"nnunet_nacl evaluate labelsTs p {options}"
-    elsewhere = command(Place("labelsTs", "a b", "raw/dataset.json", "x/plans.json"), part=(1, 4))
-    assert elsewhere == f"nnunet_nacl evaluate labelsTs 'a b' {options} --num_parts 4 --part_id 1"
-    merged = command(*(Place("labelsTs", folder, f"{folder}/dataset.json", None) for folder in ("p", "q")))
-    assert merged == f"nnunet_nacl evaluate labelsTs p {options}\nnnunet_nacl evaluate labelsTs q {options}"
-    assert calibrated_by(result.origin) is None
-
-
-def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> None:
-    """As a user runs it: by the command's name, from elsewhere, with the default output, and once more."""
-    program = str(Path(sys.executable).with_name("nnunet_nacl"))
-    command = [program, "report", *map(str, runs.values()), "--names", "sharp", "a b", "soft"]
-    for _ in range(2):
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Wrote report.html\n")
-    page = (tmp_path / "report.html").read_text()
-    assert "--names sharp &#39;a b&#39; soft" in page
-    assert "Not shown" not in page  # images, references and predictions are found
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -127,10 +90,6 @@ def test_report_from_another_folder(runs: dict[str, Path], tmp_path: Path) -> No
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-o", "{soft}"], "{soft} exists. Choose another name, or replace it with --overwrite."),
         (["report", "{soft}", "-i", "nope"], "images: nope is not a folder."),
-        (
-            ["table", "{soft}", "{sharp}", "--table", "mean-case-rank", "--voxels", "near"],
-            "mean-case-rank needs the ECE of each case; over the near it is pooled.",
-        ),
         (["plot", "radar", "{soft}", "-o", "x.gif"], "x.gif: expected a name that ends with .svg, .pdf or .png."),
     ],
 )
@@ -143,18 +102,3 @@ def test_errors(
     assert cli.main([argument.format(**places) for argument in arguments]) == 1
     assert message.format(**places) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk(
-    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for command in (["report"], ["plot", "radar"]):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-        try:
-            assert cli.main([*command, str(runs["soft"])]) == 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert "File too large: 'r" in capsys.readouterr().err
-        assert list(tmp_path.iterdir()) == []

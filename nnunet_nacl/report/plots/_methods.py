@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import Interval
-from nnunet_nacl.report._comparison import Array, Comparison
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._statistics import Ranking
@@ -19,24 +18,18 @@ from nnunet_nacl.report.plots._style import INK, color_of, labelled, marker_of, 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 
 
-def reliability_curves(
-    data: Sequence[Reliability],
-    ax: Axes,
-    *,
-    names: Sequence[str] | None = None,
-    legend: bool = True,
-    shares: bool = False,
-) -> None:
-    """The curves of several methods in one diagram; dashed lines: where they would lie if perfectly calibrated.
+def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence[str] | None = None) -> None:
+    """The curves of several methods in one diagram, and each bin's share of the voxels below.
+
+    Dashed lines: where the curves would lie if perfectly calibrated.
 
     Args:
-        data: one curve for each method, all of the same class.
+        data: one curve for each method.
         ax: where to draw.
         names: of all methods, by whose order colors and markers are chosen; by default those of the curves.
-        legend: whether to name the methods.
-        shares: whether to draw each bin's share of the voxels below.
     """
     names = [curve.name for curve in data] if names is None else names
+    style: Any
     perfect: Any = {"linestyle": "--", "linewidth": 0.8, "label": "_perfect"}
     if any(curve.expected_accuracy is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
@@ -50,36 +43,25 @@ def reliability_curves(
         ax.fill_between(x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0)
         filled = curve.share > 0
         confidence, accuracy, faint = curve.confidence[filled], curve.accuracy[filled], curve.is_faint[filled]
-        style: Any = {"color": color, "marker": marker_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        style = {"color": color, "marker": marker_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
-    x_label, y_label = "probability given to the class", "share of voxels of that class"
-    if not data[0].what:
-        x_label, y_label = "confidence", "accuracy"
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=x_label, ylabel=y_label, title=wrapped(data[0].what, 40))
-    lowest = _draw_shares(data, ax, [color_of(names, curve.name) for curve in data]) if shares else ax
-    if legend:
-        placed: Any = {"loc": "upper center", "ncols": 2, "fontsize": 7.5, "title": "method (pooled ECE)"}
-        lowest.legend(*ax.get_legend_handles_labels(), bbox_to_anchor=(0.5, -0.6 if shares else -0.17), **placed)
-
-
-def _draw_shares(data: Sequence[Reliability], ax: Axes, colors: Sequence[str]) -> Axes:
-    """Each bin's share of the voxels, under the diagram, which makes room for it."""
-    whole = ax.get_subplotspec()
-    assert whole is not None
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=wrapped(data[0].what, 40))
+    ax.tick_params(labelbottom=False)
+    whole: Any = ax.get_subplotspec()
     grid = whole.subgridspec(2, 1, height_ratios=(1, 0.27))
     ax.set_subplotspec(grid[0])
-    ax.tick_params(labelbottom=False)
-    ax.set_xlabel("")
     below = ax.figure.add_subplot(grid[1])
-    for curve, color in zip(data, colors, strict=True):
+    for curve in data:
+        color = color_of(names, curve.name)
         below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
     below.set(xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels")
-    return below
+    style = {"loc": "upper center", "ncols": 2, "fontsize": 7.5, "title": "method (pooled ECE)"}
+    below.legend(*ax.get_legend_handles_labels(), bbox_to_anchor=(0.5, -0.6), **style)
 
 
-def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes, *, legend: bool = True) -> None:
+def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
     for method in comparison.methods:
         error, dice = metric.of(method), DICE.of(method)
@@ -88,14 +70,14 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes, *, legend
             draw_point(ax, error, dice, color=color, marker=marker, label=labelled(method.name))
     ax.margins(0.12)
     ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)", title=wrapped(comparison.dataset, 40))
-    if legend and ax.get_legend_handles_labels()[0]:
+    if ax.get_legend_handles_labels()[0]:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
 
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
     """A point with its intervals."""
-    x_arms, y_arms = arms(x.value, x.interval), arms(y.value, y.interval)
-    ax.errorbar(x.value, y.value, y_arms, x_arms, markersize=7, linewidth=0.8, linestyle="none", **style)
+    ends = arms(y.value, y.interval), arms(x.value, x.interval)
+    ax.errorbar(x.value, y.value, *ends, markersize=7, linewidth=0.8, linestyle="none", **style)
 
 
 def arms(value: float, ends: Interval) -> list[list[float]] | None:
@@ -112,11 +94,10 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """
     dice, error = ([one.of(method).value for method in comparison.methods] for one in (DICE, metric))
     ax, angles = polar_axes(ax, [wrapped(name) for name in comparison.names])
-    closed = np.append(angles, angles[:1])
+    closed, dice, error = ([*one, one[0]] for one in (angles, dice, error))
     for label, values, color, marker in (("Dice", dice, "#0072B2", "o"), (metric.axis, error, "#A0522D", "s")):
-        ax.plot(closed, [*values, *values[:1]], color=color, marker=marker, markersize=4, linewidth=1.3, label=label)
-    if len(dice) > 2:
-        ax.fill_between(closed, [*error, error[0]], [*dice, dice[0]], color="#0072B2", alpha=0.12)
+        ax.plot(closed, values, color=color, marker=marker, markersize=4, linewidth=1.3, label=label)
+    ax.fill_between(closed, error, dice, color="#0072B2", alpha=0.12)
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
     ax.set_title(wrapped(comparison.dataset, 40), pad=14)
@@ -124,7 +105,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
 
 
 def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, NDArray[np.float64]]:
-    """Polar axes in the place of the given ones, and the angles of what is named: the first at the top, clockwise."""
+    """Polar axes in the place of the given ones, and angles: the first name at the top, clockwise."""
     place: Any = ax.get_subplotspec()
     polar = cast("PolarAxes", ax.figure.add_subplot(place, projection="polar"))
     ax.remove()
@@ -139,37 +120,21 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, NDArray[np.fl
 
 
 def rank_heatmap(data: Ranking, ax: Axes) -> None:
-    """Ranks of the methods by metric and overall, the best method on top; the darker the gray, the better."""
-    values = np.column_stack([data.by_metric, data.overall])
-    spread = values.max(0) - values.min(0)
-    shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
-    digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
-    _heat_map(data, values, shade, ax, columns=[*data.metrics, "overall"], colors="Greys_r", digits=digits)
-    ax.axvline(len(data.metrics), color="white", linewidth=3)
-    ax.set_title(data.scheme)
-
-
-def rank_stability(data: Ranking, ax: Axes) -> None:
-    """How often each method takes each place when the cases are drawn anew, in per cent; the darker, the more often."""
-    places = [str(number) for number in range(1, len(data.methods) + 1)]
-    _heat_map(data, 100 * data.stability, data.stability, ax, columns=places, colors="Blues")
-    ax.set(title=f"{data.scheme}: % of resamples", xlabel="place")
-
-
-def _heat_map(
-    data: Ranking, values: Array, shade: Array, ax: Axes, *, columns: list[str], colors: str, digits: int = 0
-) -> None:
-    """A number in each cell, shaded from 0 to 1; the best method on top."""
+    """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
+    values, columns = np.column_stack([data.by_metric, data.overall]), [*data.metrics, "overall"]
     order = np.argsort(data.overall, kind="stable")
+    spread = np.ptp(values, axis=0)
+    shade = ((values - values.min(0)) / np.where(spread > 0, spread, 1))[order]
+    digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
     # Not imshow: cells that are paths stay sharp and small in an SVG file.
-    ax.pcolormesh(shade[order], cmap=colors, vmin=0, vmax=1, edgecolors="white", linewidth=1)
-    color_map: Any = matplotlib.colormaps[colors]
+    ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values[order]):
-        luma = np.dot(color_map(shade[order][row, column])[:3], (0.299, 0.587, 0.114))
-        style: Any = {"fontsize": 8, "color": "#ffffff" if luma < 0.5 else "#000000"}
-        ax.text(column + 0.5, row + 0.5, f"{value:.{digits}f}", ha="center", va="center", **style)
+        color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
+        ax.text(column + 0.5, row + 0.5, f"{value:.{digits}f}", ha="center", va="center", fontsize=8, color=color)
+    ax.axvline(len(data.metrics), color="white", linewidth=3)
     ax.invert_yaxis()
-    ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35 if max(map(len, columns)) > 3 else 0, ha="right")
+    ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35, ha="right")
     ax.set_yticks(np.arange(len(order)) + 0.5, [wrapped(data.methods[row]) for row in order])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+    ax.set_title(data.scheme)

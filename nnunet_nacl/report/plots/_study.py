@@ -16,7 +16,7 @@ from nnunet_nacl.report.plots._style import INK, color_of, labelled, marker_of, 
 
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
-    """A row for each compared variant: group, text, place (from 0) among the group's values, and estimate."""
+    """A row for each compared variant; ``place`` is that among the group's values, from 0."""
     return pd.DataFrame(
         {
             "group": variant.group,
@@ -32,8 +32,6 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric on an axis for each group: one line for the first value of each, one for the second, and so on.
-
-    A variant that is missing or not defined leaves a gap.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 6.
@@ -52,17 +50,13 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     if metric.higher_is_better:  # Dice, whose differences are small: from the tenth below to the tenth above
         low, high = max(math.floor(10 * least - 0.5) / 10, 0), math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)
-    ax.set_yticks([one for one in MaxNLocator(4).tick_values(low, high) if low <= one <= high])
+    ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=8)
 
 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """A metric against the setting, one color for each group, with 95 % intervals.
-
-    If all values are numbers, they stand at their place on the axis, joined by a line; otherwise they are names, in the
-    order given, and no line joins them.
-    """
+    """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups, values = list(study.groups), _values(comparison, study, metric)
     named = any(isinstance(one.value, str) for one in study.variants)
     if named:
@@ -75,21 +69,12 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         own = values[values["group"] == group].sort_values("at")
         if own.empty:
             continue
-        ax.errorbar(
-            own["at"] + apart * (number - (len(groups) - 1) / 2),
-            own["value"],
-            yerr=np.hstack(list(own["arms"])),
-            color=color_of(groups, group),
-            marker=marker_of(groups, group),
-            markersize=5,
-            linestyle="none" if named else "-",
-            linewidth=1.3,
-            elinewidth=0.8,
-            label=labelled(group),
-        )
-    if all(gaps > 0.08 * gaps.sum()):  # otherwise their names would overlap
-        slant: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-        ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]], **slant)
+        x, ends = own["at"] + apart * (number - (len(groups) - 1) / 2), np.hstack(list(own["arms"]))
+        style: Any = {"color": color_of(groups, group), "marker": marker_of(groups, group), "label": labelled(group)}
+        style |= {"markersize": 5, "linestyle": "none" if named else "-", "linewidth": 1.3, "elinewidth": 0.8}
+        ax.errorbar(x, own["value"], yerr=ends, **style)
+    slant: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]], **slant)
     ax.margins(0.12)
     title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)

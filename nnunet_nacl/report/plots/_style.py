@@ -4,8 +4,8 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,10 @@ Panel = Callable[..., None]
 INK = "#1b1c1d"
 """The color of text and axes; in a page it becomes the color of the page's text, dark or light."""
 
-# Okabe and Ito's colors, which color-blind readers can tell apart, without black (unreadable on dark pages), the light
-# ones darkened: each has a contrast of at least 3 : 1 with the page, light or dark. Markers differ too, so that none
-# depends on color alone.
+# Okabe and Ito's colors, which color-blind readers can tell apart, changed where the contrast with a light or dark page
+# was below 3 : 1.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#2F9BD6", "#B87F00", "#706A00", "#808080")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
-_GLYPHS = "●■▲◆▼✚✖★◀▶⬟⬢"
 _PARAMETERS: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -40,18 +38,13 @@ _PARAMETERS: Any = {
 
 
 def color_of(names: Sequence[str], name: str) -> str:
-    """The color of a method, by its position among all names."""
+    """Of a method, by its position among all names."""
     return COLORS[list(names).index(name) % len(COLORS)]
 
 
 def marker_of(names: Sequence[str], name: str) -> str:
-    """The marker of a method, by its position among all names."""
+    """Of a method, by its position among all names."""
     return _MARKERS[list(names).index(name) % len(_MARKERS)]
-
-
-def glyph_of(names: Sequence[str], name: str) -> str:
-    """A character that looks like the marker of a method."""
-    return _GLYPHS[list(names).index(name) % len(_GLYPHS)]
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
@@ -72,18 +65,16 @@ def labelled(name: str) -> str:
     return f"\u200b{wrapped(name)}"
 
 
-@contextmanager
-def plot_style() -> Iterator[None]:
+def plot_style() -> AbstractContextManager[None]:
     """Within this context, plots have our style. Outside, a notebook's own style stays."""
-    with matplotlib.rc_context(_PARAMETERS):
-        yield
+    return matplotlib.rc_context(_PARAMETERS)
 
 
 def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4) -> Figure:
     """Draw panels in rows of ``columns``, each ``size`` inches wide, and as high as its legend needs."""
+    columns = min(columns, len(panels))
+    rows = math.ceil(len(panels) / columns)
     with plot_style():
-        columns = min(columns, len(panels))
-        rows = math.ceil(len(panels) / columns)
         figure, below = Figure(layout="constrained"), 0.0
         for number, panel in enumerate(panels, start=1):
             drawn = len(figure.axes)
@@ -96,11 +87,7 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
 
 
 def save_plot(figure: Figure, file: Path, *, dpi: int = 200) -> None:
-    """Write a figure, completely or not at all, in the format that the file's ending says; it replaces an earlier one.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a figure, completely or not at all, in the format that the file's ending says."""
     stream = io.BytesIO()  # where a disk is full, Matplotlib's writers leave errors of their own
     with plot_style():
         figure.savefig(stream, format=file.suffix[1:].lower(), dpi=dpi)
@@ -119,16 +106,12 @@ def described(figure: Figure) -> str:
 
 
 def to_svg(figure: Figure, *, prefix: str) -> str:
-    """Return an ``<svg>`` element for use within a page, in its colors and fonts.
-
-    Ids begin with ``prefix``: a different one for every plot of the page.
-    """
+    """An ``<svg>`` element in a page's colors and fonts. Ids begin with ``prefix``, which differs for every plot."""
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})
-    text = stream.getvalue()
-    text = text[text.index("</metadata>") + len("</metadata>") :]
+    text = stream.getvalue().partition("</metadata>")[2]
     text = re.sub(r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text)  # texts between tags stay as they are
     width, height = figure.get_size_inches()
     return (

@@ -17,14 +17,10 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.report._comparison import Array, Comparison, Method
 from nnunet_nacl.report._metrics import case_means, pooled_gaps
 
-FAINT = 0.001
-"""Share of the voxels below which a bin is drawn faintly."""
-ASKED = 0.9
-"""The confidence whose accuracy the page tells."""
-_CLOSE, _CLOSE_WHERE_ASKED = 0.01, 0.05
-"""So small an ECE, or gap where a model says 90 %, is as good as none."""
-_WIDE = 0.02
-"""If cases give a perfectly calibrated model an ECE of more than this by chance, they do not tell whether it is."""
+FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
+ASKED = 0.9  # the confidence whose accuracy the page tells
+_CLOSE, _CLOSE_WHERE_ASKED = 0.01, 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
+_WIDE = 0.02  # cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
 
 
 @dataclass(frozen=True)

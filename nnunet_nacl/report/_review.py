@@ -9,8 +9,7 @@ from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._results import review_command
 from nnunet_nacl.use import ALL, REVIEW_NAME, Judged, Judgement, read_judged
 
-_SAME_DICE = 1e-6
-"""Dice of a review and of an evaluation differ by less than this if they are of the same files."""
+_SAME_DICE = 1e-6  # Dice of a review and of an evaluation differ by less than this if they are of the same files
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Reviews:
 
 
 def read_reviews(comparison: Comparison) -> Reviews:
-    """Read the reviews beside the predictions."""
+    """Read the reviews beside the predictions, or beside the summaries."""
     found: dict[str, dict[str, list[Judged]]] = {}
     problems: list[str] = []
     for method in comparison.methods:
@@ -59,7 +58,8 @@ def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Jud
     name = Path(REVIEW_NAME).with_suffix(".json")
     files = [Path(place.pred_folder) / name for place in method.result.origin.places]
     if not all(file.is_file() for file in files):
-        return {}
+        summary = method.result.file
+        files = [summary.parent / name] if summary is not None and (summary.parent / name).is_file() else []
     by_structure = {(row.case, row.structure): row for file in files for row in read_judged(file)}
     found: dict[str, list[Judged]] = {}
     for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):

@@ -153,7 +153,6 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: str, voxels: str | N
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
-    """The first of all data sets that labels choose, or else the first of all."""
     shared = [one for one in comparisons[0].voxels if all(one in other.voxels for other in comparisons)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")

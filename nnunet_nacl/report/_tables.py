@@ -152,7 +152,6 @@ def _table(title: str, comparison: Comparison, note: str, columns: list[Column],
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
-    """With the data sets."""
     names = ", ".join(one.dataset for one in comparisons if one.dataset)
     return f"{title}: {names}" if names else title
 

@@ -73,7 +73,6 @@ def test_a_pooled_error_by_hand() -> None:
     np.testing.assert_allclose(estimate.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
     assert estimate.by_case is None
     empty = pooled_gaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
-    assert empty.num_known == 1
     assert np.isnan(empty.interval).all()
     assert np.isnan(empty.resampled(np.array([[2.0, 0]]))).all()
 

@@ -19,7 +19,6 @@ def test_what_cases_tell() -> None:
     mild = compare({"mild": make_blurred(0.8, num_cases=40)})
     metric = Metric("ECE", "near").of(mild["mild"])
     assert 0.01 < metric.value < 0.04
-    assert metric.interval[1] - metric.interval[0] < 0.02
     assert judge(mild, "mild", "near").says == "too sure"
 
 

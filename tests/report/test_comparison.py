@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, Skipped
+from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._metrics import DICE, Metric, case_means
 from nnunet_nacl.report._statistics import differences, rank_methods

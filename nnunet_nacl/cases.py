@@ -39,39 +39,35 @@ _LONGEST_REASON = 2000  # characters: what a process sends fits into one write t
 
 @dataclass(frozen=True)
 class Skipped:
-    """A case that could not be used, and why."""
+    """A case that could not be used, and why; ``missing`` if there is ground truth, but nothing was predicted."""
 
     case: str
     reason: str
+    missing: bool = False
 
 
 @dataclass(frozen=True)
 class Journal(Generic[Result]):
     """Finished cases, a file each in a hidden folder beside an output, until that is written.
 
-    Attributes:
-        folder: theirs alone.
-        save: writes a result into a file.
-        load: reads it again; raises OSError or ValueError if it cannot, and the case is then done again.
+    A file for which ``load`` raises an OSError or a ValueError is left out, and the case done again.
     """
 
-    folder: Path
+    output: Path
     save: Callable[[Path, Result], None]
     load: Callable[[Path], Result]
 
-    @classmethod
-    def beside(
-        cls, output: Path, save: Callable[[Path, Result], None], load: Callable[[Path], Result]
-    ) -> "Journal[Result]":
-        """The journal of an output; it need not exist yet."""
-        return cls(output.with_name(f".{output.name}.cases"), save, load)
+    @property
+    def folder(self) -> Path:
+        """Theirs alone."""
+        return self.output.with_name(f".{self.output.name}.cases")
 
     def file_of(self, case: str) -> Path:
         """Where a case is kept: not under its own name, which may be as long as the file system allows."""
         return self.folder / hashlib.sha256(case.encode(errors="surrogateescape")).hexdigest()
 
     def finished(self) -> Iterator[Result]:
-        """What was kept before; what cannot be read is left out."""
+        """What was kept before."""
         for file in sorted(self.folder.glob("[!.]*")):
             with suppress(OSError, ValueError):
                 yield self.load(file)
@@ -92,22 +88,14 @@ def each_case(
 ) -> tuple[dict[str, Result], list[Skipped]]:
     """Call a function with each case; a bad case, or one that kills its process, takes no other with it.
 
-    Args:
-        cases: of different names.
-        work: picklable, as are the cases and, without a journal, the results. What it raises is the reason why the
-            case is skipped, but for a full disk, which ends the loop.
-        doing: for the progress bar, such as ``evaluating``.
-        num_processes: how many cases are worked on at a time.
-        journal: where each result is kept as soon as it is there.
-        finished: how many cases were done before, for the progress bar.
-
-    Returns:
-        Results by name, and the skipped cases, each in the order of their names.
+    What ``work`` raises is the reason why the case is skipped, but for a full disk, which ends the loop. All that a
+    process takes and, without a journal, returns is picklable. ``doing`` and ``finished`` are for the progress bar.
+    Returns the results by name and the skipped cases, both in the order of their names.
     """
     results: dict[str, Result] = {}
     skipped: list[Skipped] = []
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
-        kept = journal or Journal[Result](Path(temporary), _save, _load)
+        kept = journal or Journal[Result](Path(temporary) / "results", _save, _load)
         kept.folder.mkdir(parents=True, exist_ok=True)
         attempt = partial(_attempt, work=work, journal=kept)
         with tqdm(total=finished + len(cases), initial=finished, desc=doing, unit="case") as progress:
@@ -121,7 +109,7 @@ def each_case(
 
 
 def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
-    """Do a case and keep its result in a file: a large one sent by a process that is stopped would block the others."""
+    """Do a case, and keep its result in a file: large ones sent by a process that is stopped would block the others."""
     try:
         result = work(case)
     except Exception as error:  # damaged files make readers raise nearly anything
@@ -162,8 +150,6 @@ def _in_processes(
             futures = {pool.submit(attempt, case): case for case in cases}
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        except BrokenProcessPool:
-            raise
         except BaseException:  # Ctrl-C among them: what is under way is not waited for
             for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
                 process.terminate()
@@ -177,12 +163,7 @@ def _start_worker() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     assert parent is not None
-
-    def follow() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
 
 
 def _save(file: Path, result: Any) -> None:

@@ -1,12 +1,10 @@
-"""Files that we write: whole or not at all, one process at a time; and files that we read, with errors that name them.
-
-Outputs are written under a temporary name, then renamed.
-"""
+"""Files that we write, whole or not at all, one process at a time; and files that we read, named in errors."""
 
 import csv
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -15,14 +13,13 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 Typed = TypeVar("Typed")
+_FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)  # not of numbers
 
 
 def check_output(output: str | Path, *, overwrite: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises:
-        FileExistsError: it exists, and is not to be replaced; an empty folder may be written to.
-        FileNotFoundError: its folder does not exist.
+    Raises a FileExistsError unless it is new, an empty folder, or to be replaced.
     """
     output = Path(output)
     if not output.absolute().parent.is_dir():
@@ -34,11 +31,7 @@ def check_output(output: str | Path, *, overwrite: bool = False) -> Path:
 
 @contextmanager
 def whole_file(file: str | Path) -> Iterator[Path]:
-    """Yield the temporary path to write to, which ends alike; on leaving it replaces the file, or is removed.
-
-    Raises:
-        OSError: it cannot be written, the disk being full, say.
-    """
+    """Yield the temporary path to write to, which ends alike; on leaving it replaces the file, or is removed."""
     file = Path(file)
     target = file.resolve()  # a link stays one
     partial = target.with_name(f".{secrets.token_hex(8)}.{target.name[-20:]}")
@@ -55,11 +48,7 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def only_writer(output: Path) -> Iterator[None]:
-    """Within, no other process of ours writes this output. The system ends that however this process ends.
-
-    Raises:
-        BlockingIOError: another process is writing it.
-    """
+    """Within, no other process of ours writes this output, or a BlockingIOError says that one does."""
     from filelock import FileLock, Timeout  # imports take time that the light commands do without
 
     file = output.with_name(f".{output.name[-60:]}.lock")
@@ -104,8 +93,7 @@ def is_full(error: OSError) -> bool:
 def check_input(file: Path, why: str = "") -> None:
     """Raise an OSError unless there is a file that can be read; if it is missing, the message ends with ``why``."""
     try:
-        with file.open("rb"):
-            pass
+        file.open("rb").close()
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(f"{file} does not exist{why or '.'}") from None
     except OSError as error:
@@ -115,9 +103,7 @@ def check_input(file: Path, why: str = "") -> None:
 def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     """Read a JSON file into a type that pydantic knows, such as a dataclass; if strict, a text is no number.
 
-    Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: it holds something else.
+    Raises an OSError if it cannot be read, a ValueError if it holds something else.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -137,15 +123,5 @@ def write_json(file: Path, content: Any) -> None:
 
 def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> None:
     """Write CSV in which spreadsheet programs find no formula: such texts get an apostrophe; numbers stay numbers."""
-    csv.writer(stream, lineterminator=lineterminator).writerows(
-        [_without_formula(cell) for cell in row] for row in rows
-    )
-
-
-def _without_formula(cell: Any) -> Any:
-    if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n")):
-        try:
-            float(cell)
-        except ValueError:
-            return f"'{cell}"
-    return cell
+    safe = ([_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    csv.writer(stream, lineterminator=lineterminator).writerows(safe)

@@ -12,7 +12,7 @@ import pytest
 from nnunet_nacl import __version__, cli
 from nnunet_nacl.commands import Command
 from nnunet_nacl.commands._shared import Positive, wrong_usage
-from tests.calibrate.generated import write_folder
+from tests.generated import write_folder
 
 OPTIONS, DISTINCT = 93, 45
 

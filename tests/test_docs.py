@@ -16,8 +16,8 @@ import pytest
 from nnunet_nacl.cli import COMMANDS, command_help, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.experiments import STUDIES, read_study
-from tests.calibrate.generated import probabilities, write_folder, write_model
 from tests.evaluation.generated import add_case, random_case
+from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
 
 ROOT = Path(__file__).parents[1]

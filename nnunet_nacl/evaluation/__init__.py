@@ -1,14 +1,12 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped, evaluate_case
-from nnunet_nacl.evaluation._folder import evaluate
-from nnunet_nacl.evaluation._merge import merge_results, read_summary_or_parts
+from nnunet_nacl.evaluation._case import Case, CaseResult, evaluate_case
+from nnunet_nacl.evaluation._folder import evaluate, merge_results, read_summary_or_parts
 from nnunet_nacl.evaluation._near import near_core
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, bins_file
+from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, format_table
 from nnunet_nacl.evaluation._saved import SavedCase, canonical_labels
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, VOXEL_SETS, Origin, Place, Settings, Voxels
 from nnunet_nacl.evaluation._tables import METRICS, CalibrationTables
-from nnunet_nacl.evaluation._text import format_table
 from nnunet_nacl.nnunet import Predictions
 
 __all__ = [
@@ -25,9 +23,7 @@ __all__ = [
     "Predictions",
     "SavedCase",
     "Settings",
-    "Skipped",
     "Voxels",
-    "bins_file",
     "canonical_labels",
     "evaluate",
     "evaluate_case",

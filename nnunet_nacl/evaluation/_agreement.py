@@ -2,9 +2,8 @@
 
 nnU-Net's segmentation is the argmax of its probabilities; with regions, each writes its label where p > 1/2, in the
 order of ``regions_class_order``. Postprocessing then sets whole structures to background, but never all. Anything else
-is of another case or model, or was read in another orientation. The probabilities leave open which label wins where the
-highest are equal as stored, and whether a region is there where its p is exactly 1/2, to which half precision may have
-rounded: then any of them is right.
+is of another case or model, or was read in another orientation. Where the highest probabilities are equal as stored, or
+a region's p is exactly 1/2, any of the labels is right: half precision may have rounded them.
 """
 
 from collections.abc import Sequence
@@ -34,17 +33,11 @@ class Argmax:
 class Thresholded:
     """Of structures with a threshold each: the label that each writes where p exceeds it.
 
-    A region writes over those before it. Where several classes exceed theirs, any of them is right: each rule by which
-    one is chosen has such labels.
+    A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
 
     def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float]) -> None:
         written = meaning.structures if meaning.regions is None else meaning.written
-        if not len(written) == len(thresholds) == len(meaning.structures):
-            raise ValueError(
-                f"expected a threshold in {DECODED_NAME}, and of a region a label in regions_class_order, for each of "
-                f"{len(meaning.structures)} structures; got {len(thresholds)} and {len(written)}."
-            )
         self._saved, self._label, self._has_background = saved, np.zeros_like(saved), meaning.has_background
         self._rules = list(zip(written, thresholds, strict=True))
 
@@ -85,11 +78,9 @@ def check_segmentation(given: Labels, saved: Labels, files: CaseFiles) -> None:
         what = "is empty, and these probabilities give structures"
     else:
         return
-    rule = "nnU-Net's is their argmax"
-    if files.thresholds is not None:
-        rule = f"by {DECODED_NAME} it is where they exceed their thresholds"
+    rule = "the argmax" if files.thresholds is None else f"given by the thresholds in {DECODED_NAME}"
     raise ValueError(
-        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; {rule}, of which postprocessing "
-        "removes whole components. Are they of another case or another model, or is the orientation read wrongly? The "
-        "latter is decided by the reader that plans.json names."
+        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; expected {rule}, but for components "
+        "that postprocessing removed. Are they of another case or another model, or is the orientation read wrongly? "
+        "The reader that plans.json names decides it."
     )

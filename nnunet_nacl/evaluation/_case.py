@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl import cases
 from nnunet_nacl.evaluation._compiled import LANES, count_pairs
 from nnunet_nacl.evaluation._count import CaseArrays, count_case
 from nnunet_nacl.evaluation._saved import SavedCase, canonical_labels, check_shape
@@ -29,7 +28,7 @@ class CaseResult:
 
 @dataclass(frozen=True)
 class Case:
-    """An evaluated case: its files, what was found, and the state that the files were in (``CaseFiles.states``)."""
+    """An evaluated case; ``states`` are those of its files when they were read (``CaseFiles.states``)."""
 
     files: CaseFiles
     result: CaseResult
@@ -38,13 +37,6 @@ class Case:
     @property
     def name(self) -> str:
         return self.files.name
-
-
-@dataclass(frozen=True)
-class Skipped(cases.Skipped):
-    """A case that could not be evaluated; ``missing`` if there is ground truth, but nothing was predicted."""
-
-    missing: bool = False
 
 
 def evaluate_case(
@@ -64,11 +56,9 @@ def evaluate_case(
     around p_r > 0.05. Ignored voxels are in no set.
 
     Args:
-        probabilities: float16, float32 or float64 (K, *spatial) softmax output, the background as class 0, or
-            (R, *spatial) sigmoid output.
+        probabilities: floating (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
         ground_truth: (*spatial) integer labels.
-        prediction: (*spatial) integer labels that segmentation metrics are computed from; by default (classes only)
-            argmax p.
+        prediction: (*spatial) integer labels of which segmentation metrics are; by default (classes only) argmax p.
         regions: the labels of each region, in the order of the channels; None for classes.
         ignore_label: ground truth label of the voxels that count for nothing.
         spacing_mm: distance between voxel centers along each axis; by default 1.
@@ -79,8 +69,6 @@ def evaluate_case(
     """
     channels = Channels(probabilities)
     if regions is None:
-        if len(probabilities) < 2:
-            raise ValueError(f"expected 2 classes or more, the background being one; got shape {probabilities.shape}.")
         meaning = LabelMeaning(tuple(range(len(probabilities))))
         prediction = probabilities.argmax(0) if prediction is None else prediction
     elif prediction is None:
@@ -90,33 +78,28 @@ def evaluate_case(
         meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions))
     check_shape(channels, meaning, ground_truth.shape, "the ground truth")
     if prediction.shape != ground_truth.shape:
-        raise ValueError(
-            f"the prediction's shape {prediction.shape} does not match the ground truth's {ground_truth.shape}."
-        )
+        found = f"shape {prediction.shape} does not match the ground truth's {ground_truth.shape}"
+        raise ValueError(f"the prediction's {found}.")
     spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
     truth = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(prediction, meaning, None, "the prediction")
-    return _evaluate(CaseArrays(channels, truth, saved, meaning, spacing, settings))
+    case = CaseArrays(channels, truth, saved, meaning, spacing, settings)
+    return CaseResult(count_case(case), _segmentation_metrics(case))
 
 
 def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> CaseResult:
     """Evaluate the files of one case; errors as those of :class:`SavedCase`."""
-    case = SavedCase(files, data_set)
-    truth, geometry = case.read_truth(ignore_geometry=settings.ignore_geometry)
-    spacing = geometry.spacing
-    return _evaluate(CaseArrays(case.channels, truth, case.labels, data_set.meaning, spacing, settings, files))
-
-
-def _evaluate(case: CaseArrays) -> CaseResult:
+    saved = SavedCase(files, data_set)
+    truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+    case = CaseArrays(saved.channels, truth, saved.labels, data_set.meaning, geometry.spacing, settings, files)
     return CaseResult(count_case(case), _segmentation_metrics(case))
 
 
 def _segmentation_metrics(case: CaseArrays) -> dict[int | Region, dict[str, float]]:
     """Dice and, if asked for, surface distances of each label or region.
 
-    Missed (of structures in the ground truth) is 1 where the prediction has nothing of it, Spurious (of structures not
-    in the ground truth) is 1 where the prediction has something. There is no distance then: HD95 and ASSD count as the
-    image's diagonal, NSD as 0. Dice and distances are NaN for a structure that is in neither.
+    Missed is 1 where the prediction has nothing of a structure of the ground truth, Spurious where it has one that the
+    ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
     pairs = np.zeros((LANES, ignored + 1, ignored + 1), np.int64)
@@ -135,9 +118,8 @@ def _segmentation_metrics(case: CaseArrays) -> dict[int | Region, dict[str, floa
         if not case.settings.surface:
             continue
         if is_there and is_predicted:
-            masks = [np.isin(array, labels) & (case.truth != ignored) for array in (case.truth, case.saved)]
-            mm = SurfaceDistances.between(masks[0], masks[1], case.spacing)
-            voxels = SurfaceDistances.between(masks[0], masks[1], [1] * len(case.spacing))
+            truth, saved = (np.isin(array, labels) & (case.truth != ignored) for array in (case.truth, case.saved))
+            mm, voxels = (SurfaceDistances.between(truth, saved, step) for step in (case.spacing, [1] * truth.ndim))
             found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), mm.nsd(case.settings.tolerance_mm)]
         elif is_there or is_predicted:
             steps = np.array(case.truth.shape) - 1  # from the center of one corner's voxel to the opposite one's

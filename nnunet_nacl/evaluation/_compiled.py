@@ -19,12 +19,12 @@ Mask = NDArray[np.bool_]
 
 HIT = 32
 """Added to the cell of a voxel whose event has happened; cells are below."""
-COUNT, CONFIDENCE, CHANCE, CHANCE_CONFIDENCE, SQUARES = range(5)
+COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
 """Columns of what :func:`count` adds to."""
 COLUMNS = 8
 """Of them, three for nothing: a row is a line of the processor's cache."""
 LANES = 2
-"""Tables that the voxels take turns in: the next one need not wait until the one before is added."""
+"""Tables that the voxels take turns in, so that the next one need not wait for the one before."""
 _SMALL = 1e-200
 
 

@@ -14,17 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation._agreement import Argmax, Thresholded, check_segmentation, labels_given
-from nnunet_nacl.evaluation._compiled import (
-    CHANCE,
-    CHANCE_CONFIDENCE,
-    COLUMNS,
-    CONFIDENCE,
-    COUNT,
-    HIT,
-    LANES,
-    SQUARES,
-    count,
-)
+from nnunet_nacl.evaluation._compiled import CHANCE, COLUMNS, CONFIDENCE, COUNT, HIT, LANES, PRODUCTS, SQUARES, count
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._saved import checked_blocks
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
@@ -45,11 +35,7 @@ Cells = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class CaseArrays:
-    """A case to count; of classes (K, *spatial), with the background first, or of regions (R, *spatial).
-
-    Labels (*spatial) are canonical. If the files are given, they are refused if the segmentation is not what the
-    probabilities give.
-    """
+    """A case to count, with canonical labels (*spatial); with files, their segmentation must fit the probabilities."""
 
     channels: Channels
     truth: Labels
@@ -61,15 +47,10 @@ class CaseArrays:
 
 
 def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set.
-
-    Of region r: foreground, y in r; union, y in r or p_r > 1/2; near, around p_r > 0.05; image, all.
+    """Tables of each voxel set; a ValueError tells of values that are no probabilities or give another segmentation.
 
     Which class is predicted must be known from the start, but shows only when all channels have passed. So it is taken
     from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
-
-    Raises:
-        ValueError: values that are no probabilities, or that do not give the segmentation.
     """
     found = _count(case)
     return found if isinstance(found, dict) else _count(replace(case, saved=found, files=None))  # type: ignore[return-value]
@@ -101,10 +82,10 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
         sums.add(meaning.num_channels + channel, np.maximum(exact, 1 - exact), right, cells[part], 1 - exact, top_edges)
 
     add = add_class if regions is None else add_region
+    takers = [taker for taker in {argmax, given} if taker is not None]
     for channel, part, p in checked_blocks(case.channels, regions=regions is not None):
-        for taker in (argmax, given if given is not argmax else None):
-            if taker is not None:
-                taker.add(channel, part, p)
+        for taker in takers:
+            taker.add(channel, part, p)
         if regions is None and channel > 0:
             add(channel, part, p)
             continue
@@ -211,8 +192,8 @@ def _expected(sums: NDArray[np.float64], voxels: Voxels, channels: int, *, has_b
     """Tables (T, M) that are expected if the labels are drawn from the probabilities, from sums (T, HIT, M, columns).
 
     A voxel is in the foreground with probability q; in the union too, unless it is predicted and so surely there. With
-    probability c it is there and right: any that counts of a structure's channel, where a structure is predicted of the
-    top label, and of the background's channel if it is in the union, too.
+    probability c it is there and right: any of a structure's channel, where a structure is predicted of the top label,
+    and of the background's channel if it is surely in the union.
     """
     surely = _PREDICTED if voxels == "union" else []
     sure = sums[:, surely].sum(1)
@@ -222,9 +203,5 @@ def _expected(sums: NDArray[np.float64], voxels: Voxels, channels: int, *, has_b
     hits[channels:] = confidence[channels:, _PREDICTED].sum(1)
     if has_background:
         hits[0] = confidence[0, surely].sum(0)
-    return BinCounts(
-        perhaps[..., CHANCE] + sure[..., COUNT],
-        hits,
-        perhaps[..., CHANCE_CONFIDENCE] + sure[..., CONFIDENCE],
-        np.zeros(len(sums), np.int64),
-    )
+    voxels_there, confidence = perhaps[..., CHANCE] + sure[..., COUNT], perhaps[..., PRODUCTS] + sure[..., CONFIDENCE]
+    return BinCounts(voxels_there, hits, confidence, np.zeros(len(sums), np.int64))

@@ -13,13 +13,13 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
     """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
-    and memory, since only distances up to the margin are looked at, and a few slices at a time.
+    and memory: only distances up to the margin are looked at, a few slices at a time. A millionth more is still within,
+    as files store spacings in float32, where 5 × 0.2 mm are not quite 1 mm.
 
     Args:
         core: (*spatial) bool, of up to three axes.
         spacing_mm: distance between voxel centers along each axis.
-        margin_mm: between voxel centers. A millionth more is still within: files store spacings in float32, so that
-            5 × 0.2 mm are not quite 1 mm.
+        margin_mm: between voxel centers.
 
     >>> near_core(np.array([[False, False, False, True]]), (3.0, 1.0), 2.0)
     array([[False,  True,  True,  True]])

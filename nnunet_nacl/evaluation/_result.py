@@ -1,7 +1,7 @@
 """The result of a folder: means over cases, pooled metrics, and the files that hold them."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, reduce
 from operator import add
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._case import Case, CaseResult, Skipped
-from nnunet_nacl.evaluation._settings import Origin, Settings, Voxels
+from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation._case import Case, CaseResult
+from nnunet_nacl.evaluation._settings import VOXEL_SETS, Origin, Settings, Voxels
 from nnunet_nacl.evaluation._tables import SCORES, CalibrationTables
-from nnunet_nacl.evaluation._text import format_table
 from nnunet_nacl.files import file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SUMMARY_NAME = "calibration_summary.json"
+_SIGN = "confidence − accuracy"
+_POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
+_PAPER = [(metric, voxels) for metric in ("ECE", "CECE") for voxels in VOXEL_SETS[:2]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,21 +69,18 @@ class FolderResult:
         return self.origin.labels
 
     @property
-    def versions(self) -> dict[str, str]:
-        return self.origin.versions
-
-    @property
     def voxels(self) -> list[Voxels]:
         return list(self.settings.voxels)
 
     @property
     def names(self) -> list[int | Region]:
         """Foreground labels, or regions."""
-        return self.labels.structures if self.cases else []
+        return self.labels.structures
 
     def stale_cases(self) -> list[str]:
         """Cases of which a file was replaced or changed since; files that are gone are not."""
-        return [case.name for case in self.cases if any(map(_is_stale, case.states.values()))]
+        states = [(case.name, state) for case in self.cases for state in case.states.values() if state is not None]
+        return sorted({name for name, state in states if file_state(Path(str(state[0]))) not in (None, state)})
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
         """Those of each case."""
@@ -117,14 +117,17 @@ class FolderResult:
             return {}
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
 
+    @property
+    def _segmentation_metrics(self) -> list[str]:
+        return list(self.cases[0].result.segmentation[self.names[0]]) if self.cases and self.names else []
+
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
         if not self.cases:
             return {}
-        tables = self.tables(voxels)
-        weights = resample_weights(len(tables))
-        top = resample_tables(BinCounts.stack([one.top for one in tables]), weights)
-        classwise = resample_tables(BinCounts.stack([one.classwise for one in tables]), weights)
+        tables, weights = self.tables(voxels), resample_weights(len(self.cases))
+        stacked = (BinCounts.stack([getattr(one, name) for one in tables]) for name in ("top", "classwise"))
+        top, classwise = (resample_tables(one, weights) for one in stacked)
         num_classes = max(one.num_classes for one in tables)
         values = {
             "ECE": mean_of_known(expected_calibration_error(top)),
@@ -147,24 +150,20 @@ class FolderResult:
 
     def _figures(self, case: Case) -> dict[str, dict[Any, Any]]:
         """``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric; ``segmentation``."""
-        found = case.result.calibration.items()
-        return {
-            "calibration": {voxels: {**of.metrics(), "classes": self._by_class(of)} for voxels, of in found},
-            "segmentation": {str(name): of for name, of in case.result.segmentation.items()},
-        }
-
-    def _sums(self, case: Case, voxels: Voxels) -> dict[str, float]:
-        """What the scores per foreground voxel are made of: they add up over cases."""
-        return case.result.calibration[voxels].score_sums() if self._has_scores(voxels) else {}
+        calibration = {}
+        for voxels, tables in case.result.calibration.items():
+            sums = tables.score_sums() if self._has_scores(voxels) else {}
+            calibration[voxels] = {**tables.metrics(), **sums, "classes": self._by_class(tables)}
+        segmentation = {str(name): metrics for name, metrics in case.result.segmentation.items()}
+        return {"calibration": calibration, "segmentation": segmentation}
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
         cases = [self._figures(case) for case in self.cases]
         mean, interval = (_over_cases(function, cases) for function in (mean_over_cases, bootstrap_interval))
-        metrics = self.cases[0].result.segmentation[self.names[0]] if self.names else {}
         return {
             "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
-            "versions": self.versions,
+            "versions": self.origin.versions,
             "num_cases": {
                 "evaluated": len(self.cases),
                 **{v: sum(not tables.is_empty for tables in self.tables(v)) for v in self.voxels},
@@ -176,7 +175,7 @@ class FolderResult:
             "segmentation": {
                 "mean": mean.get("segmentation", {}),
                 "interval": interval.get("segmentation", {}),
-                "foreground_mean": {name: self.foreground_mean(name) for name in metrics},
+                "foreground_mean": {name: self.foreground_mean(name) for name in self._segmentation_metrics},
             },
             "metric_per_case": [
                 {
@@ -184,8 +183,7 @@ class FolderResult:
                     "reference_file": str(case.files.ground_truth),
                     "prediction_file": str(case.files.prediction),
                     "probabilities_file": str(case.files.probabilities),
-                    "calibration": {v: {**of, **self._sums(case, v)} for v, of in found["calibration"].items()},
-                    "segmentation": found["segmentation"],
+                    **found,
                 }
                 for case, found in zip(self.cases, cases, strict=True)
             ],
@@ -202,20 +200,13 @@ class FolderResult:
         rows = []
         for case in self.cases:
             figures = self._figures(case)
-            for voxels, metrics in figures["calibration"].items():
-                by_class = metrics.pop("classes")
-                by_class = {"": {**metrics, **self._sums(case, voxels)}, **by_class}
+            sets = {voxels: {"": of, **of.pop("classes")} for voxels, of in figures["calibration"].items()}
+            for voxels, by_class in {**sets, "": figures["segmentation"]}.items():
                 rows += [(case.name, voxels, label, *item) for label, of in by_class.items() for item in of.items()]
-            by_class = figures["segmentation"]
-            rows += [(case.name, "", label, *item) for label, of in by_class.items() for item in of.items()]
         return pandas.DataFrame(rows, columns=["case", "voxels", "class", "metric", "value"])
 
     def write(self, summary: str | Path) -> None:
-        """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
+        """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there."""
         summary = Path(summary)
         # The old files are replaced once all new ones are written.
         with (
@@ -229,17 +220,16 @@ class FolderResult:
                 write_csv(stream, [rows.columns, *rows.itertuples(index=False)])
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
-    def save(self, file: Path, *, compressed: bool = True) -> None:
+    def save(self, file: Path) -> None:
         """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis.
 
         ``VOXELS_TABLE_PART`` and ``VOXELS_NAME`` are of :class:`CalibrationTables`; ``header`` is a JSON text.
         """
         header = {
             "origin": asdict(self.origin),
-            "files": [asdict(case.files) for case in self.cases],
-            "states": [case.states for case in self.cases],
+            "cases": [(asdict(case.files), case.states) for case in self.cases],
             "skipped": [asdict(entry) for entry in self.skipped],
-            "metrics": list(self.cases[0].result.segmentation[self.names[0]]) if self.names else [],
+            "metrics": self._segmentation_metrics,
         }
         text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
         arrays: dict[str, Any] = {
@@ -250,23 +240,17 @@ class FolderResult:
             tables = [one.arrays() for one in self.tables(voxels)]
             arrays |= {f"{voxels}_{name}": [one[name] for one in tables] for name in tables[0]}
         with file.open("wb") as stream:
-            (np.savez_compressed if compressed else np.savez)(stream, **arrays)
+            np.savez_compressed(stream, **arrays)
 
     @classmethod
     def load(cls, file: Path) -> "FolderResult":
-        """Read what :meth:`save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: it is damaged, or something else.
-        """
+        """Read what :meth:`save` wrote; a ValueError says that it is damaged, or something else."""
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 arrays = dict(archive)
-            header = _header_reader().validate_json(str(arrays["header"]))
-            return cls(
-                [header.case(number, arrays) for number in range(len(header.files))], header.skipped, header.origin
-            )
+            header = _header().validate_json(str(arrays["header"]))
+            cases = [header.case(number, arrays) for number in range(len(header.cases))]
+            return cls(cases, header.skipped, header.origin)
         except FileNotFoundError:
             raise FileNotFoundError(f"{file} does not exist.") from None
         except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
@@ -274,32 +258,31 @@ class FolderResult:
 
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
-        """Read a result from the bin tables beside its summary; errors as of :meth:`load`."""
+        """Read a result from the bin tables beside its summary."""
         return replace(cls.load(bins_file(Path(summary))), file=Path(summary))
 
 
 @dataclass(frozen=True)
 class _Header:
     origin: Origin
-    files: list[CaseFiles]
-    states: list[dict[str, list[str | int] | None]]
+    cases: list[tuple[CaseFiles, dict[str, list[str | int] | None]]]
     skipped: list[Skipped]
     metrics: list[str]
 
     def case(self, number: int, arrays: dict[str, NDArray[Any]]) -> Case:
         calibration = {}
         for voxels in self.origin.settings.voxels:
-            of_set = {name.removeprefix(f"{voxels}_"): name for name in arrays if name.startswith(f"{voxels}_")}
-            calibration[voxels] = CalibrationTables.of_arrays(
-                {name: np.asarray(arrays[key][number]) for name, key in of_set.items()}
-            )
+            of_set = (name for name in arrays if name.startswith(f"{voxels}_"))
+            of_case = {name.removeprefix(f"{voxels}_"): np.asarray(arrays[name][number]) for name in of_set}
+            calibration[voxels] = CalibrationTables.of_arrays(of_case)
         metrics = [dict(zip(self.metrics, values, strict=True)) for values in arrays["segmentation"][number].tolist()]
         segmentation = dict(zip(self.origin.labels.structures, metrics, strict=True))
-        return Case(self.files[number], CaseResult(calibration, segmentation), self.states[number])
+        files, states = self.cases[number]
+        return Case(files, CaseResult(calibration, segmentation), states)
 
 
 @cache
-def _header_reader() -> "TypeAdapter[_Header]":
+def _header() -> "TypeAdapter[_Header]":
     from pydantic import TypeAdapter
 
     return TypeAdapter(_Header)
@@ -311,12 +294,6 @@ def bins_file(summary: Path) -> Path:
     An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
     """
     return _beside(summary, "bins.zip")
-
-
-def _is_stale(state: list[str | int] | None) -> bool:
-    """Whether a file (path, size, time of change) is there and another one now."""
-    now = None if state is None else file_state(Path(str(state[0])))
-    return now is not None and now != state
 
 
 def _beside(summary: Path, name: str) -> Path:
@@ -333,3 +310,25 @@ def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]
         else function([case[key] for case in cases])
         for key, value in (cases[0] if cases else {}).items()
     }
+
+
+def format_table(results: Mapping[str, FolderResult]) -> str:
+    """One line for each result: Dice, the scores that compare methods, and the paper's metrics; ``–`` is not known."""
+    import pandas
+
+    values = pandas.DataFrame.from_dict({name: _table_row(result) for name, result in results.items()}, orient="index")
+    titles = ("Dice", "HD95", "NSD", *_POOLED, *(f"{metric} {voxels}" for metric, voxels in _PAPER))
+    shown = values[[title for title in titles if title in values]].rename_axis(columns="method")
+    formats = dict.fromkeys(shown, "{:.3f}".format) | {"HD95": "{:.1f}".format, _SIGN: "{:+.3f}".format}
+    table = shown.to_string(formatters=formats, na_rep="–")
+    return f"{table}\n{', '.join(_POOLED)}: all cases pooled; the others are means over cases."
+
+
+def _table_row(result: FolderResult) -> dict[str, float]:
+    """Title -> value, of what was evaluated."""
+    metrics = ("Dice", "HD95", "NSD") if result.settings.surface else ("Dice",)
+    values = {metric: result.foreground_mean(metric) for metric in metrics}
+    image, near = (result.pooled(voxels) if voxels in result.voxels else {} for voxels in ("image", "near"))
+    pooled = (image.get("NLL_per_foreground"), near.get("ECE"), near.get("over_confidence"))
+    values |= {title: value for title, value in zip(_POOLED, pooled, strict=True) if value is not None}
+    return values | {f"{metric} {of}": result.mean(of, metric) for metric, of in _PAPER if of in result.voxels}

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,8 @@ class SavedCase:
     """
 
     def __init__(self, files: CaseFiles, data_set: DataSet) -> None:
-        check_input(files.probabilities)
-        check_input(files.prediction)
+        if reason := files.missing(truth=False):
+            raise FileNotFoundError(reason)
         self.files, self._data_set = files, data_set
         self.channels = NpzChannels(files.probabilities)
         self.shape, self.dtype = self.channels.shape, self.channels.dtype
@@ -53,21 +54,15 @@ class SavedCase:
         self.geometry = saved.geometry
 
     def read_truth(self, *, ignore_geometry: bool = False) -> tuple[Labels, Geometry]:
-        """Canonical labels of the ground truth, which must lie where the segmentation does, and where that is.
-
-        Raises:
-            FileNotFoundError: it is missing.
-            ValueError: it is damaged, the segmentation itself, or does not fit the case or the data set.
-        """
+        """Canonical labels of the ground truth, which must lie where the segmentation does, and where that is."""
         file = self.files.ground_truth
-        if file.exists() and file.samefile(self.files.prediction):
+        check_input(file, ": no ground truth.")
+        if file.samefile(self.files.prediction):
             raise ValueError(f"{self.files.prediction} is the ground truth itself; expected what a model predicted.")
         read = read_labels(file, self._data_set.reader)
         if read.labels.shape != self.labels.shape:
-            raise ValueError(
-                f"{self.files.prediction}: the shape {self.labels.shape} does not match the ground truth's, "
-                f"{read.labels.shape}."
-            )
+            shapes = f"the shape {self.labels.shape} does not match the ground truth's, {read.labels.shape}."
+            raise ValueError(f"{self.files.prediction}: {shapes}")
         if not ignore_geometry:
             check_geometry(self.files.prediction, self.geometry, file, read.geometry)
         labels = canonical_labels(read.labels, self._data_set.meaning, self._data_set.ignore_label, str(file))
@@ -76,9 +71,8 @@ class SavedCase:
     def blocks(self) -> Blocks:
         """Yield channel, voxels and values (n,) of each block of the probabilities, in order.
 
-        Raises:
-            ValueError: the file is damaged, values are no probabilities, or the segmentation is not what they give:
-                their argmax up to postprocessing, or what their thresholds give if it was decoded.
+        Raises a ValueError at the end unless the segmentation is what they give: their argmax, up to postprocessing, or
+        what their thresholds give if it was decoded.
         """
         saved, meaning = self.labels.reshape(-1), self._data_set.meaning
         given = labels_given(saved, meaning, self.files, np.result_type(self.dtype, np.float32))
@@ -99,42 +93,26 @@ class SavedCase:
 def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
     """Channel, voxels and values (n,) of each block, float32 at least.
 
-    They must be in [0, 1] and, unless they are of regions, sum to 1, which is checked of each block's mean at the end.
-
-    Raises:
-        ValueError: the file is damaged, or values are no probabilities.
+    Raises a ValueError if the file is damaged or values are no probabilities: they must be in [0, 1] and, unless they
+    are of regions, sum to 1, which is checked of each block's mean at the end.
     """
-    voxels = math.prod(channels.shape[1:])
     dtype = np.result_type(channels.dtype, np.float32)
-    starts = range(0, voxels, BLOCK)
+    starts = range(0, math.prod(channels.shape[1:]), BLOCK)
     means = np.full(len(starts), float(regions))  # of the sum over the channels
     blocks = channels.blocks()
     try:
-        for channel in range(channels.shape[0]):
-            for number, start in enumerate(starts):
-                block = next(blocks).astype(dtype, copy=False)
-                _check_block(block, channel, channels.name)
-                if not regions:
-                    means[number] += block.mean()
-                yield channel, slice(start, start + block.size), block
+        for channel, (number, start) in product(range(channels.shape[0]), enumerate(starts)):
+            block = next(blocks).astype(dtype, copy=False)
+            _check_range(block, channel, channels.name)
+            if not regions:
+                means[number] += block.mean()
+            yield channel, slice(start, start + block.size), block
         next(blocks, None)  # reading to the end checks the file
         _check_sums(means, channels)
     except ValueError:
         for _ in blocks:
             pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
         raise
-
-
-def _check_block(block: NDArray[np.floating], channel: int, name: str) -> None:
-    lowest, highest = block.min(), block.max()
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
-        raise ValueError(f"{name}: NaN or infinite values in channel {channel}.")
-    if lowest < 0 or highest > 1:
-        logits = " Are these logits?" if lowest < -SUM_TOLERANCE or highest > 1 + SUM_TOLERANCE else ""
-        raise ValueError(
-            f"{name}: expected probabilities in [0, 1]; channel {channel} has values from {lowest} to {highest}."
-            f"{logits}"
-        )
 
 
 def _check_sums(means: NDArray[np.float64], channels: Channels) -> None:
@@ -146,23 +124,28 @@ def _check_sums(means: NDArray[np.float64], channels: Channels) -> None:
         )
 
 
+def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
+    lowest, highest = block.min(), block.max()
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        raise ValueError(f"{name}: NaN or infinite values in channel {channel}.")
+    if lowest < 0 or highest > 1:
+        logits = " Are these logits?" if max(-lowest, highest - 1) > SUM_TOLERANCE else ""
+        found = f"channel {channel} has values from {lowest} to {highest}.{logits}"
+        raise ValueError(f"{name}: expected probabilities in [0, 1]; {found}")
+
+
 def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str) -> None:
     """Raise a ValueError unless there is one channel for each class or region, first, and one value for each label."""
     expected = (meaning.num_channels, *labels_shape)
     if channels.shape != expected:
-        kind = "classes" if meaning.has_background else "regions"
+        kind = f"{expected[0]} {'classes' if meaning.has_background else 'regions'} of the data set"
         raise ValueError(
-            f"{channels.name}: expected the shape {expected}, the {expected[0]} {kind} of the data set and the axes of "
-            f"{name}; got {channels.shape}."
+            f"{channels.name}: expected the shape {expected}, the {kind} and the axes of {name}; got {channels.shape}."
         )
 
 
 def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str) -> Labels:
-    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``.
-
-    Raises:
-        ValueError: labels that are not known.
-    """
+    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
     if labels.dtype.kind not in "iub":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     known = {label: label for label in meaning.known}
@@ -173,9 +156,9 @@ def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_
     canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
     integers = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
     if not translate(integers.reshape(-1), table, canonical.reshape(-1)):
-        unknown = sorted(set(np.unique(labels).tolist()) - set(known))
+        unknown = np.setdiff1d(labels, list(known))[:10]
         raise ValueError(
-            f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown[:10]))}; "
+            f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown))}; "
             f"known are {', '.join(map(str, sorted(known)))}."
         )
     return canonical

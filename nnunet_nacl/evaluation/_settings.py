@@ -14,8 +14,7 @@ Protocol = Literal["standard", "authors"]
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 COUNTING = 4
-"""Raise it when the same files and settings give other tables: finished cases are then evaluated again, and results
-that were counted in different ways are not merged."""
+"""Raise it when the same files and settings give other tables: results of different ways of counting are not mixed."""
 _MOST_BINS = 1000  # more are narrower than the steps of half precision
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
@@ -57,7 +56,7 @@ class Settings:
 
     @property
     def counts_all_voxels(self) -> bool:
-        """Whether every voxel of a set is in its bins. The authors' protocol leaves those with p = 0 out."""
+        """The authors' protocol leaves voxels with p = 0 out of the bins."""
         return self.protocol == "standard"
 
 
@@ -98,13 +97,11 @@ class Origin:
         cls, predictions: Predictions, data_set: DataSet, settings: Settings, part: tuple[int, int] | None
     ) -> "Origin":
         """That of an evaluation by this version."""
+        gt_folder, description = str(predictions.gt_folder), str(predictions.dataset_json)
         plans = None if predictions.plans is None else str(predictions.plans)
-        places = (
-            Place(str(predictions.gt_folder), str(folder), str(predictions.dataset_json), plans)
-            for folder in predictions.pred_folders
-        )
+        places = tuple(Place(gt_folder, str(folder), description, plans) for folder in predictions.pred_folders)
         versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
-        return cls(settings, tuple(places), data_set.meaning, type(data_set.reader).__name__, versions, part)
+        return cls(settings, places, data_set.meaning, type(data_set.reader).__name__, versions, part)
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""

@@ -36,14 +36,12 @@ class CalibrationTables:
     Attributes:
         top: top-label tables (T, M).
         classwise: tables (C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
-        nll: float64 (T,), sum of the negative log-likelihoods.
-        brier: float64 (T,), sum of the Brier scores.
+        nll: float64 (T,), sum of the negative log-likelihoods; ``brier`` of the Brier scores.
         num_classes: how many channels enter CECE: C, or fewer with the authors' protocol.
-        has_background: whether channel 0 is the background; see ``LabelMeaning.has_background``.
+        has_background: whether channel 0 is the background.
         image_voxels: int64 (T,), voxels of the image that are not ignored.
-        expected_top: what ``top`` would hold in expectation if the labels were drawn from the probabilities; None for
-            voxel sets without a closed form, and with the authors' protocol.
-        expected_classwise: the same for ``classwise``.
+        expected_top: what ``top`` would hold in expectation if labels were drawn from the probabilities, as
+            ``expected_classwise``; None for voxel sets without a closed form, and with the authors' protocol.
     """
 
     top: BinCounts
@@ -122,17 +120,14 @@ class CalibrationTables:
 
     def class_metrics(self) -> list[dict[str, float]]:
         """ECE, MCE and ACE of each channel."""
-        errors = {
-            "ECE": expected_calibration_error(self.classwise),
-            "MCE": maximum_calibration_error(self.classwise),
-            "ACE": average_calibration_error(self.classwise),
-        }
-        return [{name: float(of[k]) for name, of in errors.items()} for k in range(len(self.classwise.count))]
+        errors = (expected_calibration_error, maximum_calibration_error, average_calibration_error)
+        by_error = [error(self.classwise).tolist() for error in errors]
+        return [dict(zip(("ECE", "MCE", "ACE"), of_channel, strict=True)) for of_channel in zip(*by_error, strict=True)]
 
     def score_sums(self) -> dict[str, float]:
         """What :meth:`per_foreground` divides: sums that add up over cases."""
-        sums = {"NLL_sum": float(self.nll.sum()), "Brier_sum": float(self.brier.sum())}
-        return {**sums, "foreground_voxels": self.foreground_voxels}
+        voxels = self.foreground_voxels
+        return {"NLL_sum": float(self.nll.sum()), "Brier_sum": float(self.brier.sum()), "foreground_voxels": voxels}
 
     def per_foreground(self) -> dict[str, float]:
         r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.

@@ -87,7 +87,7 @@ def count_cases(
     cases: Sequence[CaseFiles], data_set: DataSet, settings: CountSettings, *, output: Path, num_processes: int
 ) -> tuple[dict[str, CountedCase], list[Skipped], Journal[CountedCase]]:
     """Count each case that is not in the journal of the output, where a process that was killed has left it."""
-    journal = Journal.beside(output, _save, partial(read_json, kind=CountedCase))
+    journal = Journal(output, _save, partial(read_json, kind=CountedCase))
     kept = {case.case: case for case in journal.finished()}
     inputs = {case.name: _inputs(case, data_set, settings) for case in cases}
     done = {name: kept[name] for name in inputs if name in kept and kept[name].inputs == inputs[name]}

@@ -10,7 +10,7 @@ from nnunet_nacl.calibrate import Fit, Temperature, apply_folder, calibrate_fold
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
-from tests.calibrate.generated import ENDING, probabilities, softmax, structure_case, write_case, write_folder
+from tests.generated import ENDING, probabilities, softmax, structure_case, write_case, write_folder, write_labels
 
 NAMES = "abcdef"
 
@@ -143,7 +143,8 @@ def test_a_fit_that_does_not_improve_is_said(tmp_path: Path, capfd: pytest.Captu
         (predictions / name).write_text((tmp_path / "made" / "predictions" / name).read_text())
     for number in range(6):  # half the cases want T = 0.3, the others T = 3
         p, y = structure_case(3 if number % 2 else 0.3, number)
-        write_case(ground_truth, predictions, f"case_{number}", p, y, regions=False)
+        write_labels(y, ground_truth / f"case_{number}{ENDING}")
+        write_case(predictions, f"case_{number}", p)
     command = ["calibrate", str(ground_truth), str(predictions), "-o", str(tmp_path / "fit.json")]
     status = main([*command, "--method", "temperature"])
     tried = Fit.read(tmp_path / "fit.json").tried

@@ -12,11 +12,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult
 
 LABELS = {"background": 0, "one": 1, "two": 2}
-
-
 SUMMARY = "calibration_summary.json"
-
-
 Folders = tuple[Path, Path]
 
 

@@ -132,14 +132,6 @@ def test_two_cases_swapped_are_named(smooth: Folders) -> None:
         assert f"{name}.npz: the segmentation {name}.nii.gz has another label" in found[name]
 
 
-def test_a_flipped_segmentation_is_named(smooth: Folders) -> None:
-    regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
-    labels = nnunets(smooth_case(0, regions=regions), REGIONS if regions else CLASSES)
-    write(labels[:, ::-1], smooth[1] / "case_0.nii.gz")
-    assert run_evaluate(smooth) == 1
-    assert list(reasons(smooth)) == ["case_0"]
-
-
 def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
     before = evaluate(Predictions.of_folder(*smooth))
     regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.metrics import confusion_matrix
 
 from nnunet_nacl.evaluation import _compiled as compiled
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
@@ -45,7 +44,7 @@ def test_count(dtype: Any, num_bins: int, binary: bool) -> None:
             assert sums[code, 0, compiled.COUNT] == expected.unbinned
             np.testing.assert_allclose(sums[code, 1:, compiled.CONFIDENCE], expected.confidence, rtol=1e-12)
             for column, wanted in (
-                (compiled.CHANCE, q), (compiled.CHANCE_CONFIDENCE, c * q), (compiled.SQUARES, c * c)
+                (compiled.CHANCE, q), (compiled.PRODUCTS, c * q), (compiled.SQUARES, c * c)
             ):  # fmt: skip
                 assert sums[code, :, column].sum() == pytest.approx(wanted.sum(), rel=1e-12)
             given = c if hit else 1 - c if binary else np.ones(1)
@@ -74,20 +73,3 @@ def test_follow(dtype: Any) -> None:
         assert np.array_equal(largest, p[: k + 1].max(0))
         assert np.array_equal(label, p[: k + 1].argmax(0))
         assert np.array_equal(agrees, known == largest)
-
-
-@pytest.mark.parametrize(
-    ("labels", "known"), [([2, 0, 0], True), ([3, 0], False), ([4], False), ([1, -1, 2], False), ([], True)]
-)
-def test_translate(labels: list[int], known: bool) -> None:
-    table, translated = np.array([5, 6, 7, -1]), np.zeros(len(labels), np.uint8)
-    assert compiled.translate(np.array(labels, np.int16), table, translated) == known
-    if known:
-        assert translated.tolist() == [label + 5 for label in labels]
-
-
-def test_count_pairs() -> None:
-    rows, columns = np.random.default_rng(0).integers(0, 4, (2, 501)).astype(np.uint8)
-    pairs = np.zeros((compiled.LANES, 4, 4), np.int64)
-    compiled.count_pairs(rows, columns, pairs)
-    assert np.array_equal(pairs.sum(0), confusion_matrix(rows, columns))

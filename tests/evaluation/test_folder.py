@@ -1,6 +1,7 @@
 import csv
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,36 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
         write(labels, folder / "case_0.nii.gz", (1, 1, 5))
     found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).cases[0].result.segmentation[1]
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
+
+
+@pytest.fixture
+def model(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder of two folds, whose second is empty."""
+    gt_folder, predictions = folders
+    monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    preprocessed = tmp_path / "preprocessed" / "Dataset007_Toy"
+    shutil.copytree(gt_folder, preprocessed / "gt_segmentations")
+    splits = [{"train": [], "val": ["case_0", "case_1", "case_2"]}, {"train": [], "val": []}]
+    (preprocessed / "splits_final.json").write_text(json.dumps(splits))
+    folder = tmp_path / "results" / "Dataset007_Toy" / "nnUNetTrainer__nnUNetPlans__2d"
+    shutil.copytree(predictions, folder / "fold_0" / "validation")
+    (folder / "fold_1" / "validation").mkdir(parents=True)
+    (folder / "fold_0" / "validation" / "dataset.json").rename(folder / "dataset.json")
+    (folder / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
+    return folder
+
+
+def test_folds_of_a_model(model: Path, tmp_path: Path) -> None:
+    assert len(evaluate(Predictions.of_model(7, "2d", folds=[0])).cases) == 3
+    validation = model / "fold_0" / "validation"
+    assert (validation / SUMMARY).is_file()
+    for file in validation.glob("case_2*"):
+        file.rename(model / "fold_1" / "validation" / file.name)
+    # a case that the fold should have validated on, and has not
+    assert [entry.case for entry in evaluate(Predictions.of_model(7, "2d", folds=[0])).skipped] == ["case_2"]
+    splits = [{"train": [], "val": ["case_0", "case_1"]}, {"train": [], "val": ["case_2"]}]
+    (tmp_path / "preprocessed" / "Dataset007_Toy" / "splits_final.json").write_text(json.dumps(splits))
+    both = evaluate(Predictions.of_model("7", "2d", folds=[0, 1]))
+    assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
+    assert (model / "calibration_folds_0_1_summary.json").is_file()

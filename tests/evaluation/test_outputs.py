@@ -100,7 +100,7 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
     old = replace(result.origin, counting=1, versions={"numpy": "1.0"})
     replace(result, origin=old).write(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 3
-    upgraded = replace(result.origin, versions={**result.versions, "numpy": "1.0"})
+    upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
     replace(result, origin=upgraded).write(folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 0
 

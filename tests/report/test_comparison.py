@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nnunet_nacl.evaluation import Settings, Skipped
+from nnunet_nacl.cases import Skipped
+from nnunet_nacl.evaluation import Settings
 from nnunet_nacl.report import Comparison, compare
 from nnunet_nacl.report._metrics import DICE, Metric, case_means
 from nnunet_nacl.report._statistics import differences

@@ -15,16 +15,17 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, PredictionFolder, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
-from tests.calibrate.generated import probabilities, write_folder
-from tests.use.generated import (
+from tests.generated import (
     SHAPE,
     STRUCTURES,
     change,
     geometry,
     names,
+    probabilities,
     random_case,
     random_folder,
     read,
+    write_folder,
     write_predictions,
 )
 

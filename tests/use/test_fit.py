@@ -11,8 +11,7 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, fit_review, review_folder
 from nnunet_nacl.use._conformal import THRESHOLDS, fit_dice, fit_volume, recall_threshold
-from tests.calibrate.generated import ENDING, probabilities, write_folder, write_model
-from tests.use.generated import VOXEL_ML, read, true_dice, write_case
+from tests.generated import ENDING, VOXEL_ML, probabilities, read, true_dice, write_case, write_folder, write_model
 
 NAMES = "abcdefghijklmnopqrstuvwx"  # 24 cases: 19 are needed for intervals of 90 %, 17 for bounds of the Dice
 

@@ -10,8 +10,7 @@ from skimage.io import imread, imsave
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import write_maps
-from tests.calibrate.generated import description, plans
-from tests.use.generated import geometry, names, random_case, random_folder, read, write_predictions
+from tests.generated import description, geometry, names, plans, random_case, random_folder, read, write_predictions
 
 
 def entropy_of(p: np.ndarray) -> np.ndarray:
@@ -69,7 +68,7 @@ def test_a_bad_case_is_named_and_the_others_are_written(tmp_path: Path, capsys: 
     assert main(["maps", str(folder), "-o", str(tmp_path / "out")]) == 1
     printed = capsys.readouterr().out
     assert "Mapped 1 of 4 cases into" in printed
-    assert f"Not mapped: a: {folder / 'a.nii.gz'} does not exist." in printed
+    assert f"Not mapped: a: {folder / 'a.nii.gz'} does not exist: no predicted segmentation." in printed
     assert "the segmentation b.nii.gz" in printed
     assert "Not mapped: c: " in printed
     assert names(tmp_path / "out") == {"d_confidence.nii.gz", "maps.json"}

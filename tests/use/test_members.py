@@ -13,12 +13,12 @@ from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import CALIBRATED_NAME, PredictionFolder
 from nnunet_nacl.use import combine_members
-from tests.calibrate.generated import probabilities
-from tests.use.generated import (
+from tests.generated import (
     SHAPE,
     STRUCTURES,
     geometry,
     names,
+    probabilities,
     random_case,
     random_folder,
     read,
@@ -77,8 +77,8 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
     printed = capsys.readouterr().out
     for said in (
         "Combined 1 of 7 cases into",
-        f"Not combined: a: {members[1] / 'a.npz'} does not exist.",
-        f"Not combined: b: {members[0] / 'b.npz'} does not exist.",
+        f"Not combined: a: {members[1] / 'a.npz'} does not exist",
+        f"Not combined: b: {members[0] / 'b.npz'} does not exist",
         f"c.npz: the shape (3, 5, 12, 13) is not that of {members[0] / 'c.npz'}, (3, 5, 12, 14).",
         f"Not combined: d: {members[1] / 'd.npz'}: the probabilities of a voxel must sum to 1",
         f"Not combined: e: {members[1] / 'e.npz'}: the segmentation e.nii.gz",

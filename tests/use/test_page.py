@@ -15,7 +15,7 @@ from PIL import Image
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import review_folder
 from nnunet_nacl.use._pictures import most_doubtful
-from tests.calibrate.generated import ENDING, write_folder
+from tests.generated import ENDING, write_folder
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

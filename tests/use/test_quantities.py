@@ -6,7 +6,7 @@ from scipy.stats import entropy as scipy_entropy
 
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.use._quantities import StructureSums, entropy_term, mean_pairwise_dice, region_entropy
-from tests.calibrate.generated import softmax
+from tests.generated import softmax
 
 DTYPES = [np.float16, np.float32, np.float64]
 

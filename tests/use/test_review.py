@@ -14,8 +14,20 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import REVIEW_NAME, _counting, read_judged, review_folder
 from nnunet_nacl.use._review import ranked_cases
-from tests.calibrate.generated import ENDING, near_by_scipy, probabilities, write_folder, write_labels
-from tests.use.generated import STRUCTURES, VOXEL_ML, read, shift, true_dice, write_case, write_predictions
+from tests.generated import (
+    ENDING,
+    STRUCTURES,
+    VOXEL_ML,
+    near_by_scipy,
+    probabilities,
+    read,
+    shift,
+    true_dice,
+    write_case,
+    write_folder,
+    write_labels,
+    write_predictions,
+)
 
 
 @pytest.fixture

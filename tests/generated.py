@@ -1,8 +1,9 @@
-"""Probabilities whose best calibration is known."""
+"""Folders of predictions as nnU-Net leaves them, tilted in space, some of them of a known best calibration."""
 
 import json
 import pickle
 import shutil
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,11 @@ from scipy.ndimage import distance_transform_edt
 LABELS = {"background": 0, "one": 1, "two": 2}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
 ENDING = ".nii.gz"
+STRUCTURES = {False: {"one": [1], "two": [2]}, True: {"whole": [1, 2], "core": [2]}}
+SPACING = (2.0, 0.75, 0.5)
+"""Of what :func:`write_labels` writes, in the order of the array's axes."""
+VOXEL_ML = 0.75 / 1000
+SHAPE = (5, 12, 14)
 SHARES = np.array([[8, 4, 4], [14, 1, 1], [1, 12, 3], [2, 4, 10], [5, 10, 1]]) / 16
 """How often each class occurs among the voxels of each of five kinds."""
 
@@ -43,10 +49,6 @@ def region_case(temperature: float, seed: int = 0, size: int = 2000) -> tuple[np
     y = (draw < chance[0]).astype(int) + (draw < chance[1])
     p = 1 / (1 + np.exp(-temperature * np.stack([whole, core])))
     return p.reshape(2, size // 100, 10, 10).astype(np.float32), y.reshape(size // 100, 10, 10)
-
-
-SPACING = (2.0, 0.75, 0.5)
-"""Of what :func:`write_labels` writes, in the order of the array's axes."""
 
 
 def structure_case(temperature: float, seed: int = 0, regions: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -88,10 +90,10 @@ def write_labels(labels: np.ndarray, file: Path) -> None:
     sitk.WriteImage(image, str(file))
 
 
-def write_case(ground_truth: Path, predictions: Path, name: str, p: np.ndarray, y: np.ndarray, regions: bool) -> None:
-    write_labels(y, ground_truth / f"{name}{ENDING}")
-    write_labels(segment(p, regions), predictions / f"{name}{ENDING}")
-    np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
+def write_case(folder: Path, name: str, p: np.ndarray, regions: bool = False) -> None:
+    """Probabilities and segmentation."""
+    np.savez_compressed(folder / f"{name}.npz", probabilities=p)
+    write_labels(segment(p, regions), folder / f"{name}{ENDING}")
 
 
 def description(regions: bool = False) -> str:
@@ -112,9 +114,22 @@ def plans(dataset: str = "Dataset001_Toy") -> str:
     )
 
 
+def write_predictions(folder: Path, cases: Mapping[str, np.ndarray], regions: bool = False) -> Path:
+    """As nnU-Net leaves them."""
+    folder.mkdir(parents=True)
+    (folder / "dataset.json").write_text(description(regions))
+    (folder / "plans.json").write_text(plans())
+    (folder / "predict_from_raw_data_args.json").write_text("{}")
+    for name, p in cases.items():
+        write_case(folder, name, p, regions)
+        _, properties = SimpleITKIO().read_seg(str(folder / f"{name}{ENDING}"))
+        (folder / f"{name}.pkl").write_bytes(pickle.dumps(properties))
+    return folder
+
+
 def write_folder(
     folder: Path,
-    names: str,
+    names: Iterable[str],
     *,
     temperature: float = 2.5,
     first: int = 0,
@@ -131,21 +146,14 @@ def write_folder(
         regions: instead of classes.
         structure: :func:`structure_case` instead of unordered voxels.
     """
-    ground_truth, predictions = folder / "labels", folder / "predictions"
-    ground_truth.mkdir(parents=True)
-    predictions.mkdir()
-    (predictions / "dataset.json").write_text(description(regions))
-    (predictions / "plans.json").write_text(plans())
-    (predictions / "predict_from_raw_data_args.json").write_text("{}")
-    for seed, name in enumerate(names, first):
-        if structure:
-            p, y = structure_case(temperature, seed, regions)
-        else:
-            p, y = (region_case if regions else known_case)(temperature, seed)
-        write_case(ground_truth, predictions, name, p, y, regions)
-        _, properties = SimpleITKIO().read_seg(str(predictions / f"{name}{ENDING}"))
-        (predictions / f"{name}.pkl").write_bytes(pickle.dumps(properties))
-    return ground_truth, predictions
+    draw = structure_case if structure else region_case if regions else known_case
+    more = {"regions": regions} if structure else {}
+    cases = {name: draw(temperature, seed, **more) for seed, name in enumerate(names, first)}
+    predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions)
+    (folder / "labels").mkdir()
+    for name, (_, y) in cases.items():
+        write_labels(y, folder / "labels" / f"{name}{ENDING}")
+    return folder / "labels", predictions
 
 
 def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
@@ -172,3 +180,57 @@ def probabilities(folder: Path, name: str) -> np.ndarray:
 
 def near_by_scipy(foreground: np.ndarray, margin_mm: float = 5.0) -> np.ndarray:
     return distance_transform_edt(~(foreground > 0.05), sampling=SPACING) <= margin_mm
+
+
+def random_case(seed: int, regions: bool = False, *, shape: tuple[int, ...] = SHAPE, noise: float = 0.4) -> np.ndarray:
+    """Blobs, no voxel like another: (3, *shape) float32, or (whole, core)."""
+    generator = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*(np.linspace(-1, 1, size) for size in shape), indexing="ij"))
+    logits = [np.ones(shape)]
+    for _ in range(2):
+        center = generator.uniform(-0.5, 0.5, len(shape))
+        logits.append(3.5 - 5 * ((grid - center.reshape(-1, *[1] * len(shape))) ** 2).sum(0))
+    p = softmax(np.stack(logits) + noise * generator.normal(size=(3, *shape))).astype(np.float32)
+    return np.stack([p[1] + p[2], p[2]]).clip(0, 1) if regions else p
+
+
+def random_folder(folder: Path, names: str, regions: bool = False, *, first: int = 0) -> Path:
+    """Predictions of :func:`random_case`."""
+    return write_predictions(
+        folder, {name: random_case(seed, regions) for seed, name in enumerate(names, first)}, regions
+    )
+
+
+def read(file: Path) -> np.ndarray:
+    """An image's values, in the order of nnU-Net's arrays."""
+    image: np.ndarray = sitk.GetArrayFromImage(sitk.ReadImage(str(file)))
+    return image
+
+
+def change(file: Path, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Change a label map, which stays where it is."""
+    image = sitk.ReadImage(str(file))
+    other = sitk.GetImageFromArray(np.ascontiguousarray(function(sitk.GetArrayFromImage(image))))
+    other.CopyInformation(image)
+    sitk.WriteImage(other, str(file))
+
+
+def shift(file: Path) -> None:
+    """Move an image in space."""
+    image = sitk.ReadImage(str(file))
+    image.SetOrigin([step + 1 for step in image.GetOrigin()])
+    sitk.WriteImage(image, str(file))
+
+
+def geometry(file: Path) -> list[float]:
+    image = sitk.ReadImage(str(file))
+    return [*image.GetSize(), *image.GetSpacing(), *image.GetOrigin(), *image.GetDirection()]
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def true_dice(truth: np.ndarray, segmentation: np.ndarray, labels: list[int]) -> float:
+    a, b = np.isin(truth, labels), np.isin(segmentation, labels)
+    return 2 * (a & b).sum() / (a.sum() + b.sum()) if (a | b).any() else 1.0

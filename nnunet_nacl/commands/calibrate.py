@@ -118,7 +118,8 @@ def calibrate(
         command += ["-tr", tr] if tr != "nnUNetTrainer" else []
         command += ["-p", p] if p != "nnUNetPlans" else []
         command += ["--disable_tta"] if disable_tta else []
-        say_next(shlex.join([*command, "-chk", name]) + " -i IMAGES -o PREDICTIONS --save_probabilities")
+        command += ["-chk", name] + (["-device", where] if where != "cuda" else [])
+        say_next(shlex.join(command) + " -i IMAGES -o PREDICTIONS --save_probabilities")
     return status
 
 

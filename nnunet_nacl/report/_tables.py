@@ -30,6 +30,7 @@ from nnunet_nacl.report._results import printable
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences, order_by, rank_by_scores, rank_methods
 
+_INTERVALS = ", with 95 % bootstrap intervals"
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
 _REVIEWED = (
     ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
@@ -108,9 +109,10 @@ def to_markdown(table: Table, *, intervals: bool = True, digits: int | None = No
     """A GitHub Markdown table with its title and note."""
     texts = table.shown(intervals=intervals, digits=digits).map(_escaped)
     texts = texts.mask(table.bold(), "**" + texts + "**").rename(_escaped).reset_index()
+    note = table.note if intervals else table.note.replace(_INTERVALS, "")
     rows = [[_escaped(head) for head in texts.columns], ["---"] * len(texts.columns), *texts.to_numpy().tolist()]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(table.note)}\n"
+    return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(note)}\n"
 
 
 def _escaped(text: str) -> str:
@@ -125,7 +127,8 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
     style = style.format(escape="latex").format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     bold = table.bold()
     style = style.apply(lambda _: bold.map(lambda one: "textbf:--rwrap;" if one else ""), axis=None)
-    caption = _escape_latex(f"{table.title}. {table.note}")
+    note = table.note if intervals else table.note.replace(_INTERVALS, "")
+    caption = _escape_latex(f"{table.title}. {note}")
     text: str = style.to_latex(
         hrules=True, caption=caption, position_float="centering", column_format="l" + "c" * len(table.columns)
     )
@@ -158,7 +161,7 @@ def _titled(title: str, *comparisons: Comparison) -> str:
 
 def _cases(comparison: Comparison) -> str:
     count = len(comparison.cases)
-    return f"{count} case{'s' * (count != 1)}, with 95 % bootstrap intervals"
+    return f"{count} case{'s' * (count != 1)}{_INTERVALS}"
 
 
 def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False) -> list[Column]:

@@ -14,7 +14,7 @@ from nnunet_nacl.commands import Command
 from nnunet_nacl.commands._shared import Positive, wrong_usage
 from tests.generated import write_folder
 
-OPTIONS, DISTINCT = 93, 45
+OPTIONS, DISTINCT = 92, 45
 
 
 def status_of(*arguments: str) -> int:

@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 def arguments(nnunet: NNUNet, study: str | Path, *options: str) -> list[str]:
     return [
         "experiment", str(study), "-d", "901", "-c", "2d_small", "-o", str(nnunet.folder / "out"),
-        "-device", "cpu", "-np", "1", *options,
+        "-device", "cpu", *options,
     ]  # fmt: skip
 
 

@@ -53,7 +53,8 @@ class PlansJson:
 
     @property
     def configurations(self) -> dict[str, dict[str, Any]]:
-        return self.content.get("configurations", {})  # type: ignore[no-any-return]
+        found: dict[str, dict[str, Any]] = self.content.get("configurations", {})
+        return found
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":

@@ -189,6 +189,8 @@ def test_drawn_voxels_stand_for_all() -> None:
     assert weights[near[index]] == pytest.approx(1)
     assert weights.sum() == pytest.approx(counted.sum())
     assert (index != draw_voxels(near, counted, 600, "other")[0]).any()
+    near_half = generator.random(10_000) < 0.5
+    assert near_half[draw_voxels(near_half, counted, 600, "case")[0]].sum() == 300
     everything, ones = draw_voxels(near, counted, 20_000, "case")
     assert (everything == np.flatnonzero(counted)).all()
     assert (ones == 1).all()

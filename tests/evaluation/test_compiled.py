@@ -73,3 +73,17 @@ def test_follow(dtype: Any) -> None:
         assert np.array_equal(largest, p[: k + 1].max(0))
         assert np.array_equal(label, p[: k + 1].argmax(0))
         assert np.array_equal(agrees, known == largest)
+
+
+def test_translate() -> None:
+    table, out = np.array([0, 2, -1]), np.zeros(3, np.uint8)
+    assert compiled.translate(np.array([1, 0, 1]), table, out)
+    assert out.tolist() == [2, 0, 2]
+    for label in (-1, 2, 3):  # below 0, without a translation, next to the table's end
+        assert not compiled.translate(np.array([0, label, 0]), table, out)
+
+
+def test_count_pairs() -> None:
+    pairs = np.zeros((compiled.LANES, 3, 3), np.int64)
+    compiled.count_pairs(np.array([0, 1, 1, 2, 1], np.uint8), np.array([0, 2, 2, 0, 1], np.uint8), pairs)
+    assert pairs.sum(0).tolist() == [[1, 0, 0], [0, 1, 2], [1, 0, 0]]

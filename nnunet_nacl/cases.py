@@ -54,7 +54,7 @@ class Journal(Generic[Result]):
     """
 
     output: Path
-    save: Callable[[Path, Result], None]
+    save: Callable[[Result, Path], None]
     load: Callable[[Path], Result]
 
     @property
@@ -118,7 +118,7 @@ def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result
         kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
         return f"{kind}{error}"[:_LONGEST_REASON]
     with whole_file(journal.file_of(case.name)) as file:
-        journal.save(file, result)
+        journal.save(result, file)
     return None
 
 
@@ -166,7 +166,7 @@ def _start_worker() -> None:
     threading.Thread(target=lambda: wait([parent.sentinel]) and os._exit(1), daemon=True).start()
 
 
-def _save(file: Path, result: Any) -> None:
+def _save(result: Any, file: Path) -> None:
     file.write_bytes(pickle.dumps(result))
 
 

@@ -1,47 +1,38 @@
 """The command ``nnunet_nacl``. Each command imports what it needs when it runs, so that ``--help`` is instant."""
 
 import io
-import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
 from nnunet_nacl.commands.calibrate import apply, calibrate
 from nnunet_nacl.commands.evaluate import evaluate
-from nnunet_nacl.commands.experiment import demo, experiment
 from nnunet_nacl.commands.paper import convert, logits, networks, split
 from nnunet_nacl.commands.report import plot, report, table
-from nnunet_nacl.commands.review import fit, review
-from nnunet_nacl.commands.trainers import export, link
-from nnunet_nacl.commands.use import decode, maps, members
+from nnunet_nacl.commands.train import demo, experiment, export, link
+from nnunet_nacl.commands.use import decode, fit, maps, members, review
 
-_GROUPS: dict[str, list[Callable[..., int]]] = {
-    "calibrate and measure": [calibrate, apply, evaluate, report, table, plot],
-    "use the confidences": [review, fit, decode, maps, members],
-    "train with other losses": [link, export, experiment, demo],
-    "repeat the paper": [convert, split, networks, logits],
-}
+_GROUPS: dict[str, dict[str, Callable[..., int]]] = {
+    "calibrate and measure": {
+        "calibrate": calibrate, "apply": apply, "evaluate": evaluate, "report": report, "table": table, "plot": plot,
+    },
+    "use the confidences": {
+        "review": review, "review fit": fit, "decode": decode, "maps": maps, "members": members,
+    },
+    "train with other losses": {"link": link, "export": export, "experiment": experiment, "demo": demo},
+    "repeat the paper": {
+        "paper convert": convert, "paper split": split, "paper networks": networks, "paper logits": logits,
+    },
+}  # fmt: skip
 
-
-def _name(function: Callable[..., int]) -> str:
-    """What a user types: ``review fit`` and ``paper convert`` have their file's name, too."""
-    module, name = function.__module__.rpartition(".")[2], function.__name__
-    return f"{module} {name}" if module in {"review", "paper"} - {name} else name
-
-
-COMMANDS = {_name(function): Command(_name(function), function) for group in _GROUPS.values() for function in group}
+COMMANDS = {name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()}
 """All commands by name, in the order of the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Returns:
-        The exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted or terminated.
-    """
+    """Run the command line; returns the exit status: 0 fine, 1 something failed, 2 wrong usage, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = find_command(words)
     if command is None and ("--version" in words or {"-h", "--help"} & {*words}):
@@ -53,21 +44,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with _orderly_end():
-            status = command.run(words[len(command.name.split()) :])
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output (head, say) has seen enough; Python would complain again while it shuts down.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return command.run(words[len(command.name.split()) :])
     except (OSError, ValueError, RuntimeError) as error:
         print(f"nnunet_nacl {command.name}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
-    return status
+
+
+def _interrupt(number: int, _: object) -> None:
+    """End in order, once: more signals do not disturb the cleaning up."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def find_command(words: Sequence[str]) -> Command | None:
@@ -81,7 +72,7 @@ def overview() -> str:
     lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
     lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
-        lines += ["", f"{title}:", *(f"  {_name(one):<14} {COMMANDS[_name(one)].summary}" for one in group)]
+        lines += ["", f"{title}:", *(f"  {name:<14} {COMMANDS[name].summary}" for name in group)]
     return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
 
 
@@ -89,21 +80,6 @@ def command_help() -> dict[str, str]:
     """The help of each command, by its name as a user types it; first that of all."""
     each = {f"nnunet_nacl {name}": command.parser().format_help() for name, command in COMMANDS.items()}
     return {"nnunet_nacl": overview(), **each}
-
-
-@contextmanager
-def _orderly_end() -> Iterator[None]:
-    """Within, SIGTERM is a KeyboardInterrupt, once: more of them do not disturb the cleaning up."""
-
-    def end(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

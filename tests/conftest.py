@@ -109,9 +109,8 @@ def add_small_configurations(plans_file: Path) -> None:
     for name in ("2d", "3d_fullres"):
         full = plans["configurations"][name]
         architecture = json.loads(json.dumps(full["architecture"]))
-        kwargs = architecture["arch_kwargs"]
         dims = len(full["patch_size"])
-        kwargs.update(
+        architecture["arch_kwargs"].update(
             n_stages=3,
             features_per_stage=[4, 8, 8],
             kernel_sizes=[[3] * dims] * 3,
@@ -145,14 +144,11 @@ Preprocessed = Callable[[str, str], tuple[NNUNet, str]]
 Trained = Callable[[str, str, str], Path]
 
 
-def shared_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> NNUNet:
-    """An nnU-Net folder that tests share, those in other processes of pytest-xdist too."""
-    folder = tmp_path_factory.getbasetemp()
-    return NNUNet((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / name)
-
-
-def planned_in(nnunet: NNUNet) -> Planned:
+@pytest.fixture(scope="session")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """``planned(kind)``: the folder with that toy data set planned, and its id."""
+    folder = tmp_path_factory.getbasetemp()  # which processes of pytest-xdist share
+    nnunet = NNUNet((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "nnunet")
 
     def plan(kind: str) -> tuple[NNUNet, str]:
         name, description = KINDS[kind]
@@ -169,23 +165,22 @@ def planned_in(nnunet: NNUNet) -> Planned:
     return plan
 
 
-def preprocessed_as(planned: Planned) -> Preprocessed:
+@pytest.fixture(scope="session")
+def preprocessed(planned: Planned) -> Preprocessed:
     """``preprocessed(kind, configuration)``: the same, with that configuration preprocessed."""
 
     def preprocess(kind: str, configuration: str) -> tuple[NNUNet, str]:
         nnunet, number = planned(kind)
         full = "2d" if configuration.startswith("2d") else "3d_fullres"
-
-        def make() -> None:
-            nnunet.run("nnUNetv2_preprocess", "-d", number, "-c", full, "-np", 1)
-
-        once(nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed", make)
+        command = "nnUNetv2_preprocess", "-d", number, "-c", full, "-np", 1
+        once(nnunet.folder / f"{KINDS[kind][0]}_{full}.preprocessed", lambda: nnunet.run(*command))
         return nnunet, number
 
     return preprocess
 
 
-def trained_on(preprocessed: Preprocessed) -> Trained:
+@pytest.fixture(scope="session")
+def trained(preprocessed: Preprocessed) -> Trained:
     """``trained(kind, configuration, trainer)``: the folder of a model whose fold 0 is trained, with ``--npz``.
 
     Tests share it, so that none may change it, nor train that trainer there.
@@ -195,31 +190,8 @@ def trained_on(preprocessed: Preprocessed) -> Trained:
         nnunet, number = preprocessed(kind, configuration)
         name = KINDS[kind][0]
         model = nnunet.folder / "results" / name / f"{trainer}__nnUNetPlans__{configuration}"
-
-        def make() -> None:
-            nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", "--npz")
-
-        once(nnunet.folder / f"{name}_{model.name}.trained", make)
+        command = "nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cpu", "--npz"
+        once(nnunet.folder / f"{name}_{model.name}.trained", lambda: nnunet.run(*command))
         return model
 
     return train
-
-
-@pytest.fixture(scope="session")
-def nnunet_of_all(tmp_path_factory: pytest.TempPathFactory) -> NNUNet:
-    return shared_folder(tmp_path_factory, "nnunet")
-
-
-@pytest.fixture(scope="session")
-def planned(nnunet_of_all: NNUNet) -> Planned:
-    return planned_in(nnunet_of_all)
-
-
-@pytest.fixture(scope="session")
-def preprocessed(planned: Planned) -> Preprocessed:
-    return preprocessed_as(planned)
-
-
-@pytest.fixture(scope="session")
-def trained(preprocessed: Preprocessed) -> Trained:
-    return trained_on(preprocessed)

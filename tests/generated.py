@@ -104,14 +104,8 @@ def description(regions: bool = False) -> str:
 
 
 def plans(dataset: str = "Dataset001_Toy") -> str:
-    return json.dumps(
-        {
-            "image_reader_writer": "SimpleITKIO",
-            "dataset_name": dataset,
-            "plans_name": "nnUNetPlans",
-            "label_manager": "LabelManager",
-        }
-    )
+    names = {"dataset_name": dataset, "plans_name": "nnUNetPlans"}
+    return json.dumps({"image_reader_writer": "SimpleITKIO", "label_manager": "LabelManager", **names})
 
 
 def write_predictions(folder: Path, cases: Mapping[str, np.ndarray], regions: bool = False) -> Path:
@@ -136,15 +130,9 @@ def write_folder(
     regions: bool = False,
     structure: bool = False,
 ) -> tuple[Path, Path]:
-    """Ground truth, and predictions as nnU-Net leaves them; a case for each letter.
+    """Ground truth, and predictions as nnU-Net leaves them, for which ``temperature`` is exactly right.
 
-    Args:
-        folder: to make them in.
-        names: of the cases.
-        temperature: that is exactly right.
-        first: the seed of the first case.
-        regions: instead of classes.
-        structure: :func:`structure_case` instead of unordered voxels.
+    A case for each letter of ``names``, with seeds from ``first``; of :func:`structure_case` if ``structure``.
     """
     draw = structure_case if structure else region_case if regions else known_case
     more = {"regions": regions} if structure else {}
@@ -161,12 +149,9 @@ def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
     model = folder / "results" / "Dataset001_Toy" / "nnUNetTrainerNACL__nnUNetPlans__2d"
     ground_truth = folder / "preprocessed" / "Dataset001_Toy" / "gt_segmentations"
     for number, names in enumerate(folds):
-        made, predictions = write_folder(
-            folder / f"made_{number}", names, temperature=2 + number / 10, first=10 * number
-        )
-        shutil.copytree(
-            predictions, model / f"fold_{number}" / "validation", ignore=lambda *_: ["dataset.json", "plans.json"]
-        )
+        to, validation = folder / f"made_{number}", model / f"fold_{number}" / "validation"
+        made, predictions = write_folder(to, names, temperature=2 + number / 10, first=10 * number)
+        shutil.copytree(predictions, validation, ignore=lambda *_: ["dataset.json", "plans.json"])
         shutil.copytree(made, ground_truth, dirs_exist_ok=True)
         shutil.copy(predictions / "dataset.json", model)
         shutil.copy(predictions / "plans.json", model)

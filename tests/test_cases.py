@@ -71,7 +71,7 @@ def test_a_full_disk_ends_the_loop(num_processes: int) -> None:
 
 
 def test_finished_cases_are_kept(tmp_path: Path) -> None:
-    journal: Journal[str] = Journal(tmp_path / "out", lambda file, text: file.write_text(text) and None, Path.read_text)
+    journal: Journal[str] = Journal(tmp_path / "out", lambda text, file: file.write_text(text) and None, Path.read_text)
     done, _ = each_case(CASES, fail_at_b, doing="x", journal=journal)
     assert list(journal.finished()) == list(done.values()) == ["a"]
     (journal.folder / ".1234.left").write_bytes(b"of a run that was killed")

@@ -15,7 +15,7 @@ import pytest
 
 from nnunet_nacl.cli import COMMANDS, command_help, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
-from nnunet_nacl.experiments import STUDIES, read_study
+from nnunet_nacl.experiments._study import STUDIES, read_study
 from tests.evaluation.generated import add_case, random_case
 from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
@@ -50,10 +50,8 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_page_with_python_is_tried() -> None:
-    """But for the one whose example is trained by tests/experiments, and one that needs trained models."""
-    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/experiments.md", "docs/logits.md"])
-    (block,) = python_blocks("docs/logits.md")
-    exec(block.partition("\n\n")[0])  # its imports
+    """But for the one whose example is trained by tests/experiments."""
+    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/experiments.md"])
 
 
 def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
@@ -124,7 +122,7 @@ def test_command_lines_of_help() -> None:
     texts = [text.partition("examples:")[2] for name, text in command_help().items() if name != "nnunet_nacl"]
     assert len(texts) == len(COMMANDS)
     lines = [line for text in ["\n".join(MAIN_PATH), *texts] for line in command_lines(text)]
-    assert len(lines) > 30
+    assert len(lines) > 20
     for line in lines:
         check_line(line)
 
@@ -141,7 +139,7 @@ def test_page_of_commands_has_every_option() -> None:
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "\n".join(MAIN_PATH) in readme
-    assert len(readme.split()) <= 1000
+    assert len(readme.split()) <= 900
 
 
 def test_the_cost_of_each_study() -> None:

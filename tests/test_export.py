@@ -4,7 +4,6 @@ import json
 import os
 import pickle
 import resource
-import runpy
 import shutil
 import subprocess
 import sys
@@ -17,27 +16,24 @@ import torch
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
-from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import load_predictor
 from tests.conftest import KINDS, Planned, Trained
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
-CHECKPOINT = {"init_args": {}, "logging": {}, "current_epoch": 1}
-# As nnUNetv2_predict_from_modelfolder does, but without further processes, each of which would import PyTorch.
-PREDICT = """
+CHECKPOINT = {"init_args": {"configuration": "2d"}, "logging": {}, "current_epoch": 1}
+# As nnUNetv2_predict_from_modelfolder does, in an nnU-Net that cannot import this package.
+STOCK = """
 import sys
+sys.modules["nnunet_nacl"] = None
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), allow_tqdm=False)
 predictor.initialize_from_trained_model_folder(sys.argv[1], (0,))
 predictor.predict_from_files_sequential(sys.argv[2], sys.argv[3], save_probabilities=True)
 """
-# An nnU-Net that cannot import this package, as on a machine where it was never installed.
-STOCK = "import sys; sys.modules['nnunet_nacl'] = None"
 
 
-def test_a_stock_nnunet_runs_the_exported_model(
-    planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stock_nnunet_runs_the_exported_model(planned: Planned, trained: Trained, tmp_path: Path) -> None:
     nnunet, _ = planned("labels")
     model = trained("labels", "2d_small", TRAINER)
     images, exported = tmp_path / "images", model.with_name(f"{model.name}_stock")
@@ -45,33 +41,25 @@ def test_a_stock_nnunet_runs_the_exported_model(
         folder.mkdir()
     for case in ("toy_0", "toy_1"):
         shutil.copy(nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr" / f"{case}_0000.nii.gz", images)
-    ours = tmp_path / "ours.py"
-    ours.write_text(PREDICT)
-    monkeypatch.setenv("nnUNet_extTrainer", str(trainers_path()))
-    monkeypatch.setattr(sys, "argv", [str(ours), str(model), str(images), str(tmp_path / "ours")])
-    runpy.run_path(str(ours))
-    monkeypatch.delenv("nnUNet_extTrainer")
+    ours = load_predictor(model, 0, "cpu", use_mirroring=False)
+    ours.predict_from_files_sequential(str(images), str(tmp_path / "ours"), save_probabilities=True)
 
-    printed = nnunet.run("nnunet_nacl", "export", model, as_user=True)
-    assert f"Wrote {exported}" in printed
+    assert f"Wrote {exported}" in nnunet.run("nnunet_nacl", "export", model, as_user=True)
     assert TRAINER in (exported / NOTE_NAME).read_text()
-    stock = tmp_path / "stock.py"
-    stock.write_text(STOCK + PREDICT)
-    done = subprocess.run(
-        [sys.executable, stock, exported, images, tmp_path / "stock"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", STOCK, exported, images, tmp_path / "stock"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for case in ("toy_0", "toy_1"):
-        with np.load(tmp_path / "ours" / f"{case}.npz") as one, np.load(tmp_path / "stock" / f"{case}.npz") as other:
-            assert np.array_equal(one["probabilities"], other["probabilities"])
+        one, other = (np.load(tmp_path / name / f"{case}.npz")["probabilities"] for name in ("ours", "stock"))
+        assert np.array_equal(one, other)
 
 
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "nnUNetTrainerNACL__nnUNetPlans__2d"
     (folder / "fold_0").mkdir(parents=True)
-    for name in ("dataset.json", "plans.json"):
-        (folder / name).write_text("{}")
+    (folder / "dataset.json").write_text("{}")
+    (folder / "plans.json").write_text('{"configurations": {"2d": {}}}')
     write_checkpoint(folder)
     return folder
 
@@ -88,22 +76,15 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
     plans = {"image_reader_writer": "SimpleITKIO", "configurations": configurations}
     (model_folder / "plans.json").write_text(json.dumps(plans))
     write_checkpoint(model_folder, init_args={"configuration": "2d_bs8"})
-    note = (export_model(model_folder) / NOTE_NAME).read_text()
-    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in note
-
-
-def test_the_default_name_and_an_existing_one(model_folder: Path) -> None:
     output = export_model(model_folder)
     assert output == model_folder.with_name("nnUNetTrainerNACL__nnUNetPlans__2d_stock")
-    checkpoint = torch.load(output / "fold_0" / "checkpoint_final.pth", weights_only=False)
-    assert checkpoint["trainer_name"] == "nnUNetTrainer"
-    for existing in (None, model_folder):
-        with pytest.raises(FileExistsError, match=r"exists\. Choose another name"):
-            export_model(model_folder, existing)
+    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in (output / NOTE_NAME).read_text()
+    with pytest.raises(FileExistsError, match="2d_stock"):
+        export_model(model_folder)
 
 
 def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no dataset\.json, plans\.json in it"):
+    with pytest.raises(FileNotFoundError, match=r"no fold_\*/checkpoint_\*\.pth in it"):
         export_model(tmp_path)
     file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerAdam")
     with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):
@@ -115,14 +96,13 @@ def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
     assert list(model_folder.parent.iterdir()) == [model_folder]
 
 
-class Runs:
+class Runs(str):
     """What runs when it is unpickled."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    __slots__ = ()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.file),)
+        return os.mkdir, (str(self),)
 
 
 @pytest.mark.parametrize("command", ["export", "paper logits"])
@@ -146,7 +126,7 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
     content = {
         "logging": {"ema": [scalars["d"]], "loss": [1.5, None], "all": scalars}, "_best_ema": scalars["f"],
         "optimizer_state": torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], momentum=0.9).state_dict(),
-        "init_args": {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "fold": "all"},
+        "init_args": {"plans": {"a": [1, {"b": (2,)}]}, "device": torch.device("cpu"), "configuration": "2d"},
         "grad_scaler_state": {}, "inference_allowed_mirroring_axes": (0, 1),
     }  # fmt: skip
     weights = torch.rand(3)
@@ -158,6 +138,7 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
             archive.writestr(member, data.replace(b"numpy._core.multiarray", numpy_name.encode()))
     copied = torch.load(export_model(model_folder) / "fold_0" / "checkpoint_final.pth", weights_only=False)
     assert {name: copied[name] for name in content} == content
+    assert copied["trainer_name"] == "nnUNetTrainer"
     assert torch.equal(copied["network_weights"]["w"], weights)
 
 

@@ -56,7 +56,7 @@ def test_a_page() -> None:
         ("results/losses.md", ["losses"], {"0.002", "0.008", "0.060"}),  # a rule's margin; most Dice lost
         ("use.md", ["use", "members", "losses"], set()),
         ("metrics.md", ["losses"], set()),
-        ("results/calibrate.md", ["calibrate"], {"0.001", "0.004", "0.018", "0.296"}),  # differences
+        ("results/calibrate.md", ["calibrate", "ensemble"], {"0.296"}),  # a difference
         ("../README.md", ["calibrate"], set()),
     ],
 )

@@ -100,5 +100,5 @@ def test_losses_and_metrics_do_not_need_nnunet(part: str) -> None:
 def test_growth_is_a_decision() -> None:
     """Raise a number here only together with a reason in docs/decisions."""
     lines = {file: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
-    assert sum(lines.values()) <= 14_300
+    assert sum(lines.values()) <= 13_500
     assert max(lines.values()) <= 390, max(lines, key=lambda file: lines[file])

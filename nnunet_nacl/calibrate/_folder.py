@@ -10,16 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.calibrate._fit import Fit, try_methods
+from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature
-from nnunet_nacl.calibrate._sample import (
-    Sample,
-    check_sample,
-    draw_voxels,
-    link_of,
-    near_prediction,
-    truth_of,
-    voxels_per_case,
-)
+from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
@@ -30,8 +23,9 @@ from nnunet_nacl.nnunet import (
     Model,
     PredictionFolder,
     Predictions,
-    write_prediction,
 )
+
+_BLOCK = 1 << 20  # voxels that are calibrated at a time
 
 
 def calibrate_folder(
@@ -55,43 +49,28 @@ def calibrate_folder(
         FileExistsError: ``output`` exists.
         ValueError: the predictions are calibrated already; too few cases, a structure without a voxel.
     """
-    calibrated = [folder for folder in predictions.pred_folders if calibration_of(folder) is not None]
-    if calibrated:
-        raise ValueError(f"{calibrated[0]} is calibrated already ({CALIBRATED_NAME}).")
-    file = check_output(output, overwrite=overwrite)
-    data_set = predictions.read_data_set()
+    for folder in predictions.pred_folders:
+        _check_uncalibrated(folder)
+    file, data_set = check_output(output, overwrite=overwrite), predictions.read_data_set()
     cases = predictions.to_fit_to().cases
-    most = voxels_per_case(data_set.meaning.num_channels, len(cases))
-    draw = partial(_draw, data_set=data_set, most=most)
+    draw = partial(_draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases)))
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     if not samples:
         raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
     sample = Sample.join(list(samples.values()))
-    check_sample(sample, data_set.meaning)
-    trials = try_methods(sample)
+    sample.check(data_set.meaning)
+    model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
-    model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
-    fit = Fit(trials.best(method), model, list(sample.names), trials.scores, settings, skipped)
+    fit = try_methods(sample).choose(method, model, settings, skipped)
     fit.write(file)
     return fit
 
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
-    missing = files.missing()
-    if missing is not None:
-        raise FileNotFoundError(missing)
-    meaning = data_set.meaning
-    link = link_of(meaning)
     case = SavedCase(files, data_set)
-    p = case.probabilities(np.float32)
-    truth_labels, geometry = case.read_truth()
-    labels = truth_labels.reshape(-1)
-    near = near_prediction(p, link, geometry.spacing).reshape(-1)
-    index, weights = draw_voxels(near, labels != meaning.ignored, most, files.name)
-    logits = link.logits(p.reshape(len(p), -1)[:, index])
-    truth = truth_of(labels[index], meaning)
-    return Sample(link, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (files.name,))
+    p, (labels, geometry) = case.probabilities(np.float32), case.read_truth()
+    return draw_case(files.name, p, labels, geometry.spacing, most, data_set.meaning)[1]
 
 
 def apply_folder(
@@ -102,37 +81,31 @@ def apply_folder(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> tuple[list[str], list[Skipped]]:
-    """Write a calibrated copy of a folder of predictions: probabilities, and segmentations where labels can change.
+    """Write a calibrated copy of a folder of predictions; returns the cases that were calibrated, and those skipped.
 
     Args:
-        fit_file: what :func:`calibrate_folder` or :func:`calibrate_fold` wrote, of temperature or vector.
+        fit_file: what :func:`calibrate_folder` or :func:`calibrate_model` wrote, of temperature or vector.
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write into; ``calibration_applied.json`` there says how it came to be.
         num_processes: how many cases are calibrated at a time.
         overwrite: write into a folder that is there; only files of the same names are replaced.
 
-    Returns:
-        The cases that were calibrated, and those that could not be.
-
     Raises:
         FileExistsError: ``output`` holds something.
-        ValueError: the fit is of another model or was fitted to cases of ``pred_folder``, which it cannot test; it
-            needs features; or ``pred_folder`` is calibrated.
+        ValueError: the fit needs features, is of another model, or was fitted to cases of ``pred_folder``, which it
+            cannot test; or ``pred_folder`` is calibrated.
     """
-    fit = Fit.read(Path(fit_file))
-    if isinstance(fit.method, Head):
+    fit, folder = Fit.read(Path(fit_file)), check_output(output, overwrite=overwrite)
+    if fit.method == Head.method:
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
             "checkpoint_calibrated.pth, or calibrate with --method vector."
         )
-    if calibration_of(Path(pred_folder)) is not None:
-        raise ValueError(f"{pred_folder} is calibrated already ({CALIBRATED_NAME}).")
-    folder = check_output(output, overwrite=overwrite)
     predictions = PredictionFolder.read(pred_folder)
+    _check_uncalibrated(predictions.folder)
     if folder.resolve() == predictions.folder.resolve():
         raise ValueError(f"{folder} is the folder of the predictions: expected another one.")
-    model = Model.of_folder(predictions.folder, predictions.plans, predictions.data_set)
-    difference = fit.model.difference(model)
+    difference = fit.model.difference(Model.of_folder(predictions.folder, predictions.plans, predictions.data_set))
     if difference is not None:
         raise ValueError(f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {difference}.")
     seen = sorted({case.name for case in predictions.cases} & set(fit.cases))
@@ -144,35 +117,35 @@ def apply_folder(
     folder.mkdir(exist_ok=True)
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)  # first: a part is calibrated, too
     predictions.copy_descriptions(folder)
-    work = partial(_apply, method=fit.method, data_set=predictions.data_set, folder=folder)
+    work = partial(_apply, method=fit.calibrator(), data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)
     return list(done), skipped
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:
-    probabilities = SavedCase(files, data_set).probabilities(np.float32)
-    link = link_of(data_set.meaning)
-    keeps = isinstance(method, Temperature)
+    probabilities, link = SavedCase(files, data_set).probabilities(np.float32), Link.of(data_set.meaning)
     flat = probabilities.reshape(len(probabilities), -1)
-    for start in range(0, flat.shape[1], 1 << 20):
-        before = flat[:, start : start + (1 << 20)]
-        after = link.probabilities(method.logits(link.logits(before)))
-        flat[:, start : start + (1 << 20)] = link.keep_labels(before, after) if keeps else after
-    labels = None if keeps and files.thresholds is None else data_set.meaning.segmentation(probabilities)
+    for start in range(0, flat.shape[1], _BLOCK):
+        part = flat[:, start : start + _BLOCK]
+        # In double precision, so that rounding swaps no two classes: a temperature keeps the segmentation.
+        part[:] = link.probabilities(method.logits(link.logits(part.astype(np.float64))))
+    keeps = isinstance(method, Temperature) and files.thresholds is None
+    labels = None if keeps else data_set.meaning.segmentation(probabilities)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
-        write_prediction(files, Path(temporary), data_set.reader, labels=labels, probabilities=probabilities)
+        files.write(Path(temporary), data_set.reader, labels=labels, probabilities=probabilities)
         for file in Path(temporary).iterdir():
             shutil.move(file, folder / file.name)
 
 
-def calibration_of(folder: Path) -> str | None:
-    """How a folder of predictions was calibrated: method and parameters, shortened; None if it was not.
+def _check_uncalibrated(folder: Path) -> None:
+    if (folder / CALIBRATED_NAME).is_file():
+        raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")
 
-    Raises:
-        ValueError: the file that says so is damaged.
-    """
+
+def calibration_of(folder: Path) -> str | None:
+    """How a folder of predictions was calibrated: method and parameters, shortened; None if it was not."""
     if not (folder / CALIBRATED_NAME).is_file():
         return None
     fit = Fit.read(folder / CALIBRATED_NAME)
-    parameters = json.dumps(fit.parameters(), sort_keys=True)
-    return f"{fit.method.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+    parameters = json.dumps(fit.parameters, sort_keys=True)
+    return f"{fit.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"

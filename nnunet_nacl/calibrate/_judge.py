@@ -16,13 +16,9 @@ NUM_BINS = 15
 class Score:
     """Scores of a sample: estimates of what ``nnunet_nacl evaluate`` would find for the whole images.
 
-    Attributes:
-        NLL: over the image, per foreground voxel of the ground truth; of regions, the mean over them, as below.
-        Brier: likewise.
-        ECE: near the prediction as trained, pooled over cases.
-        over_confidence: confidence − accuracy there.
-        Dice: of the most probable labels, mean over cases and structures.
-        Dice_decoded: of the labels chosen for the highest expected Dice.
+    NLL and Brier are over the image, per foreground voxel of the ground truth; ECE and confidence − accuracy near the
+    prediction as trained, pooled over cases (of regions, all are means over them); Dice, of the most probable labels
+    and of those with the highest expected Dice, means over cases and structures.
     """
 
     NLL: float
@@ -108,6 +104,4 @@ def _dice(sample: Sample, predicted: NDArray[np.bool_]) -> float:
 
     with np.errstate(invalid="ignore"):
         dice = 2 * sums(predicted & true) / (sums(predicted) + sums(true))
-    known = [row[~np.isnan(row)] for row in dice]
-    means = [row.mean() for row in known if row.size]
-    return float(np.mean(means)) if means else float("nan")
+    return float(np.nanmean(dice, axis=1).mean())

@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, softmax
+
+from nnunet_nacl.nnunet import LabelMeaning
 
 Floats = NDArray[np.floating]
 Truth = NDArray[Any]
@@ -23,6 +26,11 @@ class Link(Enum):
     SOFTMAX = "softmax"
     SIGMOID = "sigmoid"
 
+    @classmethod
+    def of(cls, meaning: LabelMeaning) -> "Link":
+        """That of a data set: nnU-Net predicts classes with a softmax, regions with sigmoids."""
+        return cls.SOFTMAX if meaning.regions is None else cls.SIGMOID
+
     def logits(self, p: Floats) -> Floats:
         """The logits of probabilities (C, n): ln p less its mean over classes; ln p − ln(1 − p) of regions."""
         logits: Floats = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
@@ -36,22 +44,13 @@ class Link(Enum):
 
     def probabilities(self, logits: Floats) -> Floats:
         """The probabilities of logits (C, ...)."""
-        from scipy.special import expit, softmax
-
         p: Floats = softmax(logits, axis=0) if self is Link.SOFTMAX else expit(logits)
         return p
-
-    def hot(self, truth: Truth, channels: int) -> NDArray[np.bool_]:
-        """Whether a voxel is of a channel: bool (C, n)."""
-        hot: NDArray[np.bool_] = truth == np.arange(channels)[:, None] if self is Link.SOFTMAX else truth
-        return hot
 
     def nll(self, logits: Floats, truth: Truth) -> Floats:
         """−ln p of the truth: (1, n) of classes, (R, n) of regions."""
         if self is Link.SIGMOID:
             return np.logaddexp(0, np.where(truth, -logits, logits))
-        from scipy.special import logsumexp
-
         of_truth: Floats = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
         nll: Floats = logsumexp(logits, axis=0, keepdims=True) - of_truth
         return nll
@@ -70,14 +69,3 @@ class Link(Enum):
         gradient *= share / total
         gradient[truth, index] -= share
         return value, gradient
-
-    def keep_labels(self, before: Floats, after: Floats) -> NDArray[np.float32]:
-        """Round ``after`` (C, n) to float32 so that it has the labels of ``before``."""
-        rounded = after.astype(np.float32)
-        if self is Link.SOFTMAX:  # two classes can become equal: the most probable one stays ahead by one step
-            top = before.argmax(0)
-            lost = np.flatnonzero(rounded.argmax(0) != top)
-            rounded[top[lost], lost] = np.nextafter(rounded[:, lost].max(0), np.float32(2))
-        else:  # a p just above 1/2 can become 1/2
-            rounded[(before > 0.5) & (rounded <= 0.5)] = np.nextafter(np.float32(0.5), np.float32(1))
-        return rounded

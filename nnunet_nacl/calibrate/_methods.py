@@ -1,4 +1,4 @@
-"""The methods: temperature, vector scaling, isotonic regression, and the network's last layer fitted anew."""
+"""The methods: temperature, vector scaling, and the network's last layer fitted anew."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
 
 from nnunet_nacl.calibrate._link import Floats, Link
 from nnunet_nacl.calibrate._sample import Sample
@@ -13,13 +14,8 @@ from nnunet_nacl.calibrate._sample import Sample
 Layer: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
-STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-"""How strongly the last layer is pulled towards vector scaling."""
-
-_SMALL_PULL = 1e-7
-"""Of vector scaling towards the temperature."""
-
-LOWEST, HIGHEST = 0.05, 100.0
+STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the pull of the last layer towards vector scaling
+_SMALL_PULL = 1e-7  # of vector scaling towards the temperature
 
 
 @dataclass(frozen=True)
@@ -33,12 +29,11 @@ class Temperature:
     @classmethod
     def fit(cls, sample: Sample) -> "Temperature":
         """The T from 0.05 to 100 of the smallest NLL, which is convex in 1/T."""
-        from scipy.optimize import minimize_scalar
 
         def nll(log: float) -> float:
             return sample.link.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
 
-        bounds = (np.log(LOWEST), np.log(HIGHEST))
+        bounds = (np.log(0.05), np.log(100))
         log = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x
         return cls(float(np.exp(log)))
 
@@ -49,9 +44,6 @@ class Temperature:
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
         return weight.astype(np.float64) / self.temperature, bias.astype(np.float64) / self.temperature
-
-    def __str__(self) -> str:
-        return f"T = {self.temperature:.3f}"
 
 
 @dataclass(frozen=True)
@@ -96,10 +88,6 @@ class Vector:
         centered = [self.link.centered(part.astype(np.float64)) for part in (weight, bias)]
         return scale[:, None] * centered[0], scale * centered[1] + np.array(self.shift)
 
-    def __str__(self) -> str:
-        shown = (", ".join(f"{value:.3g}" for value in values) for values in (self.scale, self.shift))
-        return "s = {}; a = {}".format(*shown)
-
 
 @dataclass(frozen=True)
 class Head:
@@ -120,14 +108,7 @@ class Head:
 
     @classmethod
     def fit(cls, sample: Sample, vector: Vector, layer: Layer, strengths: Sequence[float] = STRENGTHS) -> list["Head"]:
-        """One for each strength, the strongest first; each is where the search for the next begins.
-
-        Args:
-            sample: with features.
-            vector: fitted to it.
-            layer: as trained.
-            strengths: from strong to weak.
-        """
+        """One for each strength, the strongest first: there the search for the next begins. ``layer`` is as trained."""
         assert sample.features is not None
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
@@ -170,9 +151,6 @@ class Head:
         """The last layer that gives calibrated logits."""
         return np.array(self.weight), np.array(self.bias)
 
-    def __str__(self) -> str:
-        return f"strength {self.strength:g}"
-
 
 Method: TypeAlias = Temperature | Vector | Head
 METHODS: dict[str, type[Method]] = {"temperature": Temperature, "vector": Vector, "head": Head}
@@ -182,8 +160,6 @@ def _minimum(
     loss: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]], start: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Where a convex loss, given with its gradient, is smallest."""
-    from scipy.optimize import minimize
-
     options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
     best: NDArray[np.float64] = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
     return best

@@ -5,13 +5,14 @@ calibrated logits are those of a network with another last layer, and its featur
 layer, are what a prediction with that layer will give.
 """
 
-import errno
+import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,35 +20,14 @@ from tqdm import tqdm
 
 from nnunet_nacl.calibrate._fit import AS_TRAINED, Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._link import Floats
-from nnunet_nacl.calibrate._methods import Head, Layer
-from nnunet_nacl.calibrate._sample import (
-    Sample,
-    check_sample,
-    draw_voxels,
-    link_of,
-    near_prediction,
-    truth_of,
-    voxels_per_case,
-)
-from nnunet_nacl.files import check_output, whole_file
-from nnunet_nacl.nnunet import (
-    CALIBRATED_NAME,
-    DataSet,
-    Model,
-    PreprocessedCases,
-    load_predictor,
-    read_checkpoint,
-)
+from nnunet_nacl.calibrate._link import Floats, Link
+from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature
+from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
+from nnunet_nacl.files import whole_file
+from nnunet_nacl.nnunet import CALIBRATED_NAME, DataSet, Model, PreprocessedCases, load_predictor, read_checkpoint
 
-CALIBRATED_CHECKPOINT = "checkpoint_calibrated.pth"
+FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
-FIT_NAME = "calibration.json"
-ENSEMBLE_FIT_NAME = "calibration_ensemble.json"
-VALIDATION_NAME = "validation_calibrated"
-FOLDS = "folds"
-"""Calibrated one by one."""
-
 _BLOCK = 1 << 20  # voxels whose features are turned into logits at a time
 
 
@@ -55,298 +35,247 @@ class Network:
     """One fold's network in nnU-Net's predictor, and the convolution whose output is the network's output.
 
     Attributes:
-        predictor: nnU-Net's.
-        names: of that convolution in the network; several if it is reached in several ways.
-        weights: its weight (C, F · kernel) and bias (C,).
+        weights: that convolution's weight (C, F · kernel) and bias (C,).
         layer: what turns features into logits: the same, or of a convolution larger than 1×1, whose features are not
             linear in what is averaged, the identity: logits are its features then.
     """
 
-    def __init__(self, model_folder: Path, fold: int | str, checkpoint: str, device: str, *, mirroring: bool) -> None:
+    def __init__(self, model_folder: Path, fold: int | str, *, checkpoint: str, device: str, mirroring: bool) -> None:
         self.predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, use_mirroring=mirroring)
-        network = self.predictor.network
-        self._last = _last_layer(network, self.predictor.configuration_manager.patch_size, model_folder)
-        self.names = [name for name, module in network.named_modules(remove_duplicate=False) if module is self._last]
-        weight, bias = (part.detach().double().cpu().numpy() for part in (self._last.weight, self._last.bias))
+        self.folder, self._source = model_folder / f"fold_{fold}", model_folder / f"fold_{fold}" / checkpoint
+        plans = model_folder / "plans.json"
+        data_set = DataSet.read(model_folder / "dataset.json", plans, [])
+        self.meaning, self.model = data_set.meaning, Model.of_folder(model_folder, plans, data_set)
+        self.settings = {"model_folder": str(model_folder), "checkpoint": checkpoint, "use_mirroring": mirroring}
+        self._last = last = _last_layer(self.predictor.network, self.predictor.configuration_manager.patch_size)
+        weight, bias = (part.detach().double().cpu().numpy() for part in (last.weight, last.bias))
         self.weights: Layer = weight.reshape(len(weight), -1), bias
-        self.has_features = set(self._last.kernel_size) == {1}
+        self.has_features = set(last.kernel_size) == {1}
         self.layer: Layer = self.weights if self.has_features else (np.eye(len(bias)), np.zeros(len(bias)))
 
     def features(self, image: Floats) -> Any:
-        """What enters the last layer, averaged over windows and mirrorings as nnU-Net averages logits: (F, *spatial).
-
-        A tensor in half precision, as nnU-Net's logits.
-        """
+        """What enters the last layer (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits."""
         import torch
 
-        with _output_is_features(self.predictor, self._last) if self.has_features else nullcontext():
-            return self.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+        predict = self.predictor.predict_logits_from_preprocessed_data
+        if not self.has_features:
+            return predict(torch.from_numpy(image))
+        room = SimpleNamespace(num_segmentation_heads=self._last.in_channels)
+        skipped = mock.patch.object(self._last, "forward", lambda features: features)
+        with skipped, mock.patch.object(self.predictor, "label_manager", room):
+            return predict(torch.from_numpy(image))
 
-    def spacing_mm(self, properties: dict[str, Any]) -> list[float]:
-        """Distance between the voxels of a preprocessed image."""
+    def draw(
+        self, name: str, logits: Floats, labels: NDArray[np.integer], properties: dict[str, Any], most: int
+    ) -> tuple[NDArray[np.intp], Sample]:
+        """Voxels drawn from a preprocessed case with logits (C, *spatial): their indices, and what is known of them."""
         spacing = list(map(float, self.predictor.configuration_manager.spacing))
-        first = properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]
-        return spacing if len(spacing) == 3 else [float(first), *spacing]
+        if len(spacing) == 2:
+            spacing = [float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]), *spacing]
+        p = Link.of(self.meaning).probabilities(logits)
+        labels = np.maximum(labels, 0)  # −1: outside the crop to what is not 0
+        index, sample = draw_case(name, p, labels, spacing, most, self.meaning)
+        return index, sample.with_logits(logits, index)
+
+    def sample(self, cases: PreprocessedCases) -> Sample:
+        """Voxels of all cases, with their features."""
+        most = voxels_per_case(len(self.layer[0][0]) + self.meaning.num_channels, len(cases.names))
+        samples = []
+        for name in tqdm(cases.names, desc=f"{self.folder.name}: features", unit="case"):
+            image, labels, properties = cases.load(name)
+            features = self.features(image)
+            index, sample = self.draw(name, logits_of(features, self.layer), labels, properties, most)
+            drawn = features.reshape(len(features), -1)[:, index].float().cpu().numpy()
+            samples.append(replace(sample, features=drawn))
+        return Sample.join(samples)
+
+    def write(self, layer: Layer, checkpoint: str) -> Path:
+        """Copy the checkpoint with another last layer."""
+        import torch
+
+        content = read_checkpoint(self._source)
+        weights = content["network_weights"]
+        for key, parameter in self.predictor.network.state_dict(keep_vars=True).items():
+            for old, new in zip((self._last.weight, self._last.bias), layer, strict=True):
+                if parameter is old:  # under several names, perhaps, and in a compiled network
+                    weights[key.removeprefix("_orig_mod.")] = torch.from_numpy(new).to(old.dtype).reshape(old.shape)
+        buffer = io.BytesIO()  # PyTorch's own error would not say that the disk is full
+        torch.save(content, buffer)
+        with whole_file(self.folder / checkpoint) as file:
+            file.write_bytes(buffer.getbuffer())
+        return self.folder / checkpoint
 
 
-def _last_layer(network: Any, patch_size: Sequence[int], model_folder: Path) -> Any:
+def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
+    """The convolution whose output is the network's."""
     import torch
 
-    convolutions = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
-    outputs: dict[int, Any] = {}
+    kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+    convolutions = [module for module in network.modules() if isinstance(module, kinds)]
+    done: dict[str, Any] = {}
     hooks = [
-        module.register_forward_hook(lambda module, _, output: outputs.__setitem__(id(output), (module, output)))
-        for module in network.modules()
-        if isinstance(module, convolutions)
+        module.register_forward_hook(lambda module, _, output: done.update(last=module, output=output))
+        for module in convolutions
     ]
-    try:
-        first = next(network.parameters())
-        channels = next(module for module in network.modules() if isinstance(module, convolutions)).in_channels
-        with torch.no_grad():
-            output = network(torch.zeros((1, channels, *patch_size), device=first.device))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    found = outputs.get(id(output), (None,))[0]
-    if found is None or found.bias is None or found.groups != 1:
+    with torch.no_grad():
+        image = torch.zeros((1, convolutions[0].in_channels, *patch_size), device=convolutions[0].weight.device)
+        output = network(image)
+    for hook in hooks:
+        hook.remove()
+    last = done["last"]
+    if output is not done["output"] or last.bias is None or last.groups != 1:
         raise ValueError(
-            f"{model_folder}: the output of {type(network).__name__} is not that of a convolution. Calibrate "
-            "its predictions instead: nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
+            f"The output of {type(network).__name__} is not that of a convolution. Calibrate its predictions instead: "
+            "nnunet_nacl calibrate LABELS PREDICTIONS -o FIT.json."
         )
-    return found
+    return last
 
 
-@contextmanager
-def _output_is_features(predictor: Any, last: Any) -> Iterator[None]:
-    """Within, the network's output is what enters its last layer, and the predictor has room for it."""
-    manager = predictor.label_manager
-    last.forward = lambda features: features
-    predictor.label_manager = SimpleNamespace(num_segmentation_heads=last.in_channels)
-    try:
-        yield
-    finally:
-        predictor.label_manager = manager
-        del last.forward
-
-
-def _logits(features: Any, layer: Layer) -> NDArray[np.float32]:
+def logits_of(features: Any, layer: Layer) -> NDArray[np.float32]:
     """(C, *spatial) of features (F, *spatial)."""
     import torch
 
     weight, bias = (torch.from_numpy(part.astype(np.float32)) for part in layer)
-    flat = features.reshape(len(features), -1)
-    logits = np.empty((len(weight), flat.shape[1]), np.float32)
-    for start in range(0, flat.shape[1], _BLOCK):
-        part = slice(start, start + _BLOCK)
-        logits[:, part] = (weight @ flat[:, part].float().cpu() + bias[:, None]).numpy()
-    return logits.reshape(len(weight), *features.shape[1:])
+    blocks = features.reshape(len(features), -1).split(_BLOCK, 1)
+    logits = [(weight @ block.float().cpu() + bias[:, None]).numpy() for block in blocks]
+    return np.concatenate(logits, axis=1).reshape(len(weight), *features.shape[1:])
 
 
-def calibrate_fold(
+def calibrate_model(
     model_folder: str | Path,
-    fold: int | str,
+    folds: Sequence[int | str],
     *,
+    images: str | Path | None = None,
+    gt_folder: str | Path | None = None,
     checkpoint: str = "checkpoint_final.pth",
     device: str = "cpu",
     use_mirroring: bool = True,
     method: str | None = None,
     save_probabilities: bool = False,
     overwrite: bool = False,
-) -> tuple[Fit, Path | None]:
-    """Calibrate a fold by its validation cases; write ``checkpoint_calibrated.pth`` and ``calibration.json`` beside.
+) -> Iterator[tuple[Fit, list[Path]]]:
+    """Calibrate each fold by its validation cases; then their ensemble by cases that no fold has seen, if given.
+
+    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` of each fold. For the ensemble, one temperature or
+    vector is fitted to the averaged logits of the calibrated folds, and ``checkpoint_calibrated_ensemble.pth`` written
+    of each fold, ``calibration_ensemble.json`` in the model's folder.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
-        fold: its number.
+        folds: their numbers.
+        images: of the ensemble's cases, ``CASE_0000<file_ending>``.
+        gt_folder: ``CASE<file_ending>``.
         checkpoint: the one to calibrate.
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
-        method: one of ``METHODS``; by default the one with the lowest NLL on held-out cases. If nothing improves
-            then, no checkpoint is written.
+        method: ``temperature``, ``vector`` or, of folds, ``head``; by default that of the lowest NLL on held-out cases.
         save_probabilities: predict the validation cases, too, each calibrated by a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.
 
-    Returns:
-        The calibration, and the checkpoint; None if nothing improves on held-out cases.
+    Yields:
+        When it is done, the calibration of a fold, and at last of the ensemble, whose ``tried`` has ``folds``,
+        calibrated one by one; and its checkpoints, none if nothing improves on held-out cases and no method was given.
 
     Raises:
-        FileExistsError: the fold has been calibrated.
+        FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
-        RuntimeError: nnU-Net's environment variables are not set, or it does not find the trainer.
         ValueError: fold ``all``, too few cases, a structure without a voxel, a network without a last layer.
     """
-    if str(fold) == "all":
-        raise ValueError(
-            "fold all is validated on the cases that it was trained with: a fit to them would be too sure."
-        )
     model = Path(model_folder)
-    folder = model / f"fold_{fold}"
-    network = Network(model, fold, checkpoint, device, mirroring=use_mirroring)
-    target = check_output(folder / CALIBRATED_CHECKPOINT, overwrite=overwrite)
+    if "all" in folds:
+        raise ValueError("fold all is validated on the cases that it was trained with: expected numbers of folds.")
+    outputs = [FOLD_CHECKPOINT, *([] if images is None else [ENSEMBLE_CHECKPOINT])]
+    found = [f"fold_{fold}/{name}" for fold in folds for name in outputs if (model / f"fold_{fold}" / name).exists()]
+    if found and not overwrite:
+        raise FileExistsError(f"{model} has {', '.join(found)} already: replace them with --overwrite.")
+    open_fold = partial(Network, model, checkpoint=checkpoint, device=device, mirroring=use_mirroring)
+    calibrators: list[Method] = []
+    for fold in folds:
+        fit, written = _calibrate_fold(open_fold(fold), method, save_probabilities=save_probabilities)
+        calibrators.append(fit.calibrator() if written else Temperature(1.0))
+        yield fit, written
+    if images is not None and gt_folder is not None:
+        yield _calibrate_together(list(map(open_fold, folds)), calibrators, images, gt_folder, method)
+
+
+def _calibrate_fold(network: Network, method: str | None, *, save_probabilities: bool) -> tuple[Fit, list[Path]]:
+    fold = network.folder.name.removeprefix("fold_")
     if method == Head.method and not network.has_features:
-        raise ValueError(f"{model}: its last convolution is larger than 1×1; expected --method temperature or vector.")
-    data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
-    names, load = PreprocessedCases.of_fold(network.predictor, fold)
-    most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
-    samples = []
-    for name in tqdm(names, desc=f"{folder.name}: features", unit="case"):
-        image, labels, properties = load(name)
-        features = network.features(image)
-        logits = _logits(features, network.layer)
-        index, sample = sample_case(logits, labels, name, data_set, network.spacing_mm(properties), most)
-        drawn = features.reshape(len(features), -1)[:, index].float().cpu().numpy()
-        samples.append(replace(sample, features=drawn))
-    sample = Sample.join(samples)
-    check_sample(sample, data_set.meaning)
+        raise ValueError("The last convolution is larger than 1×1: expected --method temperature or vector.")
+    cases = PreprocessedCases.of_fold(network.predictor, fold)
+    sample = network.sample(cases)
+    sample.check(network.meaning)
     trials = try_methods(sample, network.layer if network.has_features else None)
-    settings = {"model_folder": str(model), "fold": str(fold), "checkpoint": checkpoint, "use_mirroring": use_mirroring}
-    its_model = Model.of_folder(model, model / "plans.json", data_set)
-    fit = Fit(trials.best(method), its_model, list(sample.names), trials.scores, settings, [])
+    fit = trials.choose(method, network.model, network.settings | {"fold": fold})
     if not fit.improves and method is None:
-        target.unlink(missing_ok=True)
-        return fit, None
-    _write_checkpoint(folder / checkpoint, network.names, fit.method.layer(*network.weights), target)
-    fit.write(folder / FIT_NAME)
+        (network.folder / FOLD_CHECKPOINT).unlink(missing_ok=True)
+        return fit, []
+    written = network.write(fit.calibrator().layer(*network.weights), FOLD_CHECKPOINT)
+    fit.write(network.folder / "calibration.json")
     if save_probabilities:
-        _predict_validation(network, PreprocessedCases(names, load), trials, fit, folder / VALIDATION_NAME)
-    return fit, target
+        _predict_validation(network, cases, trials, fit)
+    return fit, [written]
 
 
-def sample_case(  # noqa: PLR0917
-    logits: NDArray[np.float32],
-    labels: NDArray[np.integer],
-    case: str,
-    data_set: DataSet,
-    spacing_mm: Sequence[float],
-    most: int,
-) -> tuple[NDArray[np.intp], Sample]:
-    """Voxels drawn from a case: their indices, and what is known of them."""
-    meaning = data_set.meaning
-    link = link_of(meaning)
-    near = near_prediction(link.probabilities(logits), link, spacing_mm).reshape(-1)
-    labels = np.maximum(labels.reshape(-1), 0)  # −1: outside the crop to what is not 0
-    counted = np.ones(labels.shape, bool) if data_set.ignore_label is None else labels != data_set.ignore_label
-    index, weights = draw_voxels(near, counted, most, case)
-    truth = truth_of(labels[index], meaning)
-    drawn = link.centered(logits.reshape(len(logits), -1)[:, index])
-    return index, Sample(link, drawn, truth, weights, near[index], np.zeros(index.size, np.int32), (case,))
-
-
-def _write_checkpoint(source: Path, names: Sequence[str], layer: Layer, target: Path) -> None:
-    """Copy a checkpoint with another last layer."""
-    import torch
-
-    content = read_checkpoint(source)
-    weights = content["network_weights"]
-    for key in [key for key in weights if key.removeprefix("module.").rpartition(".")[0] in names]:
-        part = layer[0] if key.endswith(".weight") else layer[1]
-        weights[key] = torch.from_numpy(part).to(weights[key].dtype).reshape(weights[key].shape)
-    with whole_file(target) as partial:
-        try:
-            torch.save(content, partial)
-        except RuntimeError as error:
-            raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(target)) from error
-
-
-def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path) -> None:
+def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits
 
-    predictor, (names, load) = network.predictor, cases
+    predictor, folder = network.predictor, network.folder / "validation_calibrated"
     folder.mkdir(exist_ok=True)
-    fit.write(folder / CALIBRATED_NAME, applied_to=folder.with_name("validation"))
-    for name in tqdm(names, desc=f"{folder.parent.name}: calibrated validation cases", unit="case"):
-        image, _, properties = load(name)
-        layer = trials.for_case(fit.method.method, name).layer(*network.layer)
-        logits = _logits(network.features(image), layer)
+    fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
+    for name in tqdm(cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"):
+        image, _, properties = cases.load(name)
+        logits = logits_of(network.features(image), trials.for_case(fit.method, name).layer(*network.layer))
         export_prediction_from_logits(
             torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
             predictor.dataset_json, str(folder / name), True, 1,
         )  # fmt: skip
 
 
-def calibrate_ensemble(
-    model_folder: str | Path,
-    folds: Sequence[int | str],
+def _calibrate_together(
+    networks: Sequence[Network],
+    calibrators: Sequence[Method],
     images: str | Path,
     gt_folder: str | Path,
-    *,
-    checkpoint: str = "checkpoint_final.pth",
-    device: str = "cpu",
-    use_mirroring: bool = True,
-    method: str | None = None,
-    overwrite: bool = False,
+    method: str | None,
 ) -> tuple[Fit, list[Path]]:
-    """Fit one temperature or vector to the averaged logits of calibrated folds, on cases that no fold has seen.
-
-    Writes ``checkpoint_calibrated_ensemble.pth`` of each fold and ``calibration_ensemble.json`` in the model's folder.
-
-    Args:
-        model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``; its folds have been calibrated.
-        folds: two or more.
-        images: ``CASE_0000<file_ending>``.
-        gt_folder: ``CASE<file_ending>``.
-        checkpoint: as trained, to compare with.
-        device: ``cpu``, ``cuda`` or ``mps``.
-        use_mirroring: as for the folds.
-        method: ``temperature`` or ``vector``; by default the better one.
-        overwrite: replace what an earlier calibration wrote.
-
-    Returns:
-        The calibration, whose ``tried`` has the folds ``as trained``, calibrated one by one (``folds``), and with one
-        temperature or vector more; and a checkpoint for each fold, none if nothing improves on the calibrated folds.
-
-    Raises:
-        As :func:`calibrate_fold`.
-    """
-    model = Path(model_folder)
-    networks = [Network(model, fold, checkpoint, device, mirroring=use_mirroring) for fold in folds]
-    targets = [check_output(model / f"fold_{fold}" / ENSEMBLE_CHECKPOINT, overwrite=overwrite) for fold in folds]
-    fits = [Fit.read(model / f"fold_{fold}" / FIT_NAME) for fold in folds]
-    for fold, fit in zip(folds, fits, strict=True):
-        if fit.settings.get("use_mirroring") != use_mirroring:
-            raise ValueError(
-                f"{model}/fold_{fold}/{FIT_NAME} was fitted {'without' if use_mirroring else 'with'} mirroring: "
-                "expected the same --disable_tta for all folds and their ensemble."
-            )
-    layers = [fit.method.layer(*network.layer) for fit, network in zip(fits, networks, strict=True)]
-    data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
-    names, load = PreprocessedCases.of_images(networks[0].predictor, images, gt_folder)
-    trained_with, _ = PreprocessedCases.of_fold(networks[0].predictor, "all")
-    seen = sorted(set(trained_with) & set(names))
-    if seen:
+    """Calibrate the ensemble of folds that are calibrated one by one."""
+    first = networks[0]
+    cases = PreprocessedCases.of_images(first.predictor, images, gt_folder)
+    if seen := sorted(set(PreprocessedCases.of_fold(first.predictor, "all").names) & set(cases.names)):
         raise ValueError(
             f"{images} has {seen[0]}, with which folds were trained: expected cases that no fold has seen."
         )
-    most = voxels_per_case(2 * data_set.meaning.num_channels, len(names))
+    most = voxels_per_case(2 * first.meaning.num_channels, len(cases.names))
     before, after = [], []
-    for name in tqdm(names, desc="ensemble", unit="case"):
-        image, labels, properties = load(name)
+    for name in tqdm(cases.names, desc="ensemble", unit="case"):
+        image, labels, properties = cases.load(name)
         raw: Any = 0
-        calibrated: Any = 0
-        for network, layer in zip(networks, layers, strict=True):
+        averaged: Any = 0
+        for network, calibrator in zip(networks, calibrators, strict=True):
             features = network.features(image)
-            raw = raw + _logits(features, network.layer) / len(networks)
-            calibrated = calibrated + _logits(features, layer) / len(networks)
-        index, sample = sample_case(raw, labels, name, data_set, networks[0].spacing_mm(properties), most)
+            raw = raw + logits_of(features, network.layer) / len(networks)
+            averaged = averaged + logits_of(features, calibrator.layer(*network.layer)) / len(networks)
+        index, sample = first.draw(name, raw, labels, properties, most)
         before.append(sample)
-        drawn = sample.link.centered(calibrated.reshape(len(sample.logits), -1)[:, index])
-        after.append(replace(sample, logits=drawn))
+        after.append(sample.with_logits(averaged, index))
     as_trained, sample = Sample.join(before), Sample.join(after)
-    check_sample(sample, data_set.meaning)
+    sample.check(first.meaning)
     trials = try_methods(sample)
     of_folds = trials.scores.pop(AS_TRAINED)
-    tried = {AS_TRAINED: judge(as_trained, as_trained.logits), FOLDS: of_folds, **trials.scores}
-    settings = {"model_folder": str(model), "folds": list(map(str, folds)), "checkpoint": checkpoint,
-                "use_mirroring": use_mirroring, "images": str(images), "gt_folder": str(gt_folder)}  # fmt: skip
-    its_model = Model.of_folder(model, model / "plans.json", data_set)
-    ensemble = Fit(trials.best(method), its_model, list(sample.names), tried, settings, [])
-    if method is None and tried[ensemble.method.method].NLL >= of_folds.NLL:
-        return ensemble, []
-    for fold, network, fit, target in zip(folds, networks, fits, targets, strict=True):
-        layer = ensemble.method.layer(*fit.method.layer(*network.weights))
-        _write_checkpoint(model / f"fold_{fold}" / checkpoint, network.names, layer, target)
-    ensemble.write(model / ENSEMBLE_FIT_NAME)
-    return ensemble, targets
+    scores = {AS_TRAINED: judge(as_trained, as_trained.logits), "folds": of_folds, **trials.scores}
+    folds = [network.folder.name.removeprefix("fold_") for network in networks]
+    settings = first.settings | {"folds": folds, "images": str(images), "gt_folder": str(gt_folder)}
+    wanted = method if method in trials.fitted else None
+    fit = replace(trials, scores=scores).choose(wanted, first.model, settings)
+    if wanted is None and scores[fit.method].NLL >= of_folds.NLL:
+        return fit, []
+    fit.write(first.folder.parent / "calibration_ensemble.json")
+    of_ensemble, pairs = fit.calibrator(), zip(networks, calibrators, strict=True)
+    return fit, [
+        network.write(of_ensemble.layer(*calibrator.layer(*network.weights)), ENSEMBLE_CHECKPOINT)
+        for network, calibrator in pairs
+    ]

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,6 @@ from nnunet_nacl.nnunet import LabelMeaning
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in all: 16 MB."""
-
-MARGIN_MM = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,43 +43,45 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of samples of one case each."""
-        features = [sample.features for sample in samples if sample.features is not None]
-        sizes = [sample.weights.size for sample in samples]
-        return cls(
-            samples[0].link,
-            np.concatenate([sample.logits for sample in samples], axis=1),
-            np.concatenate([sample.truth for sample in samples], axis=-1),
-            np.concatenate([sample.weights for sample in samples]),
-            np.concatenate([sample.near for sample in samples]),
-            np.repeat(np.arange(len(samples), dtype=np.int32), sizes),
-            tuple(sample.names[0] for sample in samples),
-            np.concatenate(features, axis=1) if features else None,
+
+        def joined(field: str) -> Any:
+            return np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
+
+        return replace(
+            samples[0],
+            **{field: joined(field) for field in ("logits", "truth", "weights", "near")},
+            case=np.repeat(np.arange(len(samples), dtype=np.int32), [sample.weights.size for sample in samples]),
+            names=tuple(sample.names[0] for sample in samples),
+            features=None if samples[0].features is None else joined("features"),
         )
 
     def take(self, chosen: NDArray[np.bool_]) -> "Sample":
         """Only some of the voxels."""
-        return replace(
-            self,
-            logits=self.logits[:, chosen],
-            truth=self.truth[..., chosen],
-            weights=self.weights[chosen],
-            near=self.near[chosen],
-            case=self.case[chosen],
-            features=None if self.features is None else self.features[:, chosen],
-        )
+        fields = ("logits", "truth", "weights", "near", "case", *(() if self.features is None else ("features",)))
+        return replace(self, **{field: getattr(self, field)[..., chosen] for field in fields})
+
+    def with_logits(self, logits: Floats, index: NDArray[np.intp]) -> "Sample":
+        """The voxels of one case, drawn there, with logits (C, *spatial) of another model."""
+        return replace(self, logits=self.link.centered(logits.reshape(len(logits), -1)[:, index]))
 
     def hot(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a channel: bool (C, n)."""
-        return self.link.hot(self.truth, len(self.logits))
+        return self.truth == np.arange(len(self.logits))[:, None] if self.link is Link.SOFTMAX else self.truth
 
     def structures(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        return self.hot()[1:] if self.link is Link.SOFTMAX else self.hot()
+        return self.hot()[1:] if self.link is Link.SOFTMAX else self.truth
 
-
-def link_of(meaning: LabelMeaning) -> Link:
-    """The link of a data set: nnU-Net predicts classes with a softmax, regions with sigmoids."""
-    return Link.SOFTMAX if meaning.regions is None else Link.SIGMOID
+    def check(self, meaning: LabelMeaning) -> None:
+        """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
+        inside, total = self.structures(), len(self.names)
+        found = np.unique(self.case[inside.any(0)]).size
+        if found < 5:
+            needed = "a calibration needs at least 5 cases with a structure in the ground truth"
+            raise ValueError(f"{needed}; {found} of {total} have one.")
+        for structure, voxels in zip(meaning.structures, inside, strict=True):
+            if not voxels.any():
+                raise ValueError(f"{meaning.name_of(structure)} has no voxel in the {total} cases drawn from.")
 
 
 def voxels_per_case(values: int, cases: int) -> int:
@@ -88,16 +89,28 @@ def voxels_per_case(values: int, cases: int) -> int:
     return max(NUM_VALUES // values // cases, 1000)
 
 
-def near_prediction(p: Floats, link: Link, spacing_mm: Sequence[float]) -> NDArray[np.bool_]:
-    r"""Voxels within 5 mm of one to which the prediction gives the foreground, or a region, more than 0.05.
+def draw_case(  # noqa: PLR0917
+    name: str,
+    p: Floats,
+    labels: NDArray[np.integer],
+    spacing_mm: Sequence[float],
+    most: int,
+    meaning: LabelMeaning,
+) -> tuple[NDArray[np.intp], Sample]:
+    """Draw voxels of a case from its probabilities (C, *spatial) and labels (*spatial): indices, and what they are.
 
-    Args:
-        p: (C, *spatial).
-        link: of classes or regions.
-        spacing_mm: distance between voxel centers along each axis.
+    Near are those within 5 mm of a voxel to which the prediction gives the foreground, or a region, more than 0.05.
     """
+    link, labels = Link.of(meaning), labels.reshape(-1)
     foreground = 1 - p[0] if link is Link.SOFTMAX else p.max(0)
-    return near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
+    near = near_core(foreground > CORE_PROBABILITY, spacing_mm, 5.0).reshape(-1)
+    index, weights = draw_voxels(near, labels != meaning.ignored, most, name)
+    logits, drawn = link.logits(p.reshape(len(p), -1)[:, index]), labels[index]
+    if meaning.regions is None:
+        truth = drawn.astype(np.int64)
+    else:
+        truth = np.stack([np.isin(drawn, region) for region in meaning.regions])
+    return index, Sample(link, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (name,))
 
 
 def draw_voxels(
@@ -107,15 +120,8 @@ def draw_voxels(
 
     What is chosen depends on the prediction alone, and each voxel's weight says how many it stands for, so that
     weighted sums estimate those over the whole image without bias, and structures that are rare are well represented.
-
-    Args:
-        near: (n,) whether a voxel is near the prediction.
-        counted: (n,) False for ignored voxels.
-        most: how many to draw.
-        case: its name, which seeds the draw.
-
-    Returns:
-        Indices, ascending, and weights.
+    ``near`` and ``counted`` (not ignored) are (n,), ``case`` is the name, which seeds the draw. Returns ascending
+    indices and weights.
     """
     digest = np.frombuffer(hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32)
     generator = np.random.default_rng([0, *digest.tolist()])
@@ -129,24 +135,3 @@ def draw_voxels(
     indices = np.concatenate(chosen)
     order = np.argsort(indices)
     return indices[order], np.concatenate(weights)[order]
-
-
-def truth_of(labels: NDArray[np.integer], meaning: LabelMeaning) -> Truth:
-    """The truth of voxels (n,) from their labels."""
-    if meaning.regions is None:
-        return labels.astype(np.int64)
-    return np.stack([np.isin(labels, region) for region in meaning.regions])
-
-
-def check_sample(sample: Sample, meaning: LabelMeaning) -> None:
-    """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
-    inside = sample.structures()
-    cases = np.unique(sample.case[inside.any(0)])
-    if cases.size < 5:
-        raise ValueError(
-            f"a calibration needs at least 5 cases with a structure in the ground truth; {cases.size} of "
-            f"{len(sample.names)} have one."
-        )
-    for structure, voxels in zip(meaning.structures, inside, strict=True):
-        if not voxels.any():
-            raise ValueError(f"{meaning.name_of(structure)} has no voxel in the {len(sample.names)} cases drawn from.")

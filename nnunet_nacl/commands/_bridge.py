@@ -2,6 +2,7 @@
 
 Positional parameters are the command's arguments, keyword-only ones its options; an entry of ``Args:`` is the help,
 which begins with the name of the value in capitals. What several commands share is described once, in ``SHARED``.
+An ``argparse.ArgumentError`` says that options do not go together.
 """
 
 import argparse
@@ -10,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nnunet_nacl.commands._shared import SHARED, SINGLE_DASH
 
@@ -20,7 +21,7 @@ class Command:
     """A command: its name as it is typed, and the function that it calls."""
 
     name: str
-    function: Callable[..., "int | None"]
+    function: Callable[..., int]
 
     @property
     def summary(self) -> str:
@@ -28,38 +29,29 @@ class Command:
         return (inspect.getdoc(self.function) or "").partition("\n")[0].rstrip(".")
 
     def run(self, words: Sequence[str]) -> int:
-        """Call the function with what the words say; returns the exit status.
-
-        Raises:
-            SystemExit: 0 after the help, 2 after wrong usage.
-        """
-        parser, parameters = self.parser(), inspect.signature(self.function).parameters
+        """Call the function with what the words say; returns the exit status, or exits after help and wrong usage."""
+        parser = self.parser()
         values = vars(parser.parse_args(words))
-        given: list[Any] = []
-        for name in [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]:
-            value = values.pop(name)
-            given += value if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL else [value]
-        if "command_line" in parameters:
+        if "command_line" in inspect.signature(self.function).parameters:
             values["command_line"] = ["nnunet_nacl", *self.name.split(), *words]
         try:
-            return self.function(*given, **values) or 0
+            return self.function(**values)
         except argparse.ArgumentError as error:
             parser.error(str(error))
 
     def parser(self) -> argparse.ArgumentParser:
         """The parser of the words after the command's name."""
-        description, arguments, examples = re.fullmatch(
-            r"(.*?)(?:\nArgs:\n(.*?))?(?:\nExamples:\n(.*))?", inspect.getdoc(self.function) or "", re.DOTALL
-        ).groups()  # type: ignore[union-attr]
-        described = SHARED | dict(re.findall(r"^    (\w+): (.+\n?(?: {8}.+\n?)*)", arguments or "", re.MULTILINE))
+        text, _, examples = (inspect.getdoc(self.function) or "").partition("\nExamples:\n")
+        description, _, arguments = text.partition("\nArgs:\n")
+        described = SHARED | dict(re.findall(r"^    (\w+): (.+\n?(?: {8}.+\n?)*)", arguments, re.MULTILINE))
         parser = argparse.ArgumentParser(
             f"nnunet_nacl {self.name}",
             description=description.strip(),
-            epilog=f"examples:\n{examples}".replace("    nnunet", "  nnunet") if examples else None,
+            epilog=f"examples:\n{examples}" if examples else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        hints = get_type_hints(self.function, include_extras=True)
+        hints = get_type_hints(self.function)
         for name, parameter in inspect.signature(self.function).parameters.items():
             if name != "command_line":
                 _add(parser, parameter, hints[name], " ".join(described[name].split()))
@@ -68,29 +60,28 @@ class Command:
 
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any, text: str) -> None:
     """Declare one parameter's argument or option."""
-    name, default = parameter.name, None if parameter.default is parameter.empty else parameter.default
-    is_option, several = parameter.kind is parameter.KEYWORD_ONLY, parameter.kind is parameter.VAR_POSITIONAL
+    name, is_option, required = parameter.name, parameter.kind is parameter.KEYWORD_ONLY, True
+    options: dict[str, Any] = {"default": None}
+    if parameter.default is not parameter.empty:
+        required, options["default"] = False, parameter.default
     kinds = [one for one in get_args(hint) if one is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
     kind = kinds[0]
     if get_origin(kind) is Sequence:
-        kind, several = get_args(kind)[0], True
-    if default is not None and default is not False:
-        text += f" (default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
-    options: dict[str, Any] = {"help": text.replace("%", "%%"), "default": default}
-    if several:
-        options["nargs"] = "+"
+        kind, options["nargs"] = get_args(kind)[0], "+"
     elif bool in kinds[1:]:
         options.update(nargs="?", const=True)
-    elif not is_option and parameter.default is not parameter.empty:
+    elif not is_option and not required:
         options["nargs"] = "?"
+    if default := options["default"]:
+        text += f" (default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
     if kind is bool:
         options["action"] = "store_true"
     elif get_origin(kind) is Literal:
         options["choices"] = get_args(kind)
     else:
         value = re.match(r"[A-Z][A-Z_]*(?:[.=]\w+)?(?=[\s,;:]|$)", text)
-        options["metavar"] = value[0] if value and is_option else name.upper()
-        options["type"] = get_args(kind)[1] if get_origin(kind) is Annotated else kind
+        options.update(type=kind, metavar=value[0] if value and is_option else name.upper())
     if is_option:
-        options.update(dest=name, required=parameter.default is parameter.empty)
-    parser.add_argument(f"{'-' if name in SINGLE_DASH else '--'}{name}" if is_option else name, **options)
+        options.update(dest=name, required=required)
+    dashes = "" if not is_option else "-" if name in SINGLE_DASH else "--"
+    parser.add_argument(dashes + name, help=text.replace("%", "%%"), **options)

@@ -2,16 +2,11 @@
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from nnunet_nacl.nnunet import Predictions
-
-SINGLE_DASH = {"d", "c", "p", "f", "i", "o", "tr", "np", "gt", "chk", "device"}
-"""nnU-Net writes these with one dash."""
+SINGLE_DASH = {"d", "c", "p", "f", "i", "o", "tr", "np", "gt", "chk", "device"}  # as in nnU-Net
 
 SHARED = {
     "gt_folder": "folder with the ground truth",
@@ -30,7 +25,6 @@ SHARED = {
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
     "ignore_geometry": "take a case's files as they are, though their spacing, origin or direction differ",
     "surface": "HD95, ASSD and normalized surface distance, too",
-    "force": "even for cases that the fit is of",
     "overwrite": "replace what is there: files of the same names, no others",
     "voxels": "foreground (the ground truth is not background), union (it or the prediction is not), near (where the "
     "model sees or suspects a structure, and 5 mm around) or image (default: near, where there is a choice)",
@@ -47,52 +41,36 @@ MAIN_PATH = (
 """What help, demo and README begin with."""
 
 
-def wrong_usage(message: str) -> argparse.ArgumentError:
-    """What to raise where options do not go together: the command ends with its usage, the message and status 2."""
-    return argparse.ArgumentError(None, message)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
-
-
-Positive = Annotated[int, _positive]
-
-
 def num_processes(np: int | None = None) -> int:
     """How many processes ``-np`` asks for, by default nnU-Net's number of them."""
-    text = os.environ.get("nnUNet_def_n_proc", "8")  # noqa: SIM112 - nnU-Net's name
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"The environment variable nnUNet_def_n_proc must be a number of at least 1; got {text!r}.")
-    return np or min(int(text), os.cpu_count() or 1)
+    return np or min(int(os.environ.get("nnUNet_def_n_proc", "8")), os.cpu_count() or 1)  # noqa: SIM112
 
 
 def chosen_predictions(
-    gt_folder: str | None, pred_folder: str | None, *, d: str | None, c: str | None, **model: Any
-) -> "Predictions":
+    gt_folder: str | None, pred_folder: str | None, d: str | None, c: str | None, **model: Any
+) -> Any:
     """Two folders, or the validation cases of a model (``trainer``, ``plans``, ``folds``, ``validation``)."""
     from nnunet_nacl.nnunet import Predictions
 
     if d is not None and c is not None and gt_folder is None:
         return Predictions.of_model(d, c, **model)
     if gt_folder is None or pred_folder is None or d is not None or c is not None:
-        raise wrong_usage("expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].")
+        raise argparse.ArgumentError(
+            None, "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f]."
+        )
     return Predictions.of_folder(gt_folder, pred_folder)
 
 
 def print_skipped(skipped: Iterable[Any]) -> int:
     """Print the cases that were skipped, with the reasons; returns the exit status."""
-    shown = [f"skipped {entry.case}: {entry.reason}" for entry in skipped]
-    print(*shown, sep="\n", end="\n" if shown else "", file=sys.stderr)
+    shown = [f"skipped {entry.case}: {entry.reason}\n" for entry in skipped]
+    sys.stderr.writelines(shown)
     return 1 if shown else 0
 
 
 def say_next(*lines: str) -> None:
     """Say which command follows on the main path."""
-    print("Next:", *lines, sep="\n    " if len(lines) > 1 else " ")
+    print("Next:", *lines, sep="\n    ")
 
 
 def find_device(device: str) -> str:
@@ -102,8 +80,3 @@ def find_device(device: str) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("-device cuda: torch finds no such device here.")
     return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-
-
-def allow_interrupts() -> None:
-    """Raise KeyboardInterrupt for SIGINT even as a background job: shells start those with that ignored."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)

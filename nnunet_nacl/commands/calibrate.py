@@ -1,18 +1,12 @@
 """The commands ``calibrate`` and ``apply``."""
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from nnunet_nacl.commands._shared import (
-    chosen_predictions,
-    find_device,
-    num_processes,
-    print_skipped,
-    say_next,
-    wrong_usage,
-)
+from nnunet_nacl.commands._shared import chosen_predictions, find_device, num_processes, print_skipped, say_next
 
 
 def calibrate(
@@ -54,73 +48,41 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -i IMAGES -o predictions -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    if d is None:
-        if pred_folder is None or o is None:
-            raise wrong_usage("expected either -d DATASET -c CONFIGURATION or GT_FOLDER PRED_FOLDER -o FIT.json.")
-        if method == "head":
-            raise wrong_usage("--method head needs the network: give the model (-d -c), not its predictions.")
+    if d is None and pred_folder is not None and o is not None and method != "head":
         from nnunet_nacl.calibrate import calibrate_folder
 
-        fit = calibrate_folder(
-            chosen_predictions(gt_folder, pred_folder, d=d, c=c),
-            o,
-            method=method,
-            num_processes=num_processes(),
-            overwrite=overwrite,
-        )
-        print(f"{fit.table()}\n{fit.method.method}: {fit.method}\nWrote {o}")
-        status = print_skipped(fit.skipped)
-        if not fit.improves:
-            print(f"{fit.method.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
-            return 1
+        predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
+        fit = calibrate_folder(predictions, o, method=method, num_processes=num_processes(), overwrite=overwrite)
+        status = print_skipped(fit.skipped) | _tell("predictions", fit, [o])
         say_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
         return status
-
-    if c is None or gt_folder is not None or o is not None:
-        raise wrong_usage("-d DATASET goes with -c CONFIGURATION, and not with folders of predictions or -o.")
-    if (i is None) != (gt is None):
-        raise wrong_usage("-i IMAGES and -gt LABELS go together.")
-    from nnunet_nacl.calibrate import ENSEMBLE_CHECKPOINT, calibrate_ensemble, calibrate_fold
+    if d is None or c is None or gt_folder is not None or o is not None or (i is None) != (gt is None):
+        usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
+        raise argparse.ArgumentError(None, f"expected either {usage}.")
+    from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import model_folder
 
-    model, where = model_folder(d, c, trainer=tr, plans=p), find_device(device)
-    status, name = 0, "checkpoint_calibrated.pth"
-    for fold in f:
-        fitted, written = calibrate_fold(
-            model,
-            fold,
-            checkpoint=chk,
-            device=where,
-            method=method,
-            use_mirroring=not disable_tta,
-            save_probabilities=npz,
-            overwrite=overwrite,
-        )
-        print(f"fold {fold}, {len(fitted.cases)} cases\n{fitted.table()}")
-        if not fitted.improves:
-            print(f"fold {fold}: {fitted.method.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
-            status = 1
-        print(f"Wrote {written}" if written else "Wrote no checkpoint.")
-    if i is not None and gt is not None:
-        together, checkpoints = calibrate_ensemble(
-            model, f, i, gt, checkpoint=chk, device=where, use_mirroring=not disable_tta, overwrite=overwrite
-        )
-        print(f"folds {' '.join(f)} together\n{together.table()}")
-        if checkpoints:
-            name = ENSEMBLE_CHECKPOINT
-            print(f"Wrote {name} of each fold.")
-        else:
-            print("The calibrated folds need no further calibration together.")
-    elif len(f) > 1:
-        print("The folds' ensemble was not measured: give cases that no fold has seen (-i IMAGES -gt LABELS).")
+    model, where, status, name = model_folder(d, c, trainer=tr, plans=p), find_device(device), 0, ""
+    for fit, files in calibrate_model(
+        model, f, images=i, gt_folder=gt, checkpoint=chk, device=where, use_mirroring=not disable_tta, method=method,
+        save_probabilities=npz, overwrite=overwrite,
+    ):  # fmt: skip
+        status |= _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
+        name = files[0].name if files else name
     if status == 0:
-        command = ["nnUNetv2_predict", "-d", d, "-c", c, "-f", *f]
-        command += ["-tr", tr] if tr != "nnUNetTrainer" else []
-        command += ["-p", p] if p != "nnUNetPlans" else []
+        command = ["nnUNetv2_predict", "-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f, "-chk", name, "-device", where]
         command += ["--disable_tta"] if disable_tta else []
-        command += ["-chk", name] + (["-device", where] if where != "cuda" else [])
         say_next(shlex.join(command) + " -i IMAGES -o PREDICTIONS --save_probabilities")
     return status
+
+
+def _tell(what: str, fit: Any, written: Sequence[object]) -> int:
+    """Print what was tried and written; returns the exit status."""
+    print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
+    print(*(f"Wrote {file}" for file in written or ["no checkpoint: it would not improve."]), sep="\n")
+    if not fit.improves:
+        print(f"{what}: {fit.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
+    return 0 if fit.improves else 1
 
 
 def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int:
@@ -129,15 +91,10 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     Args:
         fit: file that calibrate has written
         o: FOLDER of the calibrated copy
-
-    Examples:
-        nnunet_nacl apply fit.json predictions -o calibrated
     """
     from nnunet_nacl.calibrate import apply_folder
 
     cases, skipped = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
     print(f"Calibrated {len(cases)} cases into {o}.")
-    if skipped:
-        return print_skipped(skipped)
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
-    return 0
+    return print_skipped(skipped)

@@ -1,15 +1,11 @@
 """The command ``evaluate``."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from nnunet_nacl.commands._shared import Positive, chosen_predictions, num_processes, print_skipped, say_next
-
-_SHOWN = 10
-"""So many skipped cases are printed; the summary has all."""
+from nnunet_nacl.commands._shared import chosen_predictions, num_processes, print_skipped, say_next
 
 
 def evaluate(
@@ -22,7 +18,7 @@ def evaluate(
     p: str = "nnUNetPlans",
     f: Sequence[str] = ("0", "1", "2", "3", "4"),
     o: str | None = None,
-    np: Positive | None = None,
+    np: int | None = None,
     bins: int = 15,
     surface: bool = False,
     protocol: Literal["standard", "authors"] = "standard",
@@ -47,18 +43,16 @@ def evaluate(
         overwrite: evaluate every case anew, and replace what is there
 
     Examples:
-        nnunet_nacl evaluate labelsTs predictions
         nnunet_nacl evaluate labelsTs predictions --surface -np 4
         nnunet_nacl evaluate -d 4 -c 2d -tr nnUNetTrainerCE -f 0 1 2 3 4
         nnunet_nacl evaluate labelsTs predictions -o all.json --num_parts 2 --part_id 0    # all_part0of2.json
     """
     predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f)
-    from nnunet_nacl.evaluation import SUMMARY_NAME, Settings, format_table
-    from nnunet_nacl.evaluation import evaluate as evaluate_predictions
+    from nnunet_nacl import evaluation
 
-    result = evaluate_predictions(
+    result = evaluation.evaluate(
         predictions,
-        Settings(num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry),
+        evaluation.Settings(num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry),
         output=o,
         num_processes=num_processes(np),
         num_parts=num_parts,
@@ -66,19 +60,11 @@ def evaluate(
         overwrite=overwrite,
     )
     if result.cases:
-        print(format_table({Path(pred_folder).resolve().name if pred_folder else tr: result}))
+        print(evaluation.format_table({Path(pred_folder).resolve().name if pred_folder else tr: result}))
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
-    print_skipped(result.skipped[:_SHOWN])
-    if len(result.skipped) > _SHOWN:
-        print(f"skipped {len(result.skipped) - _SHOWN} more: all are in {result.file}", file=sys.stderr)
+    print_skipped(result.skipped)
     if not result.cases or any(not (entry.missing and chill) for entry in result.skipped):
         return 1
-    evaluated = pred_folder if pred_folder and not o else str(result.file)
-    if num_parts > 1:
-        evaluated = o or str(Path(evaluated) / SUMMARY_NAME)
-    say_next(
-        f"nnunet_nacl report {shlex.quote(evaluated)}    # and further ones, to compare them",
-        f"nnunet_nacl review {shlex.quote(pred_folder or 'PREDICTIONS')} --html review.html -i IMAGES",
-    )
+    say_next(f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # and others, to compare them")
     return 0

@@ -1,9 +1,10 @@
 """The commands ``paper …``: what repeating the paper needs beside experiments."""
 
+import argparse
 import sys
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import find_device, wrong_usage
+from nnunet_nacl.commands._shared import find_device
 
 
 def convert(name: str, source: str, *, d: int) -> int:
@@ -14,9 +15,6 @@ def convert(name: str, source: str, *, d: int) -> int:
             tissues) or mrbrains18_structures (eight)
         source: folder of the data set as downloaded and unpacked
         d: ID of the new data set, 1 to 999
-
-    Examples:
-        nnunet_nacl paper convert flare21 FLARE21 -d 21
     """
     from nnunet_nacl import datasets
 
@@ -25,12 +23,7 @@ def convert(name: str, source: str, *, d: int) -> int:
 
 
 def split(
-    *,
-    d: str,
-    test: str | None = None,
-    o: int | None = None,
-    val: str | None = None,
-    by_patient: str | bool = False,
+    *, d: str, test: str | None = None, o: int | None = None, val: str | None = None, by_patient: str | bool = False
 ) -> int:
     """Make a labelled test set, and fixed training and validation cases.
 
@@ -45,7 +38,7 @@ def split(
         nnunet_nacl paper split -d 21 -o 121 --test 80 --val 40    # a new data set, with a test set and one fold
     """
     if (test is None) != (o is None) or (test, val) == (None, None):
-        raise wrong_usage("expected --test with -o, --val, or all of them.")
+        raise argparse.ArgumentError(None, "expected --test with -o, --val, or all of them.")
     from nnunet_nacl import datasets
 
     written = datasets.split(d, test=test, output_id=o, val=val, by_patient=by_patient)
@@ -54,11 +47,7 @@ def split(
 
 
 def networks(
-    network: str | None = None,
-    *,
-    d: str | None = None,
-    c: str | None = None,
-    patch_size: Sequence[int] | None = None,
+    network: str | None = None, *, d: str | None = None, c: str | None = None, patch_size: Sequence[int] | None = None
 ) -> int:
     """List networks beside nnU-Net's own, or add one to a data set's plans.
 
@@ -71,7 +60,6 @@ def networks(
         patch_size: SIZES such as 64 48 (default: that of CONFIGURATION)
 
     Examples:
-        nnunet_nacl paper networks
         nnunet_nacl paper networks attention_unet -d 4 -c 2d
     """
     if network is None:
@@ -82,36 +70,26 @@ def networks(
             print(f"{name:15} {one.summary}\n{'':15} {dimensions}, patch sizes in multiples of {one.multiple}")
         return 0
     if d is None or c is None:
-        raise wrong_usage("NETWORK goes with -d DATASET -c CONFIGURATION.")
+        raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
     from nnunet_nacl.networks import add_network
 
     added = add_network(network, d, c, patch_size=patch_size)
-    print(
-        f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters, "
-        f"patches of {'x'.join(map(str, added.patch_size))}, batches of {added.batch_size}, for which about "
-        f"{added.memory_gb:.1f} GB of GPU memory are needed"
-    )
+    patch = "x".join(map(str, added.patch_size))
+    print(f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,")
+    print(f"batches of {added.batch_size} patches of {patch}, which need about {added.memory_gb:.1f} GB of GPU memory")
     return 0
 
 
-def logits(
-    *model_folders: str,
-    f: str = "0",
-    o: str = "logits",
-) -> int:
-    """Plot what losses do to the logits of a fold's validation cases, of one model or several.
+def logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
+    """Plot what losses do to the logits of fold 0's validation cases, of one model or several.
 
     Args:
         model_folders: RESULTS/DATASET/TRAINER__PLANS__CONFIG
-        f: FOLD of each model
         o: FOLDER of the plots
-
-    Examples:
-        nnunet_nacl paper logits RESULTS/DATASET/nnUNetTrainerCE__nnUNetPlans__2d -f 0 -o logits
     """
     from nnunet_nacl.logits import compare_logits
 
-    without = compare_logits(model_folders, o, fold=f, device=find_device("auto"))
+    without = compare_logits(model_folders, o, fold=0, device=find_device("auto"))
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {o}")

@@ -1,17 +1,22 @@
 """The commands ``report``, ``table`` and ``plot``."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
-VoxelSet = Literal["foreground", "union", "near", "image"]
-_PAGE = "report.html"
+VoxelSet: TypeAlias = Literal["foreground", "union", "near", "image"]
+Table: TypeAlias = Literal[
+    "methods", "differences", "ece", "expected", "published", "structures", "scores", "ranks", "sum-rank",
+    "mean-case-rank", "cases",
+]  # fmt: skip
 
 
 def report(
-    *summaries: str,
+    summaries: Sequence[str],
+    *,
     names: Sequence[str] | None = None,
-    o: str = _PAGE,
+    o: str = "report.html",
     i: str | None = None,
     overwrite: bool = False,
     command_line: Sequence[str],
@@ -26,35 +31,21 @@ def report(
         i: IMAGES: their folder, for the cases (default: imagesTs beside labelsTs, and so on)
 
     Examples:
-        nnunet_nacl report predictions
         nnunet_nacl report predictions/DiceCE predictions/CE -o comparison.html
     """
-    import shlex
-
     from nnunet_nacl.report import read_results, write_report
 
-    results, command = read_results(summaries, names=names), shlex.join(command_line)
-    write_report(results, o, images=i, command=command, overwrite=overwrite or o == _PAGE)
+    results, may_replace = read_results(summaries, names=names), overwrite or o == "report.html"
+    write_report(results, o, images=i, command=shlex.join(command_line), overwrite=may_replace)
     print(f"Wrote {o}\nOpen {Path(o).resolve().as_uri()} in a browser.")
     return 0
 
 
 def table(
-    *summaries: str,
+    summaries: Sequence[str],
+    *,
     names: Sequence[str] | None = None,
-    table: Literal[
-        "methods",
-        "differences",
-        "ece",
-        "expected",
-        "published",
-        "structures",
-        "scores",
-        "ranks",
-        "sum-rank",
-        "mean-case-rank",
-        "cases",
-    ] = "methods",
+    table: Table = "methods",
     format: Literal["markdown", "latex", "csv"] = "markdown",  # noqa: A002 - the option's name
     voxels: VoxelSet | None = None,
     no_intervals: bool = False,
@@ -67,12 +58,11 @@ def table(
     Args:
         table: ece: Dice, HD95, ECE and CECE over the foreground and union, as papers have them; expected: beside what
             they would be if perfectly calibrated; published: beside the paper's values
-        format: of the table
+        format: of the table; a LaTeX document needs the package booktabs for it
         no_intervals: without intervals and p-values
         digits: N digits after the decimal point (default: the metric's own)
 
     Examples:
-        nnunet_nacl table predictions/DiceCE predictions/CE
         nnunet_nacl table predictions/DiceCE predictions/CE --table ece --format latex --no_intervals > table.tex
     """
     from nnunet_nacl.report import read_results, write_table
@@ -84,7 +74,8 @@ def table(
 
 def plot(
     kind: Literal["reliability", "tradeoff", "radar", "ranks"],
-    *summaries: str,
+    summaries: Sequence[str],
+    *,
     voxels: VoxelSet | None = None,
     o: str | None = None,
 ) -> int:
@@ -93,9 +84,6 @@ def plot(
     Args:
         kind: tradeoff: Dice against calibration error
         o: FILE that ends with .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
-
-    Examples:
-        nnunet_nacl plot reliability predictions/DiceCE predictions/CE -o reliability.pdf
     """
     from nnunet_nacl.report import read_results, write_plot
 

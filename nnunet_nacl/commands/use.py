@@ -1,47 +1,105 @@
-"""The commands ``decode``, ``maps`` and ``members``."""
+"""The commands ``review``, ``review fit``, ``decode``, ``maps`` and ``members``."""
 
+import shlex
 from collections.abc import Sequence
 
-from nnunet_nacl.commands._shared import num_processes, wrong_usage
+from nnunet_nacl.commands._shared import chosen_predictions, num_processes, print_skipped
 
 
-def decode(
-    pred_folder: str, *, o: str, fit: str | None = None, alpha: float | None = None, overwrite: bool = False
+def review(
+    pred_folder: str,
+    *,
+    o: str | None = None,
+    html: str | None = None,
+    i: str | None = None,
+    members: Sequence[str] = (),
+    fit: str | None = None,
+    gt: str | None = None,
+    overwrite: bool = False,
 ) -> int:
-    """Write segmentations with the highest expected Dice, or with a guaranteed recall.
+    """List which cases to look at: predicted Dice, volumes and doubt, worst first.
 
-    They are chosen from the probabilities that nnU-Net saved.
+    No ground truth is needed. Run again, it goes on where it was interrupted. 'nnunet_nacl review fit' fits the
+    predicted Dice and intervals to cases with ground truth. (A folder of that name is ./fit.)
+
+    Args:
+        o: FILE.csv for the list; a .json file goes beside it (default: review.csv in PRED_FOLDER)
+        html: FILE.html for a page to work from
+        i: IMAGES: their folder, for the page
+        members: FOLDER of each of two or more folds' or seeds' predictions of the same cases: how well they agree
+        fit: FIT.json that review fit has written: fitted Dice and intervals
+        gt: LABELS: ground truth to judge the list by
+
+    Examples:
+        nnunet_nacl review predictions --html review.html -i imagesTs
+        nnunet_nacl review predictions --fit review_fit.json
+    """
+    from nnunet_nacl.use import review_folder
+
+    done = review_folder(
+        pred_folder, output=o, html=html, images=i, members=members, fit=fit, gt_folder=gt,
+        num_processes=num_processes(), overwrite=overwrite,
+    )  # fmt: skip
+    print(done.summary())
+    total = len(done.cases) + len(done.skipped)
+    print(f"Reviewed {len(done.cases)} of {total} cases; the whole list is in {done.file}")
+    return print_skipped(done.skipped)
+
+
+def fit(
+    gt_folder: str | None = None,
+    pred_folder: str | None = None,
+    *,
+    d: str | None = None,
+    c: str | None = None,
+    tr: str = "nnUNetTrainer",
+    p: str = "nnUNetPlans",
+    f: Sequence[str] = ("0", "1", "2", "3", "4"),
+    calibrated: bool = False,
+    overwrite: bool = False,
+) -> int:
+    """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
+
+    To the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of predictions made with
+    --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
+
+    Args:
+        calibrated: take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated
+
+    Examples:
+        nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
+        nnunet_nacl review fit labelsVal validation_predictions
+    """
+    kept = {"validation": "validation_calibrated" if calibrated else "validation"}
+    predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f, **kept)
+    from nnunet_nacl.use import fit_review
+
+    done = fit_review(predictions, num_processes=num_processes(), overwrite=overwrite)
+    file = shlex.quote(str(done.file))
+    print(f"{done.summary()}\nWrote {file}, for: nnunet_nacl review PREDICTIONS --fit {file}")
+    return print_skipped(done.skipped)
+
+
+def decode(pred_folder: str, *, o: str, fit: str | None = None, alpha: float = 0.1, overwrite: bool = False) -> int:
+    """Write segmentations with the highest expected Dice, or with a guaranteed recall.
 
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links
         fit: FIT.json that 'review fit' has written, for recall in place of Dice
-        alpha: SHARE of each structure that is missed at most, on average, with --fit (default: 0.1)
+        alpha: SHARE of each structure that is missed at most, on average, with --fit
 
     Examples:
-        nnunet_nacl decode calibrated -o for_dice
         nnunet_nacl decode calibrated -o for_recall --fit review_fit.json --alpha 0.1
     """
-    if fit is None and alpha is not None:
-        raise wrong_usage("--alpha goes with --fit FIT.json, which nnunet_nacl review fit writes.")
     from nnunet_nacl.use import decode_folder
 
-    share = 0.1 if alpha is None else alpha
-    decoded = decode_folder(pred_folder, o, fit=fit, alpha=share, num_processes=num_processes(), overwrite=overwrite)
-    print(decoded.summary())
-    return 1 if decoded.skipped else 0
+    done = decode_folder(pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite)
+    print(done.summary())
+    return 1 if done.skipped else 0
 
 
-def maps(
-    pred_folder: str,
-    *,
-    o: str,
-    what: Sequence[str] = ("confidence",),
-    overwrite: bool = False,
-) -> int:
+def maps(pred_folder: str, *, o: str, what: Sequence[str] = ("confidence",), overwrite: bool = False) -> int:
     """Write images of confidence, entropy or a structure's probability, for a viewer.
-
-    They lie where each case's segmentation does: same spacing, origin, direction and format. Viewers such as ITK-SNAP
-    and 3D Slicer show them over it.
 
     Args:
         o: FOLDER for CASE_MAP.nii.gz and so on
@@ -52,12 +110,12 @@ def maps(
     """
     from nnunet_nacl.use import write_maps
 
-    written = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
-    print(written.summary())
-    return 1 if written.skipped else 0
+    done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
+    print(done.summary())
+    return 1 if done.skipped else 0
 
 
-def members(*members: str, o: str, overwrite: bool = False) -> int:
+def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
     """Average the predictions of several folds or seeds, and say how well they agree.
 
     The mean of their probabilities, as nnUNetv2_ensemble writes it.
@@ -71,6 +129,6 @@ def members(*members: str, o: str, overwrite: bool = False) -> int:
     """
     from nnunet_nacl.use import combine_members
 
-    combined = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
-    print(combined.summary())
-    return 1 if combined.skipped else 0
+    done = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
+    print(done.summary())
+    return 1 if done.skipped else 0

@@ -11,12 +11,11 @@ import numpy as np
 import SimpleITK as sitk
 import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
-from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from tqdm import tqdm
 
 from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
 from nnunet_nacl.files import link_or_copy
-from nnunet_nacl.nnunet import write_labels
+from nnunet_nacl.nnunet import Reader
 
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
 
@@ -108,7 +107,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     counts = Counter(case.name for case in cases)
     problems = [f"{name} is the name of several cases." for name, times in counts.items() if times > 1]
     problems += [f"{file} is missing." for file in files if not file.is_file()]
-    endings = sorted({_ending(file) for case in cases for file in case.images})
+    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images})
     if len(endings) > 1:
         problems.append(f"Images end with {' and '.join(endings)}; expected one of them for all.")
     if problems:
@@ -131,10 +130,6 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     return folder
 
 
-def _ending(image: Path) -> str:
-    return next(ending for ending in _ENDINGS if image.name.endswith(ending))
-
-
 def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
     part = "Ts" if case.is_test else "Tr"
     for name in ("images", "labels") if case.mask else ("images",):
@@ -153,4 +148,4 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
         raise ValueError(f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}.")
     table = np.zeros(max(layout.relabel) + 1, dtype=np.uint8)
     table[list(layout.relabel)] = list(layout.relabel.values())
-    write_labels(table[labels.astype(np.intp)], case.mask, SimpleITKIO(), target)
+    Reader("SimpleITKIO").write_labels(table[labels.astype(np.intp)], case.mask, target)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nnunet_nacl.datasets._folder import planned_folder, whole_data_set
 from nnunet_nacl.files import link_or_copy, whole_file
-from nnunet_nacl.nnunet import Split, nnunet_folder, raw_cases
+from nnunet_nacl.nnunet import nnunet_folder, raw_cases
 
 
 def split(
@@ -56,14 +56,14 @@ def split(
         folder = planned_folder(output_id, folder.name.partition("_")[2])
         patients = _patients(all_cases, by_patient)
         drawn = {case for cases in patients[: _number("test", test, len(patients), by_patient)] for case in cases}
-    splits: list[Split] = []
+    splits: list[dict[str, list[str]]] = []
     splits_file = None
     if val is not None:
         left = [case for case in all_cases if case not in drawn]
         patients = _patients(left, by_patient)
         chosen = patients[: _number("val", val, len(patients), by_patient)]
         held_out = sorted(case for patient in chosen for case in patient)
-        splits.append(Split(train=[case for case in left if case not in held_out], val=held_out))
+        splits.append({"train": [case for case in left if case not in held_out], "val": held_out})
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
         for existing in (splits_file, folder / splits_file.name):  # nnU-Net copies the second when it plans
             if existing.exists():
@@ -99,11 +99,11 @@ def _write_data_set(source: Path, cases: dict[str, list[Path]], drawn: Collectio
 def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]:
     """The cases of each patient, in the order in which patients are drawn; each case is its own if they have none."""
     pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
+    patients = defaultdict(list)
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
-    patients = defaultdict(list)
     for case in cases:
         match = expression.search(case)
         if not match or not match.groups() or not match[1]:

@@ -15,12 +15,13 @@ confidences are right by construction. Since the outline is sharp, this holds wi
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
+from scipy.special import expit
 
 DATASET = "Dataset996_NestedStructures"
 LABELS = {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
@@ -34,8 +35,7 @@ _BOUNDARIES = (0.35, 0.65)
 _SOFTNESS = (0.02, 0.15)
 
 
-@dataclass(frozen=True)
-class DemoCase:
+class DemoCase(NamedTuple):
     """One image.
 
     Attributes:
@@ -64,7 +64,7 @@ def draw_case(generator: np.random.Generator) -> DemoCase:
     side = (1 + np.cos(angle + generator.uniform(0, 2 * np.pi))) / 2
     softness = np.exp(low + (high - low) * side)
     inside = depth > 0
-    beyond = [inside * _sigmoid((depth - boundary) / softness) for boundary in _BOUNDARIES]
+    beyond = [inside * expit((depth - boundary) / softness) for boundary in _BOUNDARIES]
     tail = np.stack([np.ones_like(depth), inside.astype(float), *beyond, np.zeros_like(depth)])
     posterior = tail[:-1] - tail[1:]  # P(y = k) = P(y >= k) - P(y >= k + 1)
 
@@ -74,11 +74,7 @@ def draw_case(generator: np.random.Generator) -> DemoCase:
     return DemoCase(image.astype(np.float32), posterior.astype(np.float32), labels.astype(np.uint8))
 
 
-def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-values))
-
-
-def write_data_set(folder: Path, *, seed: int = 0) -> None:
+def write_data_set(folder: Path) -> None:
     """Write ``<DATASET>/`` (imagesTr, labelsTr, imagesTs, labelsTs, posteriorTs, last dataset.json) into ``folder``.
 
     ``posteriorTs`` looks like a folder of predictions made with ``--save_probabilities`` by a model that knows the
@@ -87,7 +83,7 @@ def write_data_set(folder: Path, *, seed: int = 0) -> None:
     folder = folder / DATASET
     for name in ("imagesTr", "labelsTr", "imagesTs", "labelsTs", "posteriorTs"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     for number in range(NUM_TRAINING + NUM_TEST):
         part = "Tr" if number < NUM_TRAINING else "Ts"
         name = f"nested_{number:03d}"
@@ -97,10 +93,9 @@ def write_data_set(folder: Path, *, seed: int = 0) -> None:
         if part == "Ts":
             _write_image(case.posterior.argmax(0).astype(np.uint8), folder / "posteriorTs" / f"{name}{_ENDING}")
             np.savez_compressed(folder / "posteriorTs" / f"{name}.npz", probabilities=case.posterior[:, None])
-    channels = {"0": "synthetic"}
-    description = {"channel_names": channels, "labels": LABELS, "numTraining": NUM_TRAINING, "file_ending": _ENDING}
+    description = {"channel_names": {"0": "synthetic"}, "labels": LABELS, "numTraining": NUM_TRAINING}
     for target in (folder / "posteriorTs", folder):
-        (target / "dataset.json").write_text(json.dumps(description, indent=2))
+        (target / "dataset.json").write_text(json.dumps({**description, "file_ending": _ENDING}, indent=2))
 
 
 def _write_image(pixels: NDArray[np.generic], file: Path) -> None:

@@ -4,21 +4,13 @@ import copy
 import os
 import shlex
 import shutil
-import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table
-from nnunet_nacl.experiments import (
-    Job,
-    Options,
-    duration,
-    plan_experiment,
-    read_study,
-    run_command,
-    run_experiments,
-)
+from nnunet_nacl.experiments import plan_experiment, read_studies, run_command, run_experiments
 from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
@@ -29,7 +21,7 @@ CONFIGURATION = "2d_demo"
 SUFFIX = "_paperSchedule_3epochs_150iterations"
 
 
-def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResult]:
+def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     """Generate data, train nnU-Net's default loss and NACL, calibrate the former, evaluate, and report.
 
     All through nnU-Net's own commands, in ``folder``. Run again, it goes on where it stopped.
@@ -38,13 +30,10 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
         folder: working folder; created.
         device: ``cpu`` or ``cuda``.
 
-    Returns:
-        Result by method name, that of the true posterior last.
-
     Raises:
         RuntimeError: a command of nnU-Net failed.
     """
-    folder, start = Path(folder).resolve(), time.monotonic()
+    folder = Path(folder).resolve()
     variables = {f"nnUNet_{part}": str(folder / f"nnUNet_{part}") for part in ("raw", "preprocessed", "results")}
     # Starting worker processes, or compiling, would take longer than their work.
     variables |= {"nnUNet_def_n_proc": "1", "nnUNet_compile": "F", "PYTHONUNBUFFERED": "1"}
@@ -60,9 +49,10 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
         _plan(folder)
 
         print("[3/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
-        study = read_study(str(Path(__file__).with_name("demo.yaml")))
-        options = Options(device=device, num_processes=0)
-        experiment = plan_experiment(study, DATASET, CONFIGURATION, suffix=SUFFIX, options=options, output=folder)
+        (study,) = read_studies(str(Path(__file__).with_name("demo.yaml")))
+        experiment = plan_experiment(
+            study, DATASET, CONFIGURATION, suffix=SUFFIX, output=folder, device=device, num_processes=0
+        )
         failures = run_experiments([experiment])
         if failures:
             raise RuntimeError("\n".join(f"{job.run}: {failure}" for job, failure in failures.items()))
@@ -79,8 +69,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> dict[str, FolderResu
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
     print("The labels were drawn from the true posterior: no model can expect a lower NLL than it has.")
-    print(f"\nDone in {duration(time.monotonic() - start)}. Open in a browser:\n    {page.as_uri()}")
-    return results
+    print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
 
 def _run(command: list[str], log: Path, **environment: str) -> None:
@@ -115,19 +104,18 @@ def _plan(folder: Path) -> None:
     write_json(plans_file, plans)
 
 
-def _calibrate(job: Job) -> Path:
+def _calibrate(job: Any) -> Path:
     """Calibrate a trained model on its validation cases, predict and evaluate the test cases; returns their folder."""
-    name = "checkpoint_calibrated.pth"
-    output = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
+    output: Path = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
+    device = ["-device", job.device]
     model = ["-d", DATASET[7:10], "-c", CONFIGURATION, "-tr", job.run.trainer, "-f", str(job.run.fold)]
-    predict = ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model, "-chk", name]
-    if not (output / SUMMARY_NAME).is_file():
-        for step, command in enumerate(
-            (
-                ["nnunet_nacl", "calibrate", *model, "-device", job.options.device, "--overwrite"],
-                [*predict, "--save_probabilities", "-device", job.options.device, "-npp", "0", "-nps", "0"],
-                ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output), "-np", "1"],
-            )
-        ):
-            _run(command, job.output / "logs" / f"calibrated_{step}.log")
+    predict = ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
+    predict += ["-chk", "checkpoint_calibrated.pth", "--save_probabilities", *device, "-npp", "0", "-nps", "0"]
+    commands = (
+        ["nnunet_nacl", "calibrate", *model, *device, "--overwrite"],
+        predict,
+        ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output), "-np", "1"],
+    )
+    for step, command in enumerate([] if (output / SUMMARY_NAME).is_file() else commands):
+        _run(command, job.output / "logs" / f"calibrated_{step}.log")
     return output

@@ -9,78 +9,79 @@ a region's p is exactly 1/2, any of the labels is right: half precision may have
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from nnunet_nacl.evaluation._compiled import Labels, follow
-from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, LabelMeaning
+from nnunet_nacl.evaluation._compiled import count_pairs, follow
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, LabelMeaning, Labels
 
 
 class Argmax:
-    """Of classes: the largest probability (n,), the first class that has it, and whether the saved one has it."""
+    """Of classes: ``add`` takes the voxels of each channel in order; then ``labels()`` are those of the largest p.
 
-    def __init__(self, saved: Labels, dtype: "np.dtype[np.floating]") -> None:
-        self._saved = saved
-        self.largest, self.label = np.full(saved.size, -1, dtype), np.zeros_like(saved)
-        self.agrees = np.zeros(saved.size, bool)
+    Where the saved labels are as right, these.
+    """
+
+    rule = "the argmax"
+
+    def __init__(self, saved: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
+        self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
+        self._largest, self._agrees = (
+            np.full(saved.size, -1, np.result_type(dtype, np.float32)),
+            np.zeros_like(saved, bool),
+        )
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
-        follow(p, channel, self._saved[part], self.largest[part], self.label[part], self.agrees[part])
+        follow(p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part])
 
     def labels(self) -> Labels:
-        return np.where(self.agrees, self._saved, self.label)
+        return np.where(self._agrees, self._saved, self.label)
+
+    def check(self, files: CaseFiles) -> None:
+        """Raise a ValueError unless the saved labels are those given, postprocessed or not."""
+        pairs = count_pairs(self.labels(), self._saved, self._meaning.ignored + 1)
+        if wrong := int(pairs[:, 1:].sum() - np.trace(pairs[1:, 1:])):
+            what = f"has another label than these probabilities give in {wrong} of {self._saved.size} voxels"
+        elif pairs[1:].any() and not pairs[:, 1:].any():
+            what = "is empty, and these probabilities give structures"
+        else:
+            return
+        raise ValueError(
+            f"{files.probabilities}: the segmentation {files.prediction.name} {what}; expected {self.rule}, but for "
+            "components that postprocessing removed. Are they of another case or another model, or is the orientation "
+            "read wrongly? The reader that plans.json names decides it."
+        )
 
 
-class Thresholded:
+class Thresholded(Argmax):
     """Of structures with a threshold each: the label that each writes where p exceeds it.
 
     A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
 
+    rule = f"given by the thresholds in {DECODED_NAME}"
+
     def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float]) -> None:
+        self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
         written = meaning.structures if meaning.regions is None else meaning.written
-        self._saved, self._label, self._has_background = saved, np.zeros_like(saved), meaning.has_background
         self._rules = list(zip(written, thresholds, strict=True))
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
-        if self._has_background and channel == 0:
+        if self._meaning.has_background and channel == 0:
             return
-        written, threshold = self._rules[channel - self._has_background]
-        saved, label = self._saved[part], self._label[part]
+        written, threshold = self._rules[channel - self._meaning.has_background]
+        saved, label = self._saved[part], self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded
         there = (exact > threshold) | ((exact == threshold) & (saved == written))
-        if self._has_background:
+        if self._meaning.has_background:
             there &= (label == 0) | (label != saved)
         label[there] = written
 
     def labels(self) -> Labels:
-        return self._label
+        return self.label
 
 
-def labels_given(
-    saved: Labels, meaning: LabelMeaning, files: CaseFiles, dtype: "np.dtype[np.floating]"
-) -> Argmax | Thresholded:
-    """What gives the labels of a case's probabilities, which are its saved ones (n,) where these are as right.
-
-    ``add(channel, part, p)`` takes the voxels of each channel in order; ``labels()`` then returns all (n,).
-    """
-    if files.thresholds is not None:
-        return Thresholded(saved, meaning, files.thresholds)
-    if meaning.regions is not None:
-        return Thresholded(saved, meaning, [0.5] * len(meaning.regions))
-    return Argmax(saved, dtype)
-
-
-def check_segmentation(given: Labels, saved: Labels, files: CaseFiles) -> None:
-    """Raise a ValueError unless the saved labels (n,) are those given, postprocessed or not."""
-    if wrong := int(np.count_nonzero((saved > 0) & (given != saved))):
-        what = f"has another label than these probabilities give in {wrong} of {saved.size} voxels"
-    elif given.any() and not saved.any():
-        what = "is empty, and these probabilities give structures"
-    else:
-        return
-    rule = "the argmax" if files.thresholds is None else f"given by the thresholds in {DECODED_NAME}"
-    raise ValueError(
-        f"{files.probabilities}: the segmentation {files.prediction.name} {what}; expected {rule}, but for components "
-        "that postprocessing removed. Are they of another case or another model, or is the orientation read wrongly? "
-        "The reader that plans.json names decides it."
-    )
+def labels_given(saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike) -> Argmax:
+    """What gives the labels of a case's probabilities, of that dtype."""
+    if meaning.regions is None and thresholds is None:
+        return Argmax(saved, meaning, dtype)
+    return Thresholded(saved, meaning, thresholds or [0.5] * meaning.num_channels)

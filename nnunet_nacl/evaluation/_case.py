@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._compiled import LANES, count_pairs
+from nnunet_nacl.evaluation._compiled import count_pairs
 from nnunet_nacl.evaluation._count import CaseArrays, count_case
 from nnunet_nacl.evaluation._saved import SavedCase, canonical_labels, check_shape
 from nnunet_nacl.evaluation._settings import Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
 from nnunet_nacl.metrics import SurfaceDistances, dice
-from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, Region
+from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning
 
+Structure: TypeAlias = int | tuple[int, ...]  # a foreground label, or those of a region
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
 
@@ -23,7 +24,7 @@ class CaseResult:
     """What :func:`evaluate_case` returns: tables by voxel set, and metric -> value by foreground label or region."""
 
     calibration: dict[Voxels, CalibrationTables]
-    segmentation: dict[int | Region, dict[str, float]]
+    segmentation: dict[Structure, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def evaluate_case(
     ground_truth: NDArray[np.integer],
     prediction: NDArray[np.integer] | None = None,
     *,
-    regions: Sequence[Region] | None = None,
+    regions: Sequence[tuple[int, ...]] | None = None,
     ignore_label: int | None = None,
     spacing_mm: Sequence[float] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - frozen
@@ -56,16 +57,13 @@ def evaluate_case(
     around p_r > 0.05. Ignored voxels are in no set.
 
     Args:
-        probabilities: floating (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
+        probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
         ground_truth: (*spatial) integer labels.
         prediction: (*spatial) integer labels of which segmentation metrics are; by default (classes only) argmax p.
         regions: the labels of each region, in the order of the channels; None for classes.
         ignore_label: ground truth label of the voxels that count for nothing.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
-
-    Raises:
-        ValueError: shapes that do not match, labels that no channel stands for, or values that are no probabilities.
     """
     channels = Channels(probabilities)
     if regions is None:
@@ -75,11 +73,9 @@ def evaluate_case(
         raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
     else:
         highest = max(int(array.max()) for array in (ground_truth, prediction, *map(np.array, regions)) if array.size)
-        meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions))
-    check_shape(channels, meaning, ground_truth.shape, "the ground truth")
-    if prediction.shape != ground_truth.shape:
-        found = f"shape {prediction.shape} does not match the ground truth's {ground_truth.shape}"
-        raise ValueError(f"the prediction's {found}.")
+        meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions), tuple(region[0] for region in regions))
+    for labels, name in ((ground_truth, "the ground truth"), (prediction, "the prediction")):
+        check_shape(channels, meaning, labels.shape, name)
     spacing = [1.0] * ground_truth.ndim if spacing_mm is None else list(spacing_mm)
     truth = canonical_labels(ground_truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(prediction, meaning, None, "the prediction")
@@ -95,16 +91,14 @@ def evaluate_files(files: CaseFiles, data_set: DataSet, settings: Settings) -> C
     return CaseResult(count_case(case), _segmentation_metrics(case))
 
 
-def _segmentation_metrics(case: CaseArrays) -> dict[int | Region, dict[str, float]]:
+def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]:
     """Dice and, if asked for, surface distances of each label or region.
 
     Missed is 1 where the prediction has nothing of a structure of the ground truth, Spurious where it has one that the
     ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
-    pairs = np.zeros((LANES, ignored + 1, ignored + 1), np.int64)
-    count_pairs(case.truth.reshape(-1), case.saved.reshape(-1), pairs)
-    confusion = pairs.sum(0)
+    confusion = count_pairs(case.truth.reshape(-1), case.saved.reshape(-1), ignored + 1)
     confusion[ignored] = 0
     metrics = {}
     for structure in case.meaning.structures:

@@ -12,7 +12,6 @@ from nnunet_nacl.metrics import NLL_CLIP
 numba.config.SLP_VECTORIZE = 1  # type: ignore[attr-defined]
 
 Floats = NDArray[np.floating]
-Sums = NDArray[np.float64]
 Labels = NDArray[np.unsignedinteger]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
@@ -20,11 +19,8 @@ Mask = NDArray[np.bool_]
 HIT = 32
 """Added to the cell of a voxel whose event has happened; cells are below."""
 COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
-"""Columns of what :func:`count` adds to."""
-COLUMNS = 8
-"""Of them, three for nothing: a row is a line of the processor's cache."""
-LANES = 2
-"""Tables that the voxels take turns in, so that the next one need not wait for the one before."""
+COLUMNS = 8  # of what is added to; three for nothing: a row is a line of the processor's cache
+LANES = 2  # tables that the voxels take turns in, so that the next one need not wait for the one before
 _SMALL = 1e-200
 
 
@@ -38,7 +34,7 @@ def compiled(function: Any) -> Any:
 
 @compiled
 def count(
-    values: Floats, cells: Bytes, background: Floats, edges: Floats, binary: bool, sums: Sums, logs: Sums
+    values: Floats, cells: Bytes, background: Floats, edges: Floats, binary: bool, sums: Floats, logs: Floats
 ) -> None:
     """Add the voxels of a block, by cell and bin, to what bin tables, expected ones and scores are sums of.
 
@@ -77,15 +73,9 @@ def count(
 
 @compiled
 def follow(values: Floats, k: int, saved: Labels, largest: Floats, label: Labels, agrees: Mask) -> None:
-    """Raise the largest probability so far to p_k, and follow its class.
+    """Raise the largest probability so far, below 0 before the first channel, to p_k, the values; all are (n,).
 
-    Args:
-        values: (n,) p_k.
-        k: the channel.
-        saved: (n,) labels of the saved segmentation.
-        largest: (n,) of the channels before; below 0 before the first.
-        label: (n,) the first class that has it.
-        agrees: (n,) whether the saved class has it.
+    ``label`` becomes the first class that has it, ``agrees`` whether the class of the ``saved`` segmentation has it.
     """
     class_k = label.dtype.type(k)
     for i in range(values.size):  # without a branch, several voxels at a time
@@ -107,7 +97,10 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
 
 
 @compiled
-def count_pairs(rows: Labels, columns: Labels, pairs: NDArray[np.int64]) -> None:
-    """Add the voxels that have label i of ``rows`` (n,) and j of ``columns`` to ``pairs`` (LANES, L, L)."""
+def count_pairs(rows: Labels, columns: Labels, size: int) -> NDArray[np.int64]:
+    """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
+    pairs = np.zeros((LANES, size, size), np.int64)
     for i in range(rows.size):
         pairs[i % LANES, rows[i], columns[i]] += 1
+    summed: NDArray[np.int64] = pairs.sum(0)
+    return summed

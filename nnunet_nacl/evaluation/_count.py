@@ -4,7 +4,7 @@ Each voxel belongs to exactly one cell: the byte of its memberships. Sums are ta
 voxel set is some of the cells, and its tables, its tables under perfect calibration and its scores are sums over them.
 
 Held in the size of the image are, of classes: ground truth, segmentation, argmax, whether they agree, and cells (a byte
-each), background, largest probability and sum (four bytes each): 17 bytes a voxel, however many classes there are.
+each), background and largest probability (four bytes each): 13 bytes a voxel, however many classes there are.
 """
 
 from collections.abc import Sequence
@@ -13,24 +13,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._agreement import Argmax, Thresholded, check_segmentation, labels_given
-from nnunet_nacl.evaluation._compiled import CHANCE, COLUMNS, CONFIDENCE, COUNT, HIT, LANES, PRODUCTS, SQUARES, count
+from nnunet_nacl.evaluation._agreement import Argmax, Thresholded, labels_given
+from nnunet_nacl.evaluation._compiled import (
+    CHANCE,
+    COLUMNS,
+    CONFIDENCE,
+    COUNT,
+    HIT,
+    LANES,
+    PRODUCTS,
+    SQUARES,
+    Bytes,
+    Floats,
+    Mask,
+    count,
+)  # fmt: skip
 from nnunet_nacl.evaluation._near import near_core
 from nnunet_nacl.evaluation._saved import checked_blocks
 from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts, bin_edges
-from nnunet_nacl.nnunet import BLOCK, CaseFiles, Channels, LabelMeaning, Labels
+from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.nnunet import CaseFiles, Channels, LabelMeaning, Labels
 
 # Memberships, all below HIT. A voxel that is ignored has none, and is in cell 0. TOP: the class is the predicted one.
 IMAGE, FOREGROUND, NEAR, PREDICTED, TOP = 1, 2, 4, 8, 16
 _COUNTED = [cell for cell in range(HIT) if cell & IMAGE]
 _PREDICTED = [cell for cell in _COUNTED if cell & PREDICTED]
 _MEMBERS: dict[Voxels, int] = {"foreground": FOREGROUND, "union": FOREGROUND | PREDICTED, "near": NEAR, "image": IMAGE}
-
-Array = NDArray[np.floating]
-Mask = NDArray[np.bool_]
-Cells = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -62,29 +71,26 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
     truth, saved = case.truth.reshape(-1), case.saved.reshape(-1)
     dtype = np.result_type(case.channels.dtype, np.float32)
     # Confidences are binned in the dtype of the file, where k/M is on an edge; a region's 1 − p is not rounded to it.
-    edges, top_edges = (np.maximum(bin_edges(num_bins, of), 0).astype(dtype) for of in (case.channels.dtype, dtype))
-    argmax = Argmax(saved, dtype) if regions is None else None
-    given: Argmax | Thresholded | None = argmax
-    if case.files is not None and (argmax is None or case.files.thresholds is not None):
-        given = labels_given(saved, meaning, case.files, dtype)
+    edges, top_edges = (BinCounts.edges(num_bins, of).clip(0).astype(dtype) for of in (case.channels.dtype, dtype))
+    given = labels_given(saved, meaning, None if case.files is None else case.files.thresholds, dtype)
+    argmax = Argmax(saved, meaning, dtype) if regions is None and isinstance(given, Thresholded) else given
     sums = _Sums(meaning, num_bins)
     whole, cells = np.empty(truth.size, dtype), np.empty(truth.size, np.uint8)  # of p_0, or of each region's p
-    parts = [slice(start, min(start + BLOCK, truth.size)) for start in range(0, truth.size, BLOCK)]
+    parts = case.channels.parts
 
-    def add_class(channel: int, part: slice, p: Array) -> None:
-        cells_and_top = cells[part] | (saved[part] == channel) * np.uint8(TOP)
+    def add_class(channel: int, part: slice, p: Floats) -> None:
+        cells_and_top = cells[part] | (saved[part] == channel).view(np.uint8) * np.uint8(TOP)
         sums.add(channel, p, truth[part] == channel, cells_and_top, whole[part], edges)
 
-    def add_region(channel: int, part: slice, p: Array) -> None:
+    def add_region(channel: int, part: slice, p: Floats) -> None:
         exact, inside = p.astype(np.float64), cells[part] & FOREGROUND > 0
         sums.add(channel, p, inside, cells[part], 1 - exact, edges)
         right = (p > 0.5) == inside
         sums.add(meaning.num_channels + channel, np.maximum(exact, 1 - exact), right, cells[part], 1 - exact, top_edges)
 
     add = add_class if regions is None else add_region
-    takers = [taker for taker in {argmax, given} if taker is not None]
     for channel, part, p in checked_blocks(case.channels, regions=regions is not None):
-        for taker in takers:
+        for taker in {given, argmax}:
             taker.add(channel, part, p)
         if regions is None and channel > 0:
             add(channel, part, p)
@@ -98,10 +104,10 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
                 cells[each] = _cells(truth[each] != meaning.ignored, inside, predicted, near[each])
                 add(channel, each, whole[each])
             del near
-    if case.files is not None and given is not None:
-        check_segmentation(given.labels(), saved, case.files)
+    if case.files is not None:
+        given.check(case.files)
     num_classes = meaning.num_channels
-    if argmax is not None:
+    if regions is None:
         if any(((argmax.label[part] != saved[part]) & (cells[part] > 0)).any() for part in parts):
             return argmax.label
         if case.settings.protocol == "authors":  # those up to the highest label of the case
@@ -109,18 +115,18 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
     return sums.tables(case.settings, num_classes)
 
 
-def _near(p: Array, case: CaseArrays) -> Mask:
+def _near(p: Floats, case: CaseArrays) -> Mask:
     """(n,) where 1 − p_0, or a region's p (n,), exceeds the core's probability, and around that, if asked for."""
     core = np.zeros(p.size, bool)
     if "near" not in case.settings.voxels:
         return core
-    for start in range(0, p.size, BLOCK):
-        exact = p[start : start + BLOCK].astype(np.float64)
-        core[start : start + BLOCK] = (1 - exact if case.meaning.has_background else exact) > CORE_PROBABILITY
+    for part in case.channels.parts:
+        exact = p[part].astype(np.float64)
+        core[part] = (1 - exact if case.meaning.has_background else exact) > CORE_PROBABILITY
     return near_core(core.reshape(case.truth.shape), case.spacing, case.settings.margin_mm).reshape(-1)
 
 
-def _cells(counted: Mask, foreground: Mask, predicted: Mask, near: Mask) -> Cells:
+def _cells(counted: Mask, foreground: Mask, predicted: Mask, near: Mask) -> Bytes:
     cells = np.full(counted.size, IMAGE, np.uint8)
     for member, chosen in ((FOREGROUND, foreground), (PREDICTED, predicted), (NEAR, near)):
         cells |= chosen.view(np.uint8) * np.uint8(member)
@@ -136,7 +142,7 @@ class _Sums:
         self._sums = np.zeros((self._channels + tops, LANES, 2 * HIT, num_bins + 1, COLUMNS))
         self._logs = np.tile([0.0, 1.0], (scored + 1, LANES, 2 * HIT, 1))
 
-    def add(self, table: int, p: Array, hits: Mask, cells: Cells, background: Array, edges: Array) -> None:  # noqa: PLR0917
+    def add(self, table: int, p: Floats, hits: Mask, cells: Bytes, background: Floats, edges: Floats) -> None:  # noqa: PLR0917
         """Add confidences (n,) to a table. Logarithms are a region's, or of all classes; the last are for nothing."""
         is_channel = table < self._channels
         logs = self._logs[-1 if not is_channel else 0 if self._has_background else table]

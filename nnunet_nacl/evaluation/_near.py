@@ -27,26 +27,21 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)
-    if core.any():
-        _mark(volume, near, [1.0] * missing + [float(step) for step in spacing_mm], margin_mm * (1 + 1e-6))
-    return near.reshape(core.shape)
-
-
-def _mark(core: NDArray[np.bool_], near: NDArray[np.bool_], steps: list[float], limit: float) -> None:
-    """Slice by slice: squared distances within each slice, then the nearest over the slices in reach."""
-    reach = [min(int(limit / step), size - 1) for step, size in zip(steps, core.shape, strict=True)]
+    steps, limit = [1.0] * missing + [float(step) for step in spacing_mm], margin_mm * (1 + 1e-6)
+    reach = np.minimum(limit / np.array(steps), np.array(volume.shape) - 1).astype(int)
     window: deque[tuple[int, NDArray[np.float32]]] = deque()  # slices that have core voxels, with their distances
     following = 0
-    for z in range(len(core)):
-        while following <= min(z + reach[0], len(core) - 1):
-            if core[following].any():
-                window.append((following, _squared_distances(core[following], *steps[1:], *reach[1:])))
+    for z in range(len(volume)):
+        while following <= min(z + reach[0], len(volume) - 1):
+            if volume[following].any():
+                window.append((following, _squared_distances(volume[following], *steps[1:], *reach[1:])))
             following += 1
         while window and window[0][0] < z - reach[0]:
             window.popleft()
         for other, squared in window:
             across = ((other - z) * steps[0]) ** 2
             _within(squared, float(np.float32(limit * limit - across)), near[z])
+    return near.reshape(core.shape)
 
 
 @compiled

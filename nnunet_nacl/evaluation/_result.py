@@ -1,9 +1,11 @@
 """The result of a folder: means over cases, pooled metrics, and the files that hold them."""
 
+import glob
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, reduce
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._case import Case, CaseResult
+from nnunet_nacl.evaluation._case import Case, CaseResult, Structure
 from nnunet_nacl.evaluation._settings import VOXEL_SETS, Origin, Settings, Voxels
 from nnunet_nacl.evaluation._tables import SCORES, CalibrationTables
 from nnunet_nacl.files import file_state, whole_file, write_csv
@@ -20,36 +22,35 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     BinCounts,
     Interval,
-    bootstrap_interval,
     expected_calibration_error,
     mean_of_known,
-    mean_over_cases,
     percentile_interval,
     ratio,
-    resample_tables,
     resample_weights,
 )
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Region
+from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
 
 if TYPE_CHECKING:
     import pandas
     from pydantic import TypeAdapter
 
+States = dict[str, list[str | int] | None]
+
 SUMMARY_NAME = "calibration_summary.json"
-_SIGN = "confidence − accuracy"
-_POOLED = ("NLL per foreground voxel", "ECE near", _SIGN)
+BINS = "bins.zip"  # an .npz in all but name: nnU-Net's ensembling takes every .npz in a folder for a case
+_POOLED: dict[str, tuple[Voxels, str]] = {
+    "NLL per foreground voxel": ("image", "NLL_per_foreground"),
+    "ECE near": ("near", "ECE"),
+    "confidence − accuracy": ("near", "over_confidence"),
+}
 _PAPER = [(metric, voxels) for metric in ("ECE", "CECE") for voxels in VOXEL_SETS[:2]]
 
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What :func:`evaluate` returns.
+    """What :func:`evaluate` returns: evaluated cases, by name, and skipped ones, what they were computed from, and how.
 
-    Attributes:
-        cases: the evaluated cases, in the order of their names.
-        skipped: those that could not be evaluated.
-        origin: what it was computed from, and how.
-        file: the summary that it was written to or read from, if it was.
+    ``file`` is the summary that it was written to or read from, if it was.
     """
 
     cases: list[Case]
@@ -73,7 +74,7 @@ class FolderResult:
         return list(self.settings.voxels)
 
     @property
-    def names(self) -> list[int | Region]:
+    def names(self) -> list[Structure]:
         """Foreground labels, or regions."""
         return self.labels.structures
 
@@ -92,15 +93,15 @@ class FolderResult:
 
     def mean(self, voxels: Voxels, metric: str) -> float:
         """Unweighted mean over the cases whose voxel set is not empty (the paper's mean)."""
-        return mean_over_cases(self.values(voxels, metric))
+        return _mean(self.values(voxels, metric))
 
-    def segmentation(self, name: int | Region, metric: str) -> list[float]:
+    def segmentation(self, name: Structure, metric: str) -> list[float]:
         """A segmentation metric of a label or region for each case."""
         return [case.result.segmentation[name][metric] for case in self.cases]
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
-        return mean_over_cases([mean_over_cases(self.segmentation(name, metric)) for name in self.names])
+        return _mean([_mean(self.segmentation(name, metric)) for name in self.names])
 
     @cached_property
     def _pooled(self) -> dict[Voxels, CalibrationTables]:
@@ -127,7 +128,7 @@ class FolderResult:
             return {}
         tables, weights = self.tables(voxels), resample_weights(len(self.cases))
         stacked = (BinCounts.stack([getattr(one, name) for one in tables]) for name in ("top", "classwise"))
-        top, classwise = (resample_tables(one, weights) for one in stacked)
+        top, classwise = (one.resampled(weights) for one in stacked)
         num_classes = max(one.num_classes for one in tables)
         values = {
             "ECE": mean_of_known(expected_calibration_error(top)),
@@ -160,13 +161,13 @@ class FolderResult:
     def to_json(self) -> dict[str, Any]:
         """The content of ``calibration_summary.json``."""
         cases = [self._figures(case) for case in self.cases]
-        mean, interval = (_over_cases(function, cases) for function in (mean_over_cases, bootstrap_interval))
+        mean, interval = (_over_cases(function, cases) for function in (_mean, _interval))
         return {
             "settings": {**self.origin.settings_json(), "nll_clip": NLL_CLIP},
             "versions": self.origin.versions,
             "num_cases": {
                 "evaluated": len(self.cases),
-                **{v: sum(not tables.is_empty for tables in self.tables(v)) for v in self.voxels},
+                **{v: int((~np.isnan(self.values(v, "ECE"))).sum()) for v in self.voxels},
             },
             "mean": mean.get("calibration", {}),
             "interval": interval.get("calibration", {}),
@@ -191,10 +192,7 @@ class FolderResult:
         }
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """The metrics of the cases in long form: the columns case, voxels, class, metric, value.
-
-        ``voxels`` is empty for segmentation metrics, ``class`` for metrics that belong to no single one.
-        """
+        """The metrics of the cases in long form: columns case, voxels, class, metric, value; empty where none is."""
         import pandas
 
         rows = []
@@ -212,7 +210,7 @@ class FolderResult:
         with (
             whole_file(summary) as to_summary,
             whole_file(_beside(summary, "cases.csv")) as to_cases,
-            whole_file(bins_file(summary)) as to_bins,
+            whole_file(_beside(summary, BINS)) as to_bins,
         ):
             self.save(to_bins)
             with to_cases.open("w", newline="") as stream:
@@ -221,16 +219,9 @@ class FolderResult:
             to_summary.write_text(json.dumps(self.to_json(), indent=2) + "\n")
 
     def save(self, file: Path) -> None:
-        """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis.
-
-        ``VOXELS_TABLE_PART`` and ``VOXELS_NAME`` are of :class:`CalibrationTables`; ``header`` is a JSON text.
-        """
-        header = {
-            "origin": asdict(self.origin),
-            "cases": [(asdict(case.files), case.states) for case in self.cases],
-            "skipped": [asdict(entry) for entry in self.skipped],
-            "metrics": self._segmentation_metrics,
-        }
+        """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis."""
+        files = [(asdict(case.files), case.states) for case in self.cases]
+        header = asdict(self.origin), files, [asdict(entry) for entry in self.skipped], self._segmentation_metrics
         text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
         arrays: dict[str, Any] = {
             "header": np.array(text),
@@ -248,9 +239,10 @@ class FolderResult:
         try:
             with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
                 arrays = dict(archive)
-            header = _header().validate_json(str(arrays["header"]))
-            cases = [header.case(number, arrays) for number in range(len(header.cases))]
-            return cls(cases, header.skipped, header.origin)
+            origin, files, skipped, metrics = _header().validate_json(str(arrays["header"]))
+            results = (_read_result(number, arrays, origin, metrics) for number in range(len(files)))
+            cases = [Case(of, result, states) for (of, states), result in zip(files, results, strict=True)]
+            return cls(cases, skipped, origin)
         except FileNotFoundError:
             raise FileNotFoundError(f"{file} does not exist.") from None
         except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
@@ -259,47 +251,84 @@ class FolderResult:
     @classmethod
     def read(cls, summary: str | Path) -> "FolderResult":
         """Read a result from the bin tables beside its summary."""
-        return replace(cls.load(bins_file(Path(summary))), file=Path(summary))
+        return replace(cls.load(_beside(Path(summary), BINS)), file=Path(summary))
 
+    @classmethod
+    def read_parts(cls, summary: str | Path) -> "list[FolderResult]":
+        """The result of a summary; if there is none of that name, those of the parts that were asked for by that name.
 
-@dataclass(frozen=True)
-class _Header:
-    origin: Origin
-    cases: list[tuple[CaseFiles, dict[str, list[str | int] | None]]]
-    skipped: list[Skipped]
-    metrics: list[str]
+        Raises a FileNotFoundError if there is neither, a ValueError if a file is damaged.
+        """
+        summary = Path(summary)
+        pattern = part_file(Path(glob.escape(summary.name)), "part*of*").name
+        parts = [] if _beside(summary, BINS).is_file() else sorted(summary.parent.glob(pattern))
+        return [cls.read(file) for file in parts or [summary]]
 
-    def case(self, number: int, arrays: dict[str, NDArray[Any]]) -> Case:
-        calibration = {}
-        for voxels in self.origin.settings.voxels:
-            of_set = (name for name in arrays if name.startswith(f"{voxels}_"))
-            of_case = {name.removeprefix(f"{voxels}_"): np.asarray(arrays[name][number]) for name in of_set}
-            calibration[voxels] = CalibrationTables.of_arrays(of_case)
-        metrics = [dict(zip(self.metrics, values, strict=True)) for values in arrays["segmentation"][number].tolist()]
-        segmentation = dict(zip(self.origin.labels.structures, metrics, strict=True))
-        files, states = self.cases[number]
-        return Case(files, CaseResult(calibration, segmentation), states)
+    @staticmethod
+    def merged(results: "Sequence[FolderResult]") -> "FolderResult":
+        """Parts, or folders of one data set, put together; the same numbers as if evaluated at once.
+
+        Raises a ValueError for different settings or labels, missing parts, or a case that is in two.
+        """
+        origins = [result.origin for result in results]
+        for origin in origins:
+            if difference := origins[0].difference(origin):
+                raise ValueError(f"parts differ in {difference}.")
+        parts = sorted(origin.part for origin in origins if origin.part is not None)
+        if parts and parts != [(number, len(origins)) for number in range(len(origins))]:
+            have = ", ".join(f"{number} of {count}" for number, count in parts)
+            raise ValueError(f"expected all parts of one folder, numbered from 0, and nothing else; got {have}.")
+        cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
+        for case, following in pairwise(cases):
+            if case.name == following.name:
+                raise ValueError(f"the case {case.name} is in two parts.")
+        evaluated = {case.name for case in cases}
+        skipped = {entry.case: entry for result in results for entry in result.skipped if entry.case not in evaluated}
+        places = tuple(dict.fromkeys(place for origin in origins for place in origin.places))
+        origin = replace(origins[0], places=places, part=None)
+        return FolderResult(cases, [skipped[case] for case in sorted(skipped)], origin)
 
 
 @cache
-def _header() -> "TypeAdapter[_Header]":
+def _header() -> "TypeAdapter[tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]]]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_Header)
+    return TypeAdapter(tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]])
 
 
-def bins_file(summary: Path) -> Path:
-    """The file of bin tables beside a summary: ``calibration_bins.zip`` for ``calibration_summary.json``.
+def _read_result(number: int, arrays: dict[str, NDArray[Any]], origin: Origin, metrics: list[str]) -> CaseResult:
+    calibration = {}
+    for voxels in origin.settings.voxels:
+        of_set = {name.removeprefix(f"{voxels}_"): of for name, of in arrays.items() if name.startswith(f"{voxels}_")}
+        calibration[voxels] = CalibrationTables.of_arrays({name: np.asarray(of[number]) for name, of in of_set.items()})
+    values = [dict(zip(metrics, of, strict=True)) for of in arrays["segmentation"][number].tolist()]
+    return CaseResult(calibration, dict(zip(origin.labels.structures, values, strict=True)))
 
-    An ``.npz`` in all but name: nnU-Net's ensembling takes every ``.npz`` in a folder of predictions for a case.
-    """
-    return _beside(summary, "bins.zip")
+
+def part_file(summary: Path, part: str) -> Path:
+    """The summary of a part: ``calibration_PART_summary.json`` for ``calibration_summary.json``."""
+    prefix = summary.stem.removesuffix("_summary")
+    return summary.with_name(f"{prefix}_{part}{summary.stem.removeprefix(prefix)}{summary.suffix}")
 
 
 def _beside(summary: Path, name: str) -> Path:
     """``x_NAME`` for ``x_summary.json``, ``x.NAME`` for ``x.json``: no two summaries share a file."""
     prefix = summary.stem.removesuffix("_summary")
     return summary.with_name(f"{prefix}_{name}" if prefix != summary.stem else f"{prefix}.{name}")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(mean_of_known(values))
+
+
+def _interval(values: Sequence[float]) -> Interval:
+    """95 % percentile bootstrap interval of the mean over cases.
+
+    All cases are drawn, then those with NaN left out, so that it is the interval of comparisons between methods.
+    """
+    known, weights = ~np.isnan(values), resample_weights(len(values))
+    resampled = ratio(weights @ np.nan_to_num(values), weights @ known)
+    return percentile_interval(resampled, num_cases=int(known.sum()))
 
 
 def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]) -> dict[str, Any]:
@@ -316,19 +345,18 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
     """One line for each result: Dice, the scores that compare methods, and the paper's metrics; ``–`` is not known."""
     import pandas
 
-    values = pandas.DataFrame.from_dict({name: _table_row(result) for name, result in results.items()}, orient="index")
-    titles = ("Dice", "HD95", "NSD", *_POOLED, *(f"{metric} {voxels}" for metric, voxels in _PAPER))
-    shown = values[[title for title in titles if title in values]].rename_axis(columns="method")
-    formats = dict.fromkeys(shown, "{:.3f}".format) | {"HD95": "{:.1f}".format, _SIGN: "{:+.3f}".format}
+    values = pandas.DataFrame({name: _table_row(result) for name, result in results.items()}).T
+    shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(columns="method")
+    formats = dict.fromkeys(shown, "{:.3f}".format) | {
+        "HD95": "{:.1f}".format,
+        "confidence − accuracy": "{:+.3f}".format,
+    }
     table = shown.to_string(formatters=formats, na_rep="–")
     return f"{table}\n{', '.join(_POOLED)}: all cases pooled; the others are means over cases."
 
 
 def _table_row(result: FolderResult) -> dict[str, float]:
-    """Title -> value, of what was evaluated."""
     metrics = ("Dice", "HD95", "NSD") if result.settings.surface else ("Dice",)
-    values = {metric: result.foreground_mean(metric) for metric in metrics}
-    image, near = (result.pooled(voxels) if voxels in result.voxels else {} for voxels in ("image", "near"))
-    pooled = (image.get("NLL_per_foreground"), near.get("ECE"), near.get("over_confidence"))
-    values |= {title: value for title, value in zip(_POOLED, pooled, strict=True) if value is not None}
-    return values | {f"{metric} {of}": result.mean(of, metric) for metric, of in _PAPER if of in result.voxels}
+    values = dict.fromkeys(("Dice", "HD95", "NSD"), np.nan) | {one: result.foreground_mean(one) for one in metrics}
+    values |= {title: result.pooled(voxels).get(metric, np.nan) for title, (voxels, metric) in _POOLED.items()}
+    return values | {f"{m} {of}": result.mean(of, m) if of in result.voxels else np.nan for m, of in _PAPER}

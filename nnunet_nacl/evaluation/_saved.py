@@ -1,27 +1,16 @@
 """A case as nnU-Net has saved it: its label maps and probabilities, read, checked, and compared with each other."""
 
-import math
 from collections.abc import Iterator
-from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._agreement import check_segmentation, labels_given
-from nnunet_nacl.evaluation._compiled import Labels, translate
+from nnunet_nacl.evaluation._agreement import labels_given
+from nnunet_nacl.evaluation._compiled import translate
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import (
-    BLOCK,
-    CaseFiles,
-    Channels,
-    DataSet,
-    Geometry,
-    LabelMeaning,
-    NpzChannels,
-    check_geometry,
-    read_labels,
-)
+from nnunet_nacl.nnunet import CaseFiles, Channels, DataSet, LabelMeaning, Labels
 
 SUM_TOLERANCE = 1e-3
 
@@ -29,44 +18,40 @@ Blocks = Iterator[tuple[int, slice, NDArray[np.floating]]]
 
 
 class SavedCase:
-    """A case's segmentation and probabilities, which belong together.
+    """A case's segmentation, and its probabilities, of that ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
 
-    Attributes:
-        files: of the case.
-        channels: the probabilities, of that ``shape`` (C, Z, Y, X) and ``dtype``; not read yet.
-        labels: (Z, Y, X) canonical labels of the segmentation.
-        geometry: of the segmentation.
-
-    Raises:
-        OSError: a file is missing or cannot be read.
-        ValueError: a file is damaged, or does not fit the others or the data set.
+    ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies. Raises an OSError
+    if a file cannot be read, a ValueError if it is damaged, or does not fit the others or the data set.
     """
 
     def __init__(self, files: CaseFiles, data_set: DataSet) -> None:
-        if reason := files.missing(truth=False):
-            raise FileNotFoundError(reason)
+        files.check_predicted()
         self.files, self._data_set = files, data_set
-        self.channels = NpzChannels(files.probabilities)
+        self.channels = Channels.of_file(files.probabilities)
         self.shape, self.dtype = self.channels.shape, self.channels.dtype
-        saved = read_labels(files.prediction, data_set.reader)
-        check_shape(self.channels, data_set.meaning, saved.labels.shape, files.prediction.name)
-        self.labels = canonical_labels(saved.labels, data_set.meaning, None, str(files.prediction))
-        self.geometry = saved.geometry
+        saved, self.geometry = data_set.reader.read_labels(files.prediction)
+        check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
+        self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))
 
-    def read_truth(self, *, ignore_geometry: bool = False) -> tuple[Labels, Geometry]:
-        """Canonical labels of the ground truth, which must lie where the segmentation does, and where that is."""
+    def read_like(
+        self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
+    ) -> tuple[Labels, Any]:
+        """Canonical labels of another label map of the case, which must lie where the segmentation does, and where."""
+        labels, geometry = self._data_set.reader.read_labels(file)
+        if labels.shape != self.labels.shape:
+            raise ValueError(f"{file}: the shape {labels.shape} is not the segmentation's, {self.labels.shape}.")
+        if not ignore_geometry:
+            geometry.check_same(self.geometry)
+        canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
+        return canonical, geometry if geometry.known else self.geometry
+
+    def read_truth(self, *, ignore_geometry: bool = False) -> tuple[Labels, Any]:
+        """Canonical labels of the ground truth, and where it lies."""
         file = self.files.ground_truth
         check_input(file, ": no ground truth.")
         if file.samefile(self.files.prediction):
             raise ValueError(f"{self.files.prediction} is the ground truth itself; expected what a model predicted.")
-        read = read_labels(file, self._data_set.reader)
-        if read.labels.shape != self.labels.shape:
-            shapes = f"the shape {self.labels.shape} does not match the ground truth's, {read.labels.shape}."
-            raise ValueError(f"{self.files.prediction}: {shapes}")
-        if not ignore_geometry:
-            check_geometry(self.files.prediction, self.geometry, file, read.geometry)
-        labels = canonical_labels(read.labels, self._data_set.meaning, self._data_set.ignore_label, str(file))
-        return labels, read.geometry if read.geometry.known else self.geometry
+        return self.read_like(file, ignore_label=self._data_set.ignore_label, ignore_geometry=ignore_geometry)
 
     def blocks(self) -> Blocks:
         """Yield channel, voxels and values (n,) of each block of the probabilities, in order.
@@ -74,12 +59,11 @@ class SavedCase:
         Raises a ValueError at the end unless the segmentation is what they give: their argmax, up to postprocessing, or
         what their thresholds give if it was decoded.
         """
-        saved, meaning = self.labels.reshape(-1), self._data_set.meaning
-        given = labels_given(saved, meaning, self.files, np.result_type(self.dtype, np.float32))
-        for channel, part, block in checked_blocks(self.channels, regions=meaning.regions is not None):
+        given = labels_given(self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype)
+        for channel, part, block in checked_blocks(self.channels, regions=self._data_set.meaning.regions is not None):
             given.add(channel, part, block)
             yield channel, part, block
-        check_segmentation(given.labels(), saved, self.files)
+        given.check(self.files)
 
     def probabilities(self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None) -> NDArray[Any]:
         """(C, Z, Y, X) of that dtype, by default their own, all of them in memory; errors as for :meth:`blocks`."""
@@ -96,42 +80,31 @@ def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
     Raises a ValueError if the file is damaged or values are no probabilities: they must be in [0, 1] and, unless they
     are of regions, sum to 1, which is checked of each block's mean at the end.
     """
-    dtype = np.result_type(channels.dtype, np.float32)
-    starts = range(0, math.prod(channels.shape[1:]), BLOCK)
-    means = np.full(len(starts), float(regions))  # of the sum over the channels
+    dtype, means = np.result_type(channels.dtype, np.float32), dict[int, float]()  # start of a block -> mean of sums
     blocks = channels.blocks()
     try:
-        for channel, (number, start) in product(range(channels.shape[0]), enumerate(starts)):
-            block = next(blocks).astype(dtype, copy=False)
+        for channel, part, stored in blocks:
+            block = stored.astype(dtype, copy=False)
             _check_range(block, channel, channels.name)
-            if not regions:
-                means[number] += block.mean()
-            yield channel, slice(start, start + block.size), block
-        next(blocks, None)  # reading to the end checks the file
-        _check_sums(means, channels)
+            means[part.start] = means.get(part.start, 0.0) + block.mean()
+            yield channel, part, block
     except ValueError:
         for _ in blocks:
             pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
         raise
-
-
-def _check_sums(means: NDArray[np.float64], channels: Channels) -> None:
-    deviation = np.abs(means - 1).max(initial=0)
-    if not deviation <= SUM_TOLERANCE:
+    deviation = np.abs(np.array(list(means.values())) - 1).max(initial=0)
+    if not (regions or deviation <= SUM_TOLERANCE):
         raise ValueError(
-            f"{channels.name}: the probabilities of a voxel must sum to 1 over the {channels.shape[0]} classes; over "
-            f"{BLOCK} voxels the sums are off by {deviation:.3g} on average."
+            f"{channels.name}: the probabilities of a voxel must sum to 1 over the {channels.shape[0]} classes; in a "
+            f"block of voxels the sums are off by {deviation:.3g} on average."
         )
 
 
 def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
     lowest, highest = block.min(), block.max()
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
-        raise ValueError(f"{name}: NaN or infinite values in channel {channel}.")
-    if lowest < 0 or highest > 1:
-        logits = " Are these logits?" if max(-lowest, highest - 1) > SUM_TOLERANCE else ""
-        found = f"channel {channel} has values from {lowest} to {highest}.{logits}"
-        raise ValueError(f"{name}: expected probabilities in [0, 1]; {found}")
+    if not (lowest >= 0 and highest <= 1):
+        found = f"channel {channel} has values from {lowest} to {highest}"
+        raise ValueError(f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}.")
 
 
 def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str) -> None:
@@ -146,7 +119,7 @@ def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[i
 
 def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str) -> Labels:
     """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
-    if labels.dtype.kind not in "iub":
+    if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     known = {label: label for label in meaning.known}
     if ignore_label is not None:
@@ -154,8 +127,7 @@ def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_
     table = np.full(max(known) + 1, -1)
     table[list(known)] = list(known.values())
     canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
-    integers = labels.astype(np.uint8) if labels.dtype.kind == "b" else labels
-    if not translate(integers.reshape(-1), table, canonical.reshape(-1)):
+    if not translate(labels.reshape(-1), table, canonical.reshape(-1)):
         unknown = np.setdiff1d(labels, list(known))[:10]
         raise ValueError(
             f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown))}; "

@@ -15,7 +15,6 @@ CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
 COUNTING = 4
 """Raise it when the same files and settings give other tables: results of different ways of counting are not mixed."""
-_MOST_BINS = 1000  # more are narrower than the steps of half precision
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
@@ -32,9 +31,6 @@ class Settings:
         protocol: ``authors`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
             it counts in N, and K is the highest label of the case + 1.
         ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
-
-    Raises:
-        ValueError: a setting has a value that it cannot have.
     """
 
     voxels: tuple[Voxels, ...] = VOXEL_SETS
@@ -48,40 +44,27 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
-        if not 1 <= self.num_bins <= _MOST_BINS:
-            raise ValueError(f"num_bins must be from 1 to {_MOST_BINS}; got {self.num_bins}.")
-        if self.protocol not in get_args(Protocol):
-            raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
 
     @property
     def counts_all_voxels(self) -> bool:
-        """The authors' protocol leaves voxels with p = 0 out of the bins."""
+        """Whether those with p = 0 are in a bin."""
         return self.protocol == "standard"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the files of one folder of predictions lay; ``plans`` is None if there was no ``plans.json``."""
+    """A folder of predictions, and that of their ground truth."""
 
     gt_folder: str
     pred_folder: str
-    dataset_json: str
-    plans: str | None
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a result was computed from, and how.
+    """What a result was computed from, and how; of merged results, the versions are those of the first.
 
-    Attributes:
-        settings: of the evaluation.
-        places: one for each folder of predictions.
-        labels: what the labels and channels stand for.
-        reader: name of nnU-Net's class that read the label maps.
-        versions: package -> version, of the run that wrote it; of merged results, those of the first.
-        part: its number and how many parts there are, if only a part of the cases was evaluated.
-        counting: see ``COUNTING``.
+    ``part`` is its number, and how many parts there are, if only a part of the cases was evaluated.
     """
 
     settings: Settings
@@ -97,11 +80,9 @@ class Origin:
         cls, predictions: Predictions, data_set: DataSet, settings: Settings, part: tuple[int, int] | None
     ) -> "Origin":
         """That of an evaluation by this version."""
-        gt_folder, description = str(predictions.gt_folder), str(predictions.dataset_json)
-        plans = None if predictions.plans is None else str(predictions.plans)
-        places = tuple(Place(gt_folder, str(folder), description, plans) for folder in predictions.pred_folders)
+        places = tuple(Place(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders)
         versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
-        return cls(settings, places, data_set.meaning, type(data_set.reader).__name__, versions, part)
+        return cls(settings, places, data_set.meaning, data_set.reader.name, versions, part)
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""

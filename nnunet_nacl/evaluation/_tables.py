@@ -16,13 +16,7 @@ from nnunet_nacl.metrics import (
     ratio,
 )
 
-METRICS = (
-    "ECE", "CECE", "CECE_fg", "CECE_sum", "MCE", "ACE", "NLL", "Brier", "over_confidence", "ECE_expected",
-    "CECE_expected", "share",
-)  # fmt: skip
-"""The expected ones only where there are the tables that they are made of."""
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
-_PARTS = tuple(part.name for part in fields(BinCounts))
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class CalibrationTables:
             if name in arrays:
                 values[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
             elif f"{name}_count" in arrays:
-                values[name] = BinCounts(*(arrays[f"{name}_{part}"] for part in _PARTS))
+                values[name] = BinCounts(*(arrays[f"{name}_{part.name}"] for part in fields(BinCounts)))
         return cls(**values)
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
@@ -87,12 +81,8 @@ class CalibrationTables:
         hits = self.classwise.hits.sum(-1)
         return int(hits[1:].sum() if self.has_background else hits.sum())
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.top.total.any()
-
     def metrics(self) -> dict[str, float]:
-        """The metrics of ``METRICS`` that there are; NaN for an empty voxel set."""
+        """The metrics, expected ones where there are such tables; NaN for an empty voxel set."""
         return dict(self._metrics)
 
     @cached_property
@@ -125,7 +115,7 @@ class CalibrationTables:
         return [dict(zip(("ECE", "MCE", "ACE"), of_channel, strict=True)) for of_channel in zip(*by_error, strict=True)]
 
     def score_sums(self) -> dict[str, float]:
-        """What :meth:`per_foreground` divides: sums that add up over cases."""
+        """What :meth:`per_foreground` divides."""
         voxels = self.foreground_voxels
         return {"NLL_sum": float(self.nll.sum()), "Brier_sum": float(self.brier.sum()), "foreground_voxels": voxels}
 

@@ -1,21 +1,16 @@
 """Comparisons of methods on any data set of nnU-Net, by nnU-Net's own commands."""
 
-from nnunet_nacl.experiments._commands import duration, run_command
-from nnunet_nacl.experiments._plan import Job, Options, plan_experiment
+from nnunet_nacl.experiments._commands import run_command
+from nnunet_nacl.experiments._plan import plan_experiment
 from nnunet_nacl.experiments._report import report_experiment
 from nnunet_nacl.experiments._run import print_commands, run_experiments
-from nnunet_nacl.experiments._study import STUDIES, read_study, study_file
+from nnunet_nacl.experiments._study import read_studies
 
 __all__ = [
-    "STUDIES",
-    "Job",
-    "Options",
-    "duration",
     "plan_experiment",
     "print_commands",
-    "read_study",
+    "read_studies",
     "report_experiment",
     "run_command",
     "run_experiments",
-    "study_file",
 ]

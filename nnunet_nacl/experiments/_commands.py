@@ -77,15 +77,3 @@ def _read(printed: IO[str], log: Path, prefix: str) -> None:
                 file.write(line)
             if progress := _PROGRESS.search(line.rstrip()):
                 print(prefix + re.sub(r"np\.float32\((.*?)\)", r"\1", progress[0]), flush=True)
-
-
-def duration(seconds: float) -> str:
-    """As a person would say it.
-
-    >>> duration(42.3), duration(605), duration(7322)
-    ('42 s', '10 min 5 s', '2 h 2 min')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from nnunet_nacl.experiments._study import StudyTable
-from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split, missing_trainer
+from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet
 from nnunet_nacl.trainers import build_loss, parse_name
 
 
@@ -29,30 +30,24 @@ class Run:
         return f"{self.method}, fold {self.of_fold}"
 
 
-@dataclass(frozen=True)
-class Options:
-    """How runs are carried out.
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run with all that it takes to carry it out.
 
     Attributes:
+        output: folder of the configuration, for predictions and logs.
         device: ``cpu``, ``cuda`` or ``mps``.
         surface: also evaluate surface distances.
         num_processes: of predicting and evaluating; 0 to start none.
     """
 
+    run: Run
+    split: dict[str, list[str]]
+    data: PreprocessedDataSet
+    output: Path
     device: str = "cuda"
     surface: bool = False
     num_processes: int = 2
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A run with all that it takes to carry it out; ``output`` is the configuration's, for predictions and logs."""
-
-    run: Run
-    split: Split
-    data: PreprocessedDataSet
-    output: Path
-    options: Options = Options()
 
     @property
     def raw(self) -> Path:
@@ -79,7 +74,7 @@ class Experiment:
 
     study: StudyTable
     jobs: tuple[Job, ...]
-    splits: list[Split]
+    splits: list[dict[str, list[str]]]
     folder: Path
 
 
@@ -91,8 +86,8 @@ def plan_experiment(
     plans: str = "nnUNetPlans",
     folds: Sequence[int] = (0,),
     suffix: str = "",
-    options: Options = Options(),
     output: str | Path = "nnunet_nacl_experiments",
+    **options: Any,
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
 
@@ -105,8 +100,8 @@ def plan_experiment(
         plans: such as ``nnUNetPlans``.
         folds: of which to train.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
-        options: how each run is carried out.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
+        options: ``device``, ``surface`` and ``num_processes`` of each :class:`Job`.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
@@ -120,13 +115,13 @@ def plan_experiment(
         network: Path(output).absolute() / f"{own.name}__{own.plans}__{own.configuration}"
         for network, own in by_network.items()
     }
-    jobs = tuple(Job(run, splits[run.fold], by_network[run.network], folders[run.network], options) for run in runs)
+    jobs = tuple(Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options) for run in runs)
     return Experiment(study, jobs, splits, folders[None] / study.name)
 
 
 def plan_runs(
-    study: StudyTable, folds: Sequence[int], splits: Sequence[Split], suffix: str = ""
-) -> tuple[list[Run], list[Split]]:
+    study: StudyTable, folds: Sequence[int], splits: Sequence[dict[str, list[str]]], suffix: str = ""
+) -> tuple[list[Run], list[dict[str, list[str]]]]:
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
     Returns:
@@ -156,7 +151,7 @@ def plan_runs(
     return runs, all_splits
 
 
-def _subset(split: Split, percent: int, *, seed: int) -> Split:
+def _subset(split: dict[str, list[str]], percent: int, *, seed: int) -> dict[str, list[str]]:
     if percent == 100:
         return split
     # By hash, as random.shuffle need not be the same in every Python.
@@ -169,8 +164,8 @@ def _suitable(study: StudyTable, data: PreprocessedDataSet, suffix: str) -> Stud
     rows = []
     for row in study.runs:
         recipe = parse_name(row.trainer + suffix)
-        if recipe is None and (reason := missing_trainer(row.trainer + suffix)) is not None:
-            raise ValueError(f"{row.name} cannot be trained: {reason}")
+        if recipe is None:
+            data.check_trainer(row.trainer + suffix)
         try:
             if recipe is not None:
                 build_loss(recipe, regions=data.has_regions)

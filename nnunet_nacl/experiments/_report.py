@@ -1,8 +1,9 @@
 """The pages of a study, from what is evaluated of its runs."""
 
+from collections import defaultdict
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, merge_results
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table
 from nnunet_nacl.experiments._plan import Experiment
 from nnunet_nacl.report import write_report
 
@@ -19,44 +20,38 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
     """
     experiment.folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for cases, results in (
-        ("test", results_of_test_cases(experiment)),
-        ("validation", _validation_results(experiment)),
-    ):
-        if not results:
-            continue
-        page = experiment.folder / f"{cases}.html"
-        write_report(results, page, command=command, study=experiment.study.plot(), overwrite=True)
-        written.append(page)
-        for data_set, by_method in results.items():
-            print(f"\n{data_set}\n{format_table(by_method)}")
-        print(f"\nReport: {page}")
+    for cases, results in _results(experiment).items():
+        if results:
+            page = experiment.folder / f"{cases}.html"
+            write_report(results, page, command=command, study=experiment.study.plot(), overwrite=True)
+            written.append(page)
+            for data_set, by_method in results.items():
+                print(f"\n{data_set}\n{format_table(by_method)}")
+            print(f"\nReport: {page}")
     return written
 
 
-def results_of_test_cases(experiment: Experiment) -> dict[str, dict[str, FolderResult]]:
-    """The results of the test cases that are evaluated: data set, with the fold if there are several -> method."""
+def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResult]]]:
+    """What is evaluated: test or validation -> data set -> method.
+
+    Test cases are those of each fold's models, if there are several. Validation cases are merged: each is one of one
+    fold.
+    """
     folds = {job.run.of_fold for job in experiment.jobs}
-    results: dict[str, dict[str, FolderResult]] = {}
+    test: dict[str, dict[str, FolderResult]] = defaultdict(dict)
+    parts: dict[str, list[FolderResult | None]] = defaultdict(list)
     for job in experiment.jobs:
-        result = _read(job.predictions)
-        if result is not None:
+        if result := _read(job.predictions):
             name = job.data.name + (f", trained on fold {job.run.of_fold}" if len(folds) > 1 else "")
-            results.setdefault(name, {})[job.run.method] = result
-    return results
-
-
-def _validation_results(experiment: Experiment) -> dict[str, dict[str, FolderResult]]:
-    """All folds merged: each case is a validation case of one of them."""
-    parts: dict[str, list[FolderResult | None]] = {}
-    for job in experiment.jobs:
-        parts.setdefault(job.run.method, []).append(_read(job.validation))
+            test[name][job.run.method] = result
+        parts[job.run.method].append(_read(job.validation))
     merged = {
-        method: merge_results([result for result in results if result is not None])
+        method: FolderResult.merged([result for result in results if result is not None])
         for method, results in parts.items()
         if None not in results
     }
-    return {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
+    validation = {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
+    return {"test": test, "validation": validation}
 
 
 def _read(folder: Path) -> FolderResult | None:

@@ -5,12 +5,13 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from nnunet_nacl.experiments._commands import duration, run_command
+from nnunet_nacl.experiments._commands import run_command
 from nnunet_nacl.experiments._plan import Experiment, Job
 from nnunet_nacl.experiments._steps import clear_the_way, steps_left
 from nnunet_nacl.linking import trainers_path
@@ -35,7 +36,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         prefix = f"[{number}/{len(jobs)}] {job.run}: "
         try:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
-            with _held(_lock(job), wait=job in waited_for):
+            with _held(job, wait=job in waited_for):
                 job.data.check_model(job.run.trainer, job.run.fold, job.split)
                 _do_steps(job, prefix)
         except Timeout:
@@ -69,7 +70,7 @@ def _do_steps(job: Job, prefix: str) -> None:
         print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
         start = time.monotonic()
         run_command(command, environment=_environment(job), log=log, prefix=prefix)
-        print(f"{prefix}{name}: {duration(time.monotonic() - start)}", flush=True)
+        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
         done.add(name)
 
 
@@ -78,7 +79,7 @@ def _environment(job: Job) -> dict[str, str]:
     variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
     known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
     variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
-    if job.options.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
+    if job.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
 
@@ -92,18 +93,15 @@ def _lock(job: Job) -> FileLock:
 
 
 @contextmanager
-def _held(lock: FileLock, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock, which the system releases however this process ends.
+def _held(job: Job, *, wait: bool = False) -> Iterator[None]:
+    """Hold a run's lock, which the system releases however this process ends.
 
     Raises:
         Timeout: another process holds it, and ``wait`` is not set.
     """
-    try:
+    lock = _lock(job)
+    with suppress(NotImplementedError):  # a file system without locks keeps nobody out
         lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise
-    except (OSError, NotImplementedError):  # a file system without locks keeps nobody out
-        pass
     try:
         yield
     finally:
@@ -111,14 +109,13 @@ def _held(lock: FileLock, *, wait: bool = False) -> Iterator[None]:
 
 
 def _is_running(job: Job) -> bool:
-    lock = _lock(job)
+    if not Path(_lock(job).lock_file).is_file():
+        return False
     try:
-        if Path(lock.lock_file).is_file():
-            with _held(lock):
-                pass
+        with _held(job):
+            return False
     except Timeout:
         return True
-    return False
 
 
 def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:

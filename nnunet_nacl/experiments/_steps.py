@@ -13,7 +13,7 @@ from nnunet_nacl.nnunet import CHECKPOINTS
 
 def steps_left(job: Job) -> dict[str, list[str]]:
     """The commands from the first that is not done, as they would be now, by the names of the steps."""
-    data, options = job.data, job.options
+    data = job.data
     steps = {}
     if not _is_evaluated(job, job.validation, job.split["val"]):
         if not _is_predicted(job, job.validation, job.split["val"]):
@@ -23,8 +23,8 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         if "train" in steps or not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
-                "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", options.device,
-                "-npp", str(options.num_processes), "-nps", str(options.num_processes), "--continue_prediction",
+                "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", job.device,
+                "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is no failure.
         steps["evaluate_test"] = _evaluate(job, str(job.raw / "labelsTs"), str(job.predictions), "--chill")
@@ -39,7 +39,7 @@ def _model(job: Job) -> list[str]:
 def _train(job: Job) -> list[str]:
     data, run = job.data, job.run
     command = ["nnUNetv2_train", data.name, data.configuration, str(run.fold), "-tr", run.trainer, "-p", data.plans]
-    command += ["--npz", "-device", job.options.device]
+    command += ["--npz", "-device", job.device]
     if _is_trained(job):
         return [*command, "--val"]
     begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())
@@ -47,8 +47,8 @@ def _train(job: Job) -> list[str]:
 
 
 def _evaluate(job: Job, *what: str) -> list[str]:
-    surface = ["--surface"] if job.options.surface else []
-    return ["nnunet_nacl", "evaluate", *what, "-np", str(max(1, job.options.num_processes)), *surface]
+    surface = ["--surface"] if job.surface else []
+    return ["nnunet_nacl", "evaluate", *what, "-np", str(max(1, job.num_processes)), *surface]
 
 
 def clear_the_way(job: Job, step: str) -> None:
@@ -87,7 +87,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     if not file.is_file() or not _is_newer(job, file):
         return False
     summary = json.loads(file.read_bytes())
-    used, asked = summary["settings"], asdict(Settings(surface=job.options.surface))
+    used, asked = summary["settings"], asdict(Settings(surface=job.surface))
     same = all(used.get(name) == asked[name] for name in ("num_bins", "protocol", "margin_mm"))
     more = {*asked["voxels"]} <= {*used["voxels"]} and used["surface"] >= asked["surface"]
     return same and more and {*cases} <= {case["case"] for case in summary["metric_per_case"]}

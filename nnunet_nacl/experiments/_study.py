@@ -1,6 +1,7 @@
 """Studies: which methods are trained and compared, as small tables in YAML that users can copy."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,18 +47,18 @@ class Row:
 
 @dataclass(frozen=True, config=_STRICT)
 class StudyTable:
-    """A study: methods, and the plot that shows what it varies, if it varies one thing."""
+    """A study: methods, and the plot that shows what it varies, if it varies one thing; ``text`` is its YAML file."""
 
     name: str
     title: str
     runs: Annotated[tuple[Row, ...], Field(min_length=1)]
     figure: Literal["radar", "differences", "curves", "arrows"] | None = None
     setting: str = ""
+    text: str = ""
 
     def __post_init__(self) -> None:
-        names = [row.name for row in self.runs]
-        for name in names:
-            if names.count(name) > 1:
+        for name, times in Counter(row.name for row in self.runs).items():
+            if times > 1:
                 raise ValueError(f"the name {name!r} occurs twice")
         if self.figure is not None and any(row.group is None or row.value is None for row in self.runs):
             raise ValueError("with a figure, every run needs group and value")
@@ -86,30 +87,27 @@ class StudyTable:
         return Study(self.title, self.figure, self.setting, tuple(variants))
 
 
-def study_file(study: str) -> Path:
-    """The file of a study: one's own (``FILE.yaml``), or a built-in one, to read or to copy.
+def read_studies(study: str) -> list[StudyTable]:
+    """Read and check a built-in study, ``FILE.yaml``, or ``all`` built-in ones.
 
-    Raises:
-        ValueError: there is no such built-in study.
-    """
-    if study.endswith(".yaml"):
-        return Path(study)
-    if study not in STUDIES:
-        raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
-    return Path(__file__).parent / "studies" / f"{study}.yaml"
-
-
-def read_study(study: str) -> StudyTable:
-    """Read and check the table of a built-in study, or of ``FILE.yaml``.
+    Of these it leaves out ``backbones``, which needs configurations that the plans may not have.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no study; the message says what is wrong where.
+        ValueError: there is no such built-in study, or the file is no study; the message says what is wrong where.
     """
-    file = study_file(study)
+    return [read_study(name) for name in STUDIES if name != "backbones"] if study == "all" else [read_study(study)]
+
+
+def read_study(study: str) -> StudyTable:
+    """Read and check one of :data:`STUDIES`, or ``FILE.yaml``."""
+    file = Path(study) if study.endswith(".yaml") else Path(__file__).parent / "studies" / f"{study}.yaml"
+    if study not in STUDIES and not study.endswith(".yaml"):
+        raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        named = {"name": file.stem, **content} if isinstance(content, dict) else content
+        text = file.read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+        named = {"name": file.stem, **content, "text": text} if isinstance(content, dict) else content
         return TypeAdapter(StudyTable).validate_json(json.dumps(named, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error

@@ -1,5 +1,6 @@
 """What a trained model's logits are: their means by true class, and the maximum logit while the model trained."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,8 @@ def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
     members = {name: np.isin(np.arange(sums.shape[1]), value) for name, value in values.items()}
     if manager.has_regions:
         logits = [name for name, value in values.items() if value.any()]
-        sets = {key: inside for name in logits for key, inside in _both_sides(name, members[name])}
+        both = [[(name, members[name]), (f"outside {name}", ~members[name])] for name in logits]
+        sets = dict(chain.from_iterable(both))
     else:
         logits = sorted(values, key=lambda name: int(values[name][0]))
         sets = {name: members[name] for name in logits}
@@ -125,7 +127,3 @@ def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
     index = pd.MultiIndex.from_product([sets, logits], names=["true_class", "logit"])
     table = pd.DataFrame({name: column.T.ravel() for name, column in columns.items()}, index=index)
     return table.astype({"voxels": int}).reset_index()
-
-
-def _both_sides(name: str, inside: NDArray[np.bool_]) -> list[tuple[str, NDArray[np.bool_]]]:
-    return [(name, inside), (f"outside {name}", ~inside)]

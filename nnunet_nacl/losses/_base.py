@@ -6,10 +6,19 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._pieces import mean_in_pieces
 from nnunet_nacl.losses._target import Target, canonical_target, check_logits
+
+
+class Shared(TypedDict, total=False):
+    """The settings of :class:`SegmentationLoss`, which each loss takes beside its own."""
+
+    ignore_label: int | None
+    regions: bool
+    dice: nn.Module | None
 
 
 class SegmentationLoss(nn.Module, ABC):

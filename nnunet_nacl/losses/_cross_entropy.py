@@ -1,16 +1,13 @@
-"""Cross-entropy, focal loss (FL), label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS).
-
-Each loss is a function, the formula, from logits float32 or float64 (b, K or R, *spatial) and a canonical target to the
-value of each voxel (b, *spatial), and a module over it.
-"""
+"""Cross-entropy, focal loss (FL), label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS)."""
 
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import Unpack
 
-from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._base import SegmentationLoss, Shared
 from nnunet_nacl.losses._neighborhood import Neighborhood
 from nnunet_nacl.losses._settings import check_choice, check_number
 from nnunet_nacl.losses._target import Target
@@ -31,39 +28,6 @@ def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tens
     if regions:
         return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(1)
     return -(shares * logits.log_softmax(1)).sum(1)
-
-
-def label_smoothing(logits: Tensor, target: Target, *, alpha: float) -> Tensor:
-    """Cross-entropy on ``y_k (1 - α) + α / K``, K = 2 sides for each region."""
-    sides = 2 if target.regions else logits.shape[1]
-    shares = target.one_hot(logits.dtype) * (1 - alpha) + alpha / sides
-    return soft_cross_entropy(logits, shares, regions=target.regions)
-
-
-def focal(logits: Tensor, target: Target, *, gamma: float) -> Tensor:
-    """``-(1 - p_y)^γ log p_y``; over regions the mean of it, with p_y the probability of a region's right side."""
-    if target.regions:
-        surprise = F.binary_cross_entropy_with_logits(logits, target.map.to(logits), reduction="none")
-    else:
-        surprise = cross_entropy(logits, target).unsqueeze(1)
-    # 1 - p = -expm1(log p) keeps its digits for p near 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
-    complement = -torch.expm1(-surprise)
-    return (complement.clamp_min(1e-12) ** gamma * surprise).mean(1)
-
-
-def entropy(logits: Tensor, *, regions: bool) -> Tensor:
-    """``-sum_k p_k log p_k`` in nats; the mean binary entropy over regions."""
-    if regions:
-        # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
-        inside, outside = logits.sigmoid(), (-logits).sigmoid()
-        return (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
-    log_probabilities = logits.log_softmax(1)
-    return -(log_probabilities.exp() * log_probabilities).sum(1)
-
-
-def margin_penalty(logits: Tensor, *, margin: float) -> Tensor:
-    """``sum_k max(max_j l_j - l_k - m, 0)``."""
-    return (logits.amax(1, keepdim=True) - margin - logits).relu().sum(1)
 
 
 class CrossEntropyLoss(SegmentationLoss):
@@ -99,20 +63,15 @@ class LabelSmoothingLoss(SegmentationLoss):
     tensor(0.6931)
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 0.1,
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
-    ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+    def __init__(self, *, alpha: float = 0.1, **shared: Unpack[Shared]) -> None:
+        super().__init__(**shared)
         check_number("alpha", alpha, at_least=0, at_most=1)
         self.alpha = alpha
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return label_smoothing(logits, target, alpha=self.alpha)
+        sides = 2 if target.regions else logits.shape[1]
+        shares = target.one_hot(logits.dtype) * (1 - self.alpha) + self.alpha / sides
+        return soft_cross_entropy(logits, shares, regions=target.regions)
 
 
 class SVLSLoss(SegmentationLoss):
@@ -134,16 +93,8 @@ class SVLSLoss(SegmentationLoss):
     tensor(0.6931)
     """
 
-    def __init__(
-        self,
-        *,
-        sigma: float = 2.0,
-        kernel_size: int = 3,
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
-    ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+    def __init__(self, *, sigma: float = 2.0, kernel_size: int = 3, **shared: Unpack[Shared]) -> None:
+        super().__init__(**shared)
         self.sigma = sigma
         self.kernel_size = kernel_size
         # For Gaussians this border replicates what lies at the image's border.
@@ -172,20 +123,19 @@ class FocalLoss(SegmentationLoss):
     tensor(0.3466)
     """
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 3.0,
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
-    ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+    def __init__(self, *, gamma: float = 3.0, **shared: Unpack[Shared]) -> None:
+        super().__init__(**shared)
         check_number("gamma", gamma, at_least=0)
         self.gamma = gamma
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return focal(logits, target, gamma=self.gamma)
+        if target.regions:
+            surprise = F.binary_cross_entropy_with_logits(logits, target.map.to(logits), reduction="none")
+        else:
+            surprise = cross_entropy(logits, target).unsqueeze(1)
+        # 1 - p = -expm1(log p) keeps its digits near p = 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
+        complement = -torch.expm1(-surprise)
+        return (complement.clamp_min(1e-12) ** self.gamma * surprise).mean(1)
 
 
 class ECPLoss(SegmentationLoss):
@@ -208,24 +158,25 @@ class ECPLoss(SegmentationLoss):
     """
 
     def __init__(
-        self,
-        *,
-        alpha: float = 0.1,
-        class_reduction: ClassReduction = "sum",
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
+        self, *, alpha: float = 0.1, class_reduction: ClassReduction = "sum", **shared: Unpack[Shared]
     ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        super().__init__(**shared)
         check_number("alpha", alpha, at_least=0)
         check_choice("class_reduction", class_reduction, get_args(ClassReduction))
         self.alpha = alpha
         self.class_reduction: ClassReduction = class_reduction
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        sides = 2 if self.regions else logits.shape[1]
+        sides = 2 if target.regions else logits.shape[1]
         alpha = self.alpha / sides if self.class_reduction == "mean" else self.alpha
-        return cross_entropy(logits, target) - alpha * entropy(logits, regions=self.regions)
+        if target.regions:
+            # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
+            inside, outside = logits.sigmoid(), (-logits).sigmoid()
+            entropy = (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
+        else:
+            log_probabilities = logits.log_softmax(1)
+            entropy = -(log_probabilities.exp() * log_probabilities).sum(1)
+        return cross_entropy(logits, target) - alpha * entropy
 
 
 class MbLSLoss(SegmentationLoss):
@@ -249,26 +200,15 @@ class MbLSLoss(SegmentationLoss):
     0.1503
     """
 
-    def __init__(
-        self,
-        *,
-        margin: float = 5.0,
-        weight: float = 0.1,
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
-    ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
-        if regions:
-            raise ValueError(
-                "MbLSLoss has no form for regions (regions=True): its margin is to the largest logit of competing "
-                "classes, and regions overlap. Use another loss, or labels in place of regions."
-            )
+    def __init__(self, *, margin: float = 5.0, weight: float = 0.1, **shared: Unpack[Shared]) -> None:
+        super().__init__(**shared)
+        if self.regions:
+            raise ValueError("regions must be False: the margin is to the largest logit of competing classes.")
         check_number("margin", margin, at_least=0)
         check_number("weight", weight, at_least=0)
         self.margin = margin
         self.weight = weight
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        weight = self.weight / logits.shape[1]  # the penalty is the mean over the classes
-        return cross_entropy(logits, target) + weight * margin_penalty(logits, margin=self.margin)
+        excess = (logits.amax(1, keepdim=True) - self.margin - logits).relu().sum(1)
+        return cross_entropy(logits, target) + self.weight / logits.shape[1] * excess

@@ -2,9 +2,10 @@
 
 from typing import Literal, get_args
 
-from torch import Tensor, nn
+from torch import Tensor
+from typing_extensions import Unpack
 
-from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._base import SegmentationLoss, Shared
 from nnunet_nacl.losses._cross_entropy import ClassReduction, cross_entropy
 from nnunet_nacl.losses._neighborhood import Border, Neighborhood, Prior
 from nnunet_nacl.losses._settings import check_choice, check_number
@@ -54,11 +55,9 @@ class NACLLoss(SegmentationLoss):
         constraint: Constraint = "logits",
         class_reduction: ClassReduction = "mean",
         border: Border = "valid",
-        ignore_label: int | None = None,
-        regions: bool = False,
-        dice: nn.Module | None = None,
+        **shared: Unpack[Shared],
     ) -> None:
-        super().__init__(ignore_label=ignore_label, regions=regions, dice=dice)
+        super().__init__(**shared)
         check_number("weight", weight, at_least=0)
         check_choice("penalty", penalty, get_args(Penalty))
         check_choice("constraint", constraint, get_args(Constraint))

@@ -1,16 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
-from nnunet_nacl.metrics._bins import BinCounts, bin_edges
-from nnunet_nacl.metrics._bootstrap import (
-    Interval,
-    bootstrap_interval,
-    mean_of_known,
-    mean_over_cases,
-    percentile_interval,
-    ratio,
-    resample_tables,
-    resample_weights,
-)
+from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bootstrap import Interval, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.metrics._calibration import (
     NLL_CLIP,
     average_calibration_error,
@@ -25,16 +16,12 @@ __all__ = [
     "Interval",
     "SurfaceDistances",
     "average_calibration_error",
-    "bin_edges",
-    "bootstrap_interval",
     "confusion_matrix",
     "dice",
     "expected_calibration_error",
     "maximum_calibration_error",
     "mean_of_known",
-    "mean_over_cases",
     "percentile_interval",
     "ratio",
-    "resample_tables",
     "resample_weights",
 ]

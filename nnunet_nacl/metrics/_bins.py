@@ -1,6 +1,7 @@
 """Bin tables: the counts and sums from which every binned calibration error follows."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class BinCounts:
         # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding
         # error.
         bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
-        bins -= confidences <= bin_edges(num_bins, confidences.dtype).take(bins)
+        bins -= confidences <= cls.edges(num_bins, confidences.dtype).take(bins)
         wrong, right = np.bincount(bins + num_bins * hits, minlength=2 * num_bins).reshape(2, num_bins)
         confidence = np.bincount(bins, weights=confidences, minlength=num_bins).astype(np.float64)
         unbinned = np.count_nonzero(~kept)
@@ -70,24 +71,25 @@ class BinCounts:
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
         """One object with a new leading axis from tables of one shape."""
-        parts = zip(*((one.count, one.hits, one.confidence, one.unbinned) for one in tables), strict=True)
-        return cls(*map(np.stack, parts))
+        return cls(*(np.stack([getattr(table, part.name) for table in tables]) for part in fields(cls)))
+
+    def _with(self, change: Callable[[Any], Any]) -> "BinCounts":
+        return BinCounts(*(change(getattr(self, part.name)) for part in fields(self)))
 
     def __getitem__(self, index: Any) -> "BinCounts":
         """Some of the tables; the index is one of the leading axes."""
-        return BinCounts(self.count[index], self.hits[index], self.confidence[index], self.unbinned[index])
+        return self._with(lambda part: part[index])
 
     def sum(self) -> "BinCounts":
         """The tables added up over the first axis."""
-        return BinCounts(self.count.sum(0), self.hits.sum(0), self.confidence.sum(0), self.unbinned.sum(0))
+        return self._with(lambda part: part.sum(0))
+
+    def resampled(self, weights: NDArray[np.float64]) -> "BinCounts":
+        """Tables (resamples, ..., M): those (cases, ..., M) of the cases that each resample has drawn, added up."""
+        return self._with(lambda part: np.tensordot(weights, part, 1))
 
     def __add__(self, other: "BinCounts") -> "BinCounts":
-        return BinCounts(
-            self.count + other.count,
-            self.hits + other.hits,
-            self.confidence + other.confidence,
-            self.unbinned + other.unbinned,
-        )
+        return BinCounts.stack([self, other]).sum()
 
     @property
     def total(self) -> Counts:
@@ -95,9 +97,9 @@ class BinCounts:
         total: Counts = self.count.sum(-1) + self.unbinned
         return total
 
-
-def bin_edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.floating]:
-    """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
-    edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
-    edges[0] = -1
-    return edges
+    @staticmethod
+    def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.floating]:
+        """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
+        edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+        edges[0] = -1
+        return edges

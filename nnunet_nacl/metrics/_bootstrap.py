@@ -1,12 +1,9 @@
 """Means over cases, and how sure they are: the bootstrap over cases."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
-
-from nnunet_nacl.metrics._bins import BinCounts
+from numpy.typing import ArrayLike, NDArray
 
 NUM_RESAMPLES = 2000
 _PERCENTILES = (2.5, 97.5)
@@ -31,12 +28,6 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
     return weights
 
 
-def resample_tables(tables: BinCounts, weights: Array) -> BinCounts:
-    """Tables (resamples, ..., M): those (cases, ..., M) of the cases that each resample has drawn, added up."""
-    parts = (tables.count, tables.hits, tables.confidence, tables.unbinned)
-    return BinCounts(*(np.tensordot(weights, part, 1) for part in parts))
-
-
 def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     """95 % percentile interval of a value that was computed on each resample.
 
@@ -51,34 +42,14 @@ def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     return float(low), float(high)
 
 
-def bootstrap_interval(values: Sequence[float]) -> Interval:
-    """95 % percentile bootstrap interval of the mean over cases, with a fixed seed.
-
-    All cases are resampled, then those with NaN left out, so that it is the interval of comparisons between methods.
-    """
-    of_cases = np.asarray(values, np.float64)
-    known = (~np.isnan(of_cases)).astype(np.float64)
-    if known.sum() < 2:
-        return np.nan, np.nan
-    weights = resample_weights(of_cases.size)
-    return percentile_interval(ratio(weights @ np.nan_to_num(of_cases), weights @ known), num_cases=int(known.sum()))
-
-
-def mean_over_cases(values: Sequence[float]) -> float:
-    """Mean of the values that are not NaN; NaN if all are."""
-    known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else np.nan
-
-
 def ratio(part: NDArray[np.floating], whole: NDArray[np.number]) -> Array:
     """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
     quotient: Array = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
     return quotient
 
 
-def mean_of_known(values: Array) -> Array:
+def mean_of_known(values: ArrayLike) -> Array:
     """(...) means along the last axis of those of the values (..., n) that are not NaN; NaN where all are."""
-    known = ~np.isnan(values)
-    count = known.sum(-1)
-    mean: Array = np.where(count > 0, np.where(known, values, 0).sum(-1) / np.maximum(count, 1), np.nan)
-    return mean
+    of_all = np.asarray(values, np.float64)
+    known = ~np.isnan(of_all)
+    return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))

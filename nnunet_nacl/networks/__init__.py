@@ -8,14 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nnunet_nacl.networks._catalogue import NETWORKS
-from nnunet_nacl.networks._catalogue import network_of_ours as network_of_ours
 
 if TYPE_CHECKING:
     from nnunet_nacl.networks._add import add_network
-    from nnunet_nacl.networks._monai import AttentionUNet, SwinUNETR, UNetPlusPlus
-    from nnunet_nacl.networks._transunet import TransUNet
 
-__all__ = ["NETWORKS", "AttentionUNet", "SwinUNETR", "TransUNet", "UNetPlusPlus", "add_network"]
+__all__ = ["NETWORKS", "add_network"]
 
 _LOADED_LATE = {
     "AttentionUNet": "_monai",
@@ -33,8 +30,5 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_LOADED_LATE[name]}"), name)
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
-        if package not in {"monai", "timm"}:
-            raise
-        raise RuntimeError(
-            f"{__name__}.{name} needs {package}, which is not installed: pip install {package}"
-        ) from error
+        needs = f"{__name__}.{name} needs {package}, which is not installed: pip install {package}"
+        raise RuntimeError(needs) from error

@@ -1,10 +1,8 @@
 """A configuration with another network: built and tried as nnU-Net would, then written into the plans."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,8 +15,7 @@ _LEAST_MEMORY_GB = 8.0
 """nnU-Net's own target, unless a planner was told another one."""
 
 
-@dataclass(frozen=True)
-class AddedConfiguration:
+class AddedConfiguration(NamedTuple):
     """A configuration that was written into the plans, with the memory that a training step takes on a GPU."""
 
     file: Path
@@ -71,7 +68,8 @@ def add_network(
     step = _measure(network, *parent.having(name, content).build_network(name), size)
     reference = _measure(configuration, *parent.build_network(configuration), planned)
     budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
-    batch_size = min(inherited["batch_size"], step.most_images(budget))
+    fitting = (number for number in range(inherited["batch_size"], 0, -1) if step.memory_gb(number) <= budget)
+    batch_size = next(fitting, 0)
     if batch_size < _SMALLEST_BATCH:
         raise ValueError(
             f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "
@@ -88,19 +86,15 @@ def _check_patch_size(name: str, network: Network, size: tuple[int, ...], planne
     if len(size) not in network.dimensions:
         raise ValueError(f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration.")
     if any(length % network.multiple for length in size):
-        fitting = [math.ceil(length / network.multiple) * network.multiple for length in size]
-        raise ValueError(
-            f"{name} takes patches whose sizes are multiples of {network.multiple}; got {_shown(size)}. "
-            f"Choose others, such as --patch_size {' '.join(map(str, fitting))}."
-        )
+        expected = f"whose sizes are multiples of {network.multiple}"
+        raise ValueError(f"{name} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size).")
 
 
 def _shown(size: Sequence[int]) -> str:
     return "x".join(map(str, size))
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """What a training step in mixed precision keeps: values for the gradients, of each image, and parameters.
 
     The configurations for which nnU-Net's planner expects 8 GB come to 7 to 9 GB: 512 x 512 with a batch of 12, or
@@ -113,9 +107,6 @@ class _Step:
     def memory_gb(self, batch_size: int) -> float:
         """2 bytes for a value, 2 for its gradient; 16 for a parameter, its gradient and the optimizer's moments."""
         return (4 * self.values * batch_size + 16 * self.parameters) / 1e9
-
-    def most_images(self, memory_gb: float) -> int:
-        return math.floor((memory_gb * 1e9 - 16 * self.parameters) / (4 * self.values))
 
 
 def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int, ...]) -> _Step:

@@ -14,7 +14,6 @@ class Network:
     Attributes:
         multiple: the patch size must be a multiple of it along each axis.
         arguments: patch size -> what the class is built with, beside channels and deep supervision.
-        imported: those of the arguments that are import paths themselves.
     """
 
     class_name: str
@@ -22,15 +21,12 @@ class Network:
     multiple: int
     arguments: Callable[[Sequence[int]], dict[str, Any]]
     dimensions: tuple[int, ...] = (2, 3)
-    imported: tuple[str, ...] = ()
 
     def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
         """The entry ``architecture`` of a configuration."""
-        return {
-            "network_class_name": self.class_name,
-            "arch_kwargs": self.arguments(patch_size),
-            "_kw_requires_import": list(self.imported),
-        }
+        arguments = self.arguments(patch_size)
+        paths = [name for name in ("conv_op", "norm_op", "dropout_op", "nonlin") if name in arguments]
+        return {"network_class_name": self.class_name, "arch_kwargs": arguments, "_kw_requires_import": paths}
 
 
 def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
@@ -58,13 +54,8 @@ def _unet(size: Sequence[int]) -> dict[str, Any]:
 
 
 def _attention_unet(size: Sequence[int]) -> dict[str, Any]:
-    narrower = 1 if len(size) == 2 else 4
-    channels = [width // narrower for width in (64, 128, 256, 512, 1024)]
+    channels = [64, 128, 256, 512, 1024] if len(size) == 2 else [16, 32, 64, 128, 256]
     return {"strides": _full_resolution(size), "channels": channels}
-
-
-def _swin_unetr(size: Sequence[int]) -> dict[str, Any]:
-    return {"strides": _full_resolution(size), "feature_size": 48}
 
 
 NETWORKS: Mapping[str, Network] = {
@@ -73,7 +64,6 @@ NETWORKS: Mapping[str, Network] = {
         "U-Net as in the paper: 32 to 512 features on five levels, no normalization; nnU-Net's own class",
         32,
         _unet,
-        imported=("conv_op", "norm_op", "dropout_op", "nonlin"),
     ),
     "attention_unet": Network(f"{_OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, _attention_unet),
     "unet_plus_plus": Network(
@@ -89,11 +79,10 @@ NETWORKS: Mapping[str, Network] = {
         lambda size: {"strides": _full_resolution(size), "patch_size": list(size)},
         dimensions=(2,),
     ),
-    "swin_unetr": Network(f"{_OURS}SwinUNETR", "Swin UNETR, by MONAI", 32, _swin_unetr),
+    "swin_unetr": Network(
+        f"{_OURS}SwinUNETR",
+        "Swin UNETR, by MONAI",
+        32,
+        lambda size: {"strides": _full_resolution(size), "feature_size": 48},
+    ),
 }
-
-
-def network_of_ours(architecture: Mapping[str, Any]) -> str | None:
-    """The class that a configuration's ``architecture`` names, if that is one of this package."""
-    name = str(architecture.get("network_class_name"))
-    return name if name.startswith(_OURS) else None

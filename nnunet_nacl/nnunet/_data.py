@@ -1,28 +1,26 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
+import io
 import json
+import os
 import re
-import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+from unittest import mock
 
 from filelock import FileLock
-from typing_extensions import TypedDict
 
 from nnunet_nacl.files import check_input, read_json, whole_file, write_json
+from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnunet_folder
 
 SPLITS_NAME = "splits_final.json"
-_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
-"""What of ``dataset.json`` a training depends on."""
-
-
-class Split(TypedDict):
-    """A fold's cases."""
-
-    train: list[str]
-    val: list[str]
+Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
+_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")  # what of dataset.json decides
 
 
 def read_splits(file: Path) -> list[Split]:
@@ -60,14 +58,6 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, list[Path]]]:
     return folder, cases
 
 
-def image_file(folder: Path, case: str, ending: str) -> Path:
-    """The file of a case's first channel in a folder of images: ``CASE_0000<ending>``, or ``CASE<ending>``."""
-    for name in (f"{case}_0000{ending}", f"{case}{ending}"):
-        if (folder / name).is_file():
-            return folder / name
-    raise FileNotFoundError(f"no {case}_0000{ending} in {folder}.")
-
-
 @dataclass(frozen=True, eq=False)
 class PreprocessedDataSet:
     """A data set that has been planned and preprocessed for a configuration, and nnU-Net's three folders."""
@@ -85,7 +75,6 @@ class PreprocessedDataSet:
 
     @property
     def folder(self) -> Path:
-        """Its preprocessed folder."""
         return self.preprocessed / self.name
 
     def model_folder(self, trainer: str) -> Path:
@@ -110,10 +99,9 @@ class PreprocessedDataSet:
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
         expected = {file.name.removesuffix(ending) for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
-            command = ["nnUNetv2_preprocess", "-d", str(int(folder.name[7:10])), "-plans_name", plans]
             raise ValueError(
-                f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. "
-                f"Preprocess them with: {shlex.join([*command, '-c', configuration])}"
+                f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
+                f"nnUNetv2_preprocess -d {int(folder.name[7:10])} -plans_name {plans} -c {configuration}"
             )
         raw = folders["raw"] / folder.name
         images = (file.name.removesuffix(f"_0000{ending}") for file in (raw / "imagesTs").glob(f"*_0000{ending}"))
@@ -133,6 +121,14 @@ class PreprocessedDataSet:
             if current != splits:
                 with whole_file(file) as partial:
                     partial.write_text(json.dumps(splits, indent=4))
+
+    @staticmethod
+    def check_trainer(name: str) -> None:
+        """Raise a ValueError unless nnU-Net has a trainer of this name, ours, or one in nnUNet_extTrainer."""
+        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+        with our_trainers_found(), naming(Path(f"trainer {name}")):
+            recursive_find_trainer_class_by_name(name)
 
     def check_model(self, trainer: str, fold: int, split: Split) -> None:
         """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
@@ -172,9 +168,18 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
 
         with naming(file.parent):  # five folds need five cases
             folds = generate_crossval_split(cases, seed=12345, n_splits=5)
-        return [Split(train=list(map(str, fold["train"])), val=list(map(str, fold["val"]))) for fold in folds]
+        return [{part: list(map(str, fold[part])) for part in ("train", "val")} for fold in folds]
     splits = read_splits(file)
     for number, split in enumerate(splits):
         if unknown := sorted({*split["train"], *split["val"]} - set(cases)):
             raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
     return splits
+
+
+@contextmanager
+def our_trainers_found() -> Iterator[None]:
+    """Within, nnU-Net finds our trainers, whether ``nnunet_nacl link`` was run or not, and does not say where."""
+    variable = "nnUNet_extTrainer"
+    known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
+    with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
+        yield

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -16,17 +15,12 @@ from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import only_writer, read_json, whole_file
+from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import dataset_name, names_in, naming, nnunet_folder
 
 Region: TypeAlias = tuple[int, ...]
-"""Labels that together make up a structure."""
-
 NamedLabels: TypeAlias = dict[str, int | list[int]]
-"""``labels`` of ``dataset.json``: name -> label, or labels of a region."""
-
 Labels = NDArray[np.unsignedinteger]
-
-_DTYPES = {".png": ("uint16", "uint8"), ".bmp": ("uint8",)}  # formats of whole numbers, the finest first
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -52,13 +46,11 @@ class PlansJson:
     content: dict[str, Any]
 
     @property
-    def configurations(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.content.get("configurations", {})
-        return found
+    def configurations(self) -> Any:
+        return self.content.get("configurations", {})
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
-        """Read the file, with the errors of :func:`read_json`."""
         return cls(file, read_json(file, dict[str, Any]))
 
     @classmethod
@@ -67,10 +59,10 @@ class PlansJson:
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
-            command = ["nnUNetv2_plan_and_preprocess", "-d", str(int(name[7:10])), "-c", configuration]
+            command = f"nnUNetv2_plan_and_preprocess -d {int(name[7:10])} -c {configuration}"
             if resenc := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
-                command += ["-pl", f"nnUNetPlannerResEnc{resenc[1]}"]
-            raise ValueError(f"{file} does not exist. Plan and preprocess the data set with: {shlex.join(command)}")
+                command += f" -pl nnUNetPlannerResEnc{resenc[1]}"
+            raise ValueError(f"{file} does not exist. Plan and preprocess the data set with: {command}")
         found = cls.read(file)
         found.lineage(configuration)
         return found
@@ -116,8 +108,8 @@ class LabelMeaning:
     """What the labels of a data set stand for, and the channels of its probabilities.
 
     ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
-    (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``; empty
-    if not known), and ``labels`` those of ``dataset.json``, by name, with the ignore label.
+    (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``), and
+    ``labels`` those of ``dataset.json``, by name.
     """
 
     known: tuple[int, ...]
@@ -127,24 +119,20 @@ class LabelMeaning:
 
     @classmethod
     def of_names(
-        cls,
-        labels: Mapping[str, int | Sequence[int]],
-        regions: Sequence[Sequence[int]] | None,
-        written: Sequence[int] = (),
+        cls, labels: Mapping[str, Any], regions: Sequence[Sequence[int]] | None, written: Sequence[int] = ()
     ) -> "LabelMeaning":
         """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
         named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
-        known = tuple(sorted({label for name in named.keys() - {"ignore"} for label in _region(named[name])} | {0}))
-        return cls(known, None if regions is None else tuple(map(tuple, regions)), tuple(written), named)
+        known = {0}.union(*(_region(value) for name, value in named.items() if name != "ignore"))
+        return cls(tuple(sorted(known)), None if regions is None else tuple(map(tuple, regions)), tuple(written), named)
 
     @property
     def num_channels(self) -> int:
-        """K classes, or R regions."""
         return len(self.known if self.regions is None else self.regions)
 
     @property
     def has_background(self) -> bool:
-        """Whether channel 0 is the background. It is with classes; every region stands for a structure."""
+        """Whether channel 0 is the background: with classes, not with regions."""
         return self.regions is None
 
     @property
@@ -177,23 +165,22 @@ def _region(value: int | Sequence[int]) -> Region:
 
 @dataclass(frozen=True)
 class DataSet:
-    """How to read a data set's files, with ``reader`` of nnU-Net, and what its labels in ``dataset.json`` mean."""
+    """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
 
     labels: NamedLabels
     file_ending: str
     meaning: LabelMeaning
     ignore_label: int | None
-    reader: Any
+    reader: Reader
 
     @property
-    def image_dtypes(self) -> tuple[str, ...]:
-        """The dtypes that images of the file ending can have, of float32, uint16 and uint8; the finest first."""
-        return _DTYPES.get(self.file_ending.lower(), ("float32", "uint16", "uint8"))
+    def image_dtype(self) -> str:
+        """The finest dtype that images of the file ending can have."""
+        return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
         """Read ``dataset.json``, and the reader's name from ``plans.json``; without, label maps decide."""
-        # Here, since it imports torch, which takes seconds that worker processes need not spend.
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = read_dataset_json(dataset_json)
@@ -202,35 +189,26 @@ class DataSet:
             labels = LabelManager(names, regions_class_order=order)
             regions = [_region(region) for region in labels.foreground_regions] if labels.has_regions else None
             meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
-            for region, label in zip(meaning.regions or (), meaning.written, strict=True):
-                if label not in region:
-                    raise ValueError(f"regions_class_order: expected one of the labels {region}; got {label}")
             if regions is None and meaning.known != tuple(range(len(meaning.known))):
-                found = ", ".join(map(str, meaning.known))
-                raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {found}")
+                raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}")
         with naming(plans or dataset_json):
-            if plans is None:
-                reader = _find_reader(described, examples)
-            else:
-                reader = reader_of(PlansJson.read(plans).content["image_reader_writer"])
-        return cls(names, described["file_ending"], meaning, labels.ignore_label, reader)
+            reader = (
+                _find_reader(described, examples)
+                if plans is None
+                else PlansJson.read(plans).content["image_reader_writer"]
+            )
+            return cls(names, described["file_ending"], meaning, labels.ignore_label, Reader(reader))
 
 
-def reader_of(name: str) -> Any:
-    """An object of nnU-Net's reader class of that name."""
-    from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
-
-    return recursive_find_reader_writer_by_name(name)()
-
-
-def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> Any:
+def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
+    """The name of the reader that nnU-Net chooses: that of ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    for example in examples:
+    for example in (*map(str, examples), None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return determine_reader_writer_from_dataset_json(described, str(example), verbose=False)()
-    return determine_reader_writer_from_dataset_json(described, None, verbose=False)()
+            return str(determine_reader_writer_from_dataset_json(described, example, verbose=False).__name__)
+    raise ValueError("nnU-Net has no reader of such files")
 
 
 @dataclass(frozen=True)

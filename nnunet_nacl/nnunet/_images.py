@@ -11,28 +11,45 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
-from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet._names import naming
 
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
-"""By how much these may differ beside nnU-Net's relative tolerance: near 0, where that is of no use, files in single
-precision are off by this much."""
+"""By how much these may differ beside nnU-Net's relative tolerance: files in single precision are off by this much."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where an image lies: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction`` as cosines.
+    """Where the image of a file lies: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction``.
 
     ``known`` is False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
     """
 
+    file: Path
     spacing: tuple[float, ...]
     origin: tuple[float, ...] | None = None
     direction: tuple[float, ...] | None = None
     known: bool = True
+
+    def check_same(self, other: "Geometry") -> None:
+        """Raise a ValueError that says what differs unless two files of a case lie in the same place.
+
+        To the tolerance of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
+        """
+        for name, rounding in _ROUNDING.items() if self.known and other.known else ():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if None not in {mine, theirs} and (
+                len(mine) != len(theirs) or not np.allclose(mine, theirs, atol=rounding)
+            ):
+                unit = "" if name == "direction" else " mm"
+                shown = [", ".join(f"{value:.6g}" for value in values) for values in (mine, theirs)]
+                raise ValueError(
+                    f"{self.file} has the {name} ({shown[0]}){unit}, not ({shown[1]}){unit} as {other.file} has: "
+                    "their voxels are not at the same places, or one is stored in another orientation. evaluate "
+                    "--ignore_geometry takes them as they are."
+                )
 
 
 class LabelMap(NamedTuple):
@@ -42,30 +59,77 @@ class LabelMap(NamedTuple):
     geometry: Geometry
 
 
-def check_geometry(file: Path, geometry: Geometry, other_file: Path, other: Geometry) -> None:
-    """Raise a ValueError that says what differs unless two files of a case lie in the same place.
+class Reader:
+    """nnU-Net's class of that name that reads and writes the files of a data set."""
 
-    To the tolerance of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
-    """
-    if not (geometry.known and other.known):
-        return
-    for name, rounding in _ROUNDING.items():
-        mine, theirs = getattr(geometry, name), getattr(other, name)
-        if mine is None or theirs is None or (len(mine) == len(theirs) and np.allclose(mine, theirs, atol=rounding)):
-            continue
-        unit = "" if name == "direction" else " mm"
-        raise ValueError(
-            f"{file} has the {name} {_text(mine)}{unit}, not {_text(theirs)}{unit} as {other_file} has: their voxels "
-            "are not at the same places, or one is stored in another orientation. evaluate --ignore_geometry takes "
-            "them as they are."
-        )
+    def __init__(self, name: str) -> None:
+        from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
+
+        self.name = name
+        self._reader: Any = recursive_find_reader_writer_by_name(name)()
+
+    def read_labels(self, file: Path) -> LabelMap:
+        """Read a label map; a ValueError says why it cannot be read, or that it holds no whole numbers."""
+        check_image_file(file)
+        with naming(file, problem=" cannot be read"):
+            if self.name == "SimpleITKIO":
+                labels, geometry = _read_with_simpleitk(file)
+            else:
+                (labels, *more), properties = self._reader.read_seg(str(file))
+                _check_channels(1 + len(more))
+                geometry = _geometry_of(properties, file, file.with_suffix(".json"))
+        if labels.dtype.kind in "iu":
+            return LabelMap(labels, geometry)
+        with np.errstate(invalid="ignore"):  # of NaN
+            whole = labels.astype(np.int32)
+        if not np.array_equal(whole, labels):
+            raise ValueError(f"{file} holds labels that are not whole numbers.")
+        return LabelMap(whole, geometry)
+
+    def read_image(self, files: Sequence[Path]) -> tuple[NDArray[np.float32], Geometry]:
+        """Read an image (C, Z, Y, X), a file a channel, and where its voxels lie."""
+        for file in files:
+            check_image_file(file)
+        with naming(*files, problem=" cannot be read"):
+            image, properties = self._reader.read_images([str(file) for file in files])
+        beside = files[0].with_name(f"{files[0].stem[: -len('_0000')]}.json")
+        return np.asarray(image, np.float32), _geometry_of(properties, files[0], beside)
+
+    def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
+        """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
+        with naming(like, problem=" cannot be read"):
+            stored, properties = self._reader.read_seg(str(like))
+        if stored.shape[1:] != labels.shape:
+            raise ValueError(f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {labels.shape}.")
+        del stored
+        with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
+            partial = Path(folder) / file.name
+            self._reader.write_seg(labels, str(partial), properties)
+            try:  # on a full disk, ITK says nothing
+                check_image_file(partial)
+                whole = np.array_equal(np.squeeze(self._reader.read_seg(str(partial))[0]), np.squeeze(labels))
+            except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
+                whole = False
+            if not whole:
+                raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
+            for written in Path(folder).iterdir():
+                written.replace(file.parent / written.name)
+
+    def write_image(self, values: NDArray[Any], like: Path, file: Path) -> None:
+        """Write an image (Z, Y, X) of any dtype of the format where a label map lies; whole or not at all."""
+        self.write_labels(values.view(_AsItIs), like, file)
 
 
-def check_image_file(file: Path, *, finite: bool = False) -> None:
-    """Check that a NIfTI file is as long as its header says (SimpleITK fills what it lacks with zeros), and finite."""
+class _AsItIs(np.ndarray[Any, Any]):
+    """An array that stays what it is in nnU-Net's writers of label maps, which convert all to whole numbers."""
+
+    def astype(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def check_image_file(file: Path) -> None:
+    """Check that a NIfTI file is as long as its header says: SimpleITK fills what it lacks with zeros."""
     check_input(file)
-    if not file.name.isprintable():  # SimpleITK would end the process over bytes that are no UTF-8
-        raise ValueError(f"{str(file)!r} cannot be read: its name is not in UTF-8.")
     if not file.name.endswith((".nii", ".nii.gz")):
         return
     import nibabel
@@ -77,85 +141,17 @@ def check_image_file(file: Path, *, finite: bool = False) -> None:
         expected = voxels.offset + math.prod(voxels.shape) * voxels.dtype.itemsize
         if size != expected:
             raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
-        if finite and voxels.dtype.kind == "f" and not np.isfinite(np.asarray(voxels)).all():
-            raise ValueError("it holds NaN or infinite values")
-
-
-def read_labels(file: Path, reader: Any) -> LabelMap:
-    """Read a label map; a ValueError says why it cannot be read, or that it holds no whole numbers."""
-    check_image_file(file, finite=True)
-    with naming(file, problem=" cannot be read"):
-        if type(reader) is SimpleITKIO:
-            labels, geometry = _read_with_simpleitk(file)
-        else:
-            array, properties = reader.read_seg(str(file))
-            _check_channels(len(array))
-            labels, geometry = array[0], _geometry_of(properties, file.with_suffix(".json"))
-        if not all(0 < step < np.inf for step in geometry.spacing):
-            raise ValueError(f"it has the impossible spacing {_text(geometry.spacing)} mm")
-    if labels.dtype.kind in "iu":
-        return LabelMap(labels, geometry)
-    with np.errstate(invalid="ignore"):  # NaN, and what is too large for 32 bits, become something else
-        whole = labels.astype(np.int32)
-    if not np.array_equal(whole, labels):
-        raise ValueError(f"{file} holds labels that are not whole numbers.")
-    return LabelMap(whole, geometry)
-
-
-def read_image(files: Sequence[Path], reader: Any) -> tuple[NDArray[np.float32], Geometry]:
-    """Read an image (C, Z, Y, X), and where its voxels lie."""
-    for file in files:
-        check_image_file(file)
-    with naming(*files, problem=" cannot be read"):
-        image, properties = reader.read_images([str(file) for file in files])
-    beside = files[0].with_name(f"{files[0].stem[: -len('_0000')]}.json")  # where Tiff3DIO looks for the spacing
-    return np.asarray(image, np.float32), _geometry_of(properties, beside)
-
-
-def write_labels(labels: NDArray[Any], like: Path, reader: Any, file: Path) -> None:
-    """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
-    with naming(like, problem=" cannot be read"):
-        stored, properties = reader.read_seg(str(like))
-    if stored.shape[1:] != labels.shape:
-        raise ValueError(f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {labels.shape}.")
-    del stored
-    with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
-        partial = Path(folder) / file.name
-        reader.write_seg(labels, str(partial), properties)
-        try:  # on a full disk, ITK says nothing
-            check_image_file(partial)
-            whole = np.array_equal(np.squeeze(reader.read_seg(str(partial))[0]), np.squeeze(labels))
-        except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
-            whole = False
-        if not whole:
-            raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
-        for written in Path(folder).iterdir():
-            written.replace(file.parent / written.name)
-
-
-class _AsItIs(np.ndarray[Any, Any]):
-    """An array that stays what it is in nnU-Net's writers of label maps, which convert all to whole numbers."""
-
-    def astype(self, *_: Any, **__: Any) -> Any:
-        return self
-
-
-def write_image(values: NDArray[Any], like: Path, reader: Any, file: Path) -> None:
-    """Write an image (Z, Y, X) of any dtype of the format where a label map lies; whole or not at all."""
-    write_labels(values.view(_AsItIs), like, reader, file)
 
 
 def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], Geometry]:
-    # What SimpleITKIO.read_seg does, but for its copy in float32, which is the largest thing in memory for few classes.
+    # What SimpleITKIO.read_seg does, but for its copy in float32.
     image: Any = sitk.ReadImage(str(file))
     _check_channels(image.GetNumberOfComponentsPerPixel())
     labels = sitk.GetArrayFromImage(image)
     spacing = [abs(step) for step in image.GetSpacing()[::-1]]
     if labels.ndim == 2:
         labels, spacing = labels[None], [max(spacing) * 999, *spacing]
-    if labels.ndim != 3:
-        raise ValueError(f"expected an image of two or three dimensions; got {labels.ndim}")
-    return labels, Geometry(tuple(spacing), image.GetOrigin(), image.GetDirection())
+    return labels, Geometry(file, tuple(spacing), image.GetOrigin(), image.GetDirection())
 
 
 def _check_channels(number: int) -> None:
@@ -163,20 +159,13 @@ def _check_channels(number: int) -> None:
         raise ValueError(f"expected one label for each voxel; got {number} values, as of colors")
 
 
-def _geometry_of(properties: dict[str, Any], spacing_file: Path) -> Geometry:
+def _geometry_of(properties: dict[str, Any], file: Path, spacing_file: Path) -> Geometry:
     """From what nnU-Net's readers return with an image; ``spacing_file`` is where Tiff3DIO looks for the spacing."""
     spacing = tuple(map(float, properties["spacing"]))
-    if "sitk_stuff" in properties:
-        stored = properties["sitk_stuff"]
-        return Geometry(spacing, tuple(stored["origin"]), tuple(stored["direction"]))
-    if "nibabel_stuff" in properties:
-        stored = properties["nibabel_stuff"]
+    if stored := properties.get("sitk_stuff"):
+        return Geometry(file, spacing, tuple(stored["origin"]), tuple(stored["direction"]))
+    if stored := properties.get("nibabel_stuff"):
         affine = np.asarray(stored.get("reoriented_affine", stored["original_affine"]), float)
-        axes, lengths = affine[:3, :3], np.linalg.norm(affine[:3, :3], axis=0)
-        direction = axes / np.where(lengths > 0, lengths, 1)
-        return Geometry(spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist()))
-    return Geometry(spacing, known=spacing_file.is_file())
-
-
-def _text(values: Sequence[float]) -> str:
-    return f"({', '.join(f'{value:.6g}' for value in values)})"
+        direction = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+        return Geometry(file, spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist()))
+    return Geometry(file, spacing, known=spacing_file.is_file())

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
@@ -50,12 +49,6 @@ def dataset_name(dataset: str | int) -> str:
     return name
 
 
-def dataset_in(path: str | Path) -> str | None:
-    """The first ``DatasetXXX_NAME`` in a path, if there is one."""
-    match = _DATASET_NAME.search(str(path))
-    return match[0] if match else None
-
-
 def model_folder(
     dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans"
 ) -> Path:
@@ -63,33 +56,11 @@ def model_folder(
     return nnunet_folder("nnUNet_results") / dataset_name(dataset) / f"{trainer}__{plans}__{configuration}"
 
 
-@dataclass(frozen=True)
-class ModelName:
-    """A trained model as its folder names it; the data set is None if the folder above has another name."""
-
-    folder: Path
-    dataset: str | None
-    trainer: str
-    plans: str
-    configuration: str
-
-    @classmethod
-    def of(cls, path: str | Path) -> "ModelName | None":
-        """The model that a file or folder belongs to: the nearest folder on its path with such a name, if any."""
-        absolute = Path(path).resolve()
-        for folder in (absolute, *absolute.parents):
-            parts = folder.name.split("__")
-            # A study's folder is DATASET__PLANS__CONFIGURATION.
-            if len(parts) == 3 and all(parts) and not _DATASET_NAME.fullmatch(parts[0]):
-                dataset = folder.parent.name if _DATASET_NAME.fullmatch(folder.parent.name) else None
-                return cls(folder, dataset, *parts)
-        return None
-
-
 def names_in(path: Path) -> dict[str, str]:
     """What the folders on a path say of the model: data set, trainer, plans and configuration, or the trainer alone."""
-    model = ModelName.of(path)
-    if model is not None and model.dataset is not None:
-        return {name: value for name, value in vars(model).items() if name != "folder"}
+    for folder in (path.resolve(), *path.resolve().parents):
+        names = (folder.parent.name, *folder.name.split("__"))
+        if len(names) == 4 and _DATASET_NAME.fullmatch(names[0]):
+            return dict(zip(("dataset", "trainer", "plans", "configuration"), names, strict=True))
     trainers = [part for part in path.resolve().parts if part.startswith("nnUNetTrainer") and "__" not in part]
     return {"trainer": trainers[-1]} if trainers else {}

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._dataset import DataSet, Labels, read_dataset_json
-from nnunet_nacl.nnunet._images import write_labels
-from nnunet_nacl.nnunet._names import ModelName, existing_folder, model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._images import Reader
+from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
 
-CALIBRATED_NAME = "calibration_applied.json"
-"""In a calibrated folder: the fit that it was calibrated with."""
-DECODED_NAME = "decoded.json"
-"""In a folder whose segmentations are not the argmax of its probabilities: the thresholds of each case."""
+CALIBRATED_NAME = "calibration_applied.json"  # in a calibrated folder: the fit that it was calibrated with
+DECODED_NAME = "decoded.json"  # in a folder of other segmentations than nnU-Net's: the thresholds of each case
+_HOW_TO_SAVE = "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
 
 
 @dataclass(frozen=True)
@@ -39,30 +38,36 @@ class CaseFiles:
     def is_predicted(self) -> bool:
         return self.prediction.exists() or self.probabilities.exists()
 
-    def missing(self, *, truth: bool = True) -> str | None:
-        """Which file is missing or cannot be read, if one is; ``truth`` is whether ground truth is needed."""
-        try:
-            if truth:
-                check_input(self.ground_truth, ": no ground truth.")
-            check_input(self.prediction, ": no predicted segmentation.")
-            check_input(self.probabilities, f": no probabilities; {_how_to_save(self.probabilities.parent)}.")
-        except OSError as error:
-            return str(error)
-        return None
+    def check_predicted(self) -> None:
+        """Raise an OSError that names a file of the prediction that is missing or cannot be read."""
+        check_input(self.prediction, ": no predicted segmentation.")
+        check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
     def states(self) -> dict[str, list[str | int] | None]:
         """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
         files = {"reference": self.ground_truth, "prediction": self.prediction, "probabilities": self.probabilities}
         return {role: file_state(file) for role, file in files.items()}
 
+    def write(
+        self, folder: Path, reader: Reader, *, labels: Labels | None = None, probabilities: NDArray[Any] | None = None
+    ) -> None:
+        """Write the case into another folder as nnU-Net does: segmentation, probabilities, properties.
 
-def _how_to_save(folder: Path) -> str:
-    """How nnU-Net saves the probabilities that a folder lacks."""
-    model = ModelName.of(folder)
-    if folder.name != "validation" or model is None:
-        return "predict with nnUNetv2_predict --save_probabilities"
-    fold, trainer = folder.resolve().parent.name.removeprefix("fold_"), f"-tr {model.trainer} -p {model.plans}"
-    return f"validate with nnUNetv2_train {model.dataset} {model.configuration} {fold} {trainer} --val --npz"
+        Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are the case's own.
+        """
+        copied = [self.probabilities.with_suffix(".pkl")]
+        if labels is not None:
+            reader.write_labels(labels, self.prediction, folder / self.prediction.name)
+        else:
+            copied += [self.prediction, self.prediction.with_suffix(".json")]  # of a TIFF file's spacing
+        target = folder / self.probabilities.name
+        if probabilities is None:
+            link_or_copy(self.probabilities, target)
+        else:
+            with whole_file(target) as partial, partial.open("wb") as stream:
+                np.savez_compressed(stream, probabilities=probabilities)
+        for file in filter(Path.is_file, copied):
+            _copy(file, folder / file.name)
 
 
 @dataclass(frozen=True)
@@ -97,43 +102,28 @@ class Predictions:
 
     @classmethod
     def of_model(
-        cls,
-        dataset: str | int,
-        configuration: str,
-        *,
-        trainer: str = "nnUNetTrainer",
-        plans: str = "nnUNetPlans",
-        folds: Sequence[int | str] = (0, 1, 2, 3, 4),
-        validation: str = "validation",
-    ) -> "Predictions":
+        cls, dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans",
+        folds: Sequence[int | str] = (0, 1, 2, 3, 4), validation: str = "validation",
+    ) -> "Predictions":  # fmt: skip
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
-        preprocessed = nnunet_folder("nnUNet_preprocessed") / model.parent.name
-        return cls.of_validation(model, preprocessed, folds, validation=validation)
+        return cls.of_validation(model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation)
 
     @classmethod
     def of_validation(
-        cls,
-        model_folder: str | Path,
-        preprocessed_folder: str | Path,
-        folds: Sequence[int | str],
-        *,
-        validation: str = "validation",
+        cls, model: str | Path, preprocessed: str | Path, folds: Sequence[int | str], validation: str = "validation"
     ) -> "Predictions":
         """As :meth:`of_model`, of folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
-        model, preprocessed = existing_folder(model_folder), Path(preprocessed_folder)
+        model, preprocessed = existing_folder(model), Path(preprocessed)
         ground_truth, splits_file = existing_folder(preprocessed / "gt_segmentations"), preprocessed / SPLITS_NAME
         splits = read_splits(splits_file) if splits_file.is_file() else []
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
-            if not folder.is_dir():
-                present = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}")))
-                raise FileNotFoundError(f"{folder} is not a folder. Validated: {present or 'no fold'}.")
-            _check_probabilities(folder)
+            _check_probabilities(existing_folder(folder))
             expected = splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
             *_, cases = _read_folder(folder, ground_truth)
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
@@ -173,7 +163,6 @@ class PredictionFolder:
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether its probabilities are calibrated."""
         return (self.folder / CALIBRATED_NAME).is_file()
 
     def copy_descriptions(self, folder: Path) -> None:
@@ -183,37 +172,9 @@ class PredictionFolder:
                 _copy(source, folder / source.name)
 
 
-def write_prediction(
-    case: CaseFiles,
-    folder: Path,
-    reader: Any,
-    *,
-    labels: Labels | None = None,
-    probabilities: NDArray[np.floating] | None = None,
-) -> None:
-    """Write a case as nnU-Net does: segmentation, probabilities, properties; each file whole or not at all.
-
-    Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are those of ``case``.
-    """
-    copied = [case.probabilities.with_suffix(".pkl")]
-    if labels is not None:
-        write_labels(labels, case.prediction, reader, folder / case.prediction.name)
-    else:
-        copied += [case.prediction, case.prediction.with_suffix(".json")]  # where nnU-Net keeps a TIFF file's spacing
-    target = folder / case.probabilities.name
-    if probabilities is None:
-        link_or_copy(case.probabilities, target)
-    else:
-        with whole_file(target) as partial, partial.open("wb") as stream:
-            np.savez_compressed(stream, probabilities=probabilities)
-    for file in copied:
-        if file.is_file():
-            _copy(file, folder / file.name)
-
-
 def _check_probabilities(folder: Path) -> None:
     if not any(folder.glob("*.npz")):
-        raise ValueError(f"{folder} holds no probabilities (.npz); {_how_to_save(folder)}.")
+        raise ValueError(f"{folder} holds no probabilities (.npz); {_HOW_TO_SAVE}.")
 
 
 def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list[CaseFiles]]:
@@ -225,8 +186,8 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     thresholds, decoded = {}, folder / DECODED_NAME
     if decoded.exists():
         with naming(decoded):
-            cases_decoded = read_json(decoded, dict[str, Any])["cases"]
-            thresholds = {name: tuple(case["thresholds"]) for name, case in cases_decoded.items()}
+            of_cases = read_json(decoded, dict[str, Any])["cases"]
+            thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
     found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
     names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in folder.glob("[!.]*.npz")}
     if not names:

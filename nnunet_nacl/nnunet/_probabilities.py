@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,34 +16,43 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.nnunet._names import naming
 
-BLOCK = 1 << 16
-"""Voxels in a block, which fits into the processor's cache. Positions within a block fit into 16 bits."""
-
+_BLOCK = 1 << 16  # voxels, which fit into the processor's cache
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
-_PIECE, _PIECES_AHEAD = 16 * BLOCK, 4  # what a thread reads at a time, and how many before they are asked for
+_PIECE, _PIECES_AHEAD = 16 * _BLOCK, 4  # voxels that a thread reads at a time, and how many before they are asked for
 
 
 class Channels:
     """Probabilities (C, *spatial) that are read in order: here, of an array in memory."""
 
-    def __init__(self, probabilities: NDArray[np.floating], name: str = "the probabilities") -> None:
-        self.name = name
-        self.shape = probabilities.shape
-        self.dtype = _check_dtype(probabilities.dtype, name)
+    def __init__(self, probabilities: NDArray[np.floating]) -> None:
+        self.name, self.shape = "the probabilities", probabilities.shape
+        self.dtype = _check_dtype(probabilities.dtype, self.name)
         self._probabilities = probabilities
 
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
-        """Yield blocks (n,): each channel's voxels in C order, ``BLOCK`` at a time. Can be called again."""
+    @staticmethod
+    def of_file(file: Path) -> "Channels":
+        """The array ``probabilities`` of an ``.npz`` file; a ValueError says why it cannot be read."""
+        return _NpzChannels(file)
+
+    @property
+    def parts(self) -> list[slice]:
+        """The voxels of each block of a channel."""
+        size = math.prod(self.shape[1:])
+        return [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
+
+    def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
+        """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
+        for (channel, part), block in zip(product(range(self.shape[0]), self.parts), self._blocks(), strict=True):
+            yield channel, part, block
+
+    def _blocks(self) -> Iterator[NDArray[np.floating]]:
         for channel in self._probabilities:
             voxels = np.ascontiguousarray(channel, self.dtype).reshape(-1)
-            for start in range(0, voxels.size, BLOCK):
-                yield voxels[start : start + BLOCK]
+            yield from (voxels[part] for part in self.parts)
 
 
-class NpzChannels(Channels):
-    """The array ``probabilities`` of an ``.npz`` file, as a stream; a ValueError says why it cannot be read."""
-
+class _NpzChannels(Channels):
     def __init__(self, file: Path) -> None:
         self.name = str(file)
         self._file = file
@@ -55,12 +64,11 @@ class NpzChannels(Channels):
             if not self.shape or size != declared:
                 raise ValueError(f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}")
 
-    def blocks(self) -> Iterator[NDArray[np.floating]]:
-        """As those of :class:`Channels`, while a thread reads ahead."""
+    def _blocks(self) -> Iterator[NDArray[np.floating]]:
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
             with self._opened() as (_, stream):
                 whole = npy.read_array(stream)
-            yield from Channels(whole).blocks()
+            yield from Channels(whole)._blocks()
             return
         voxels = math.prod(self.shape[1:])
         with self._opened() as (_, stream), ThreadPoolExecutor(1) as thread:
@@ -71,8 +79,7 @@ class NpzChannels(Channels):
             while ahead:
                 piece = ahead.popleft().result()
                 ahead.extend(islice(pieces, 1))
-                for start in range(0, piece.size, BLOCK):
-                    yield piece[start : start + BLOCK]
+                yield from (piece[start : start + _BLOCK] for start in range(0, piece.size, _BLOCK))
 
     def _read(self, stream: IO[bytes], voxels: int) -> NDArray[np.floating]:
         piece = np.empty(voxels, self._stored_dtype)
@@ -85,7 +92,6 @@ class NpzChannels(Channels):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
-        """The archive and its array."""
         with (
             naming(self._file, problem=" cannot be read"),
             zipfile.ZipFile(self._file) as archive,

@@ -1,41 +1,21 @@
 """A trained model's folder: its checkpoints, nnU-Net's predictor of them, and the images that it predicts."""
 
-import io
-import os
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
-from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, preprocessed_cases, read_splits
+from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, our_trainers_found, preprocessed_cases, read_splits
 from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
 
-CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
-"""The files that nnU-Net writes into a fold's folder."""
-
-_Loaded: TypeAlias = tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]
-
-
-def saved_checkpoints(model_folder: str | Path, fold: int | str = "*") -> list[Path]:
-    """The checkpoints of a fold, or of all; raises a FileNotFoundError for a folder without."""
-    model = Path(model_folder)
-    missing = [name for name in ("dataset.json", "plans.json") if not (model / name).is_file()]
-    if missing:
-        raise FileNotFoundError(f"{model} is no trained nnU-Net model folder: no {', '.join(missing)} in it.")
-    checkpoints = sorted(model.glob(f"fold_{fold}/checkpoint_*.pth"))
-    if not checkpoints:
-        folds = ", ".join(sorted(path.name for path in model.glob("fold_*") if path.is_dir()))
-        raise FileNotFoundError(f"{model} has no checkpoint of fold {fold}; it has {folds or 'no fold at all'}.")
-    return checkpoints
+CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}  # in a fold's folder
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
@@ -44,9 +24,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
     # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy 2, and of NumPy 1.
     scalar = np.float64(0).__reduce__()[0]
-    names = ("numpy._core.multiarray.scalar", "numpy.core.multiarray.scalar")
     allowed: list[Any] = [np.dtype, *{type(np.dtype(code)) for code in "?bhilqBHILQefd"}]
-    allowed += [(scalar, name) for name in names]
+    allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(allowed):
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -72,7 +51,6 @@ def load_predictor(
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     name = CHECKPOINTS.get(checkpoint, checkpoint)
-    saved_checkpoints(model_folder, fold)  # which says what is missing
     file = Path(model_folder) / f"fold_{fold}" / name
     check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
     content, where = read_checkpoint(file), torch.device(device)
@@ -80,38 +58,17 @@ def load_predictor(
         use_mirroring=use_mirroring, perform_everything_on_device=where.type == "cuda", device=where, allow_tqdm=False
     )
     # nnU-Net gets what is read already: it would run what is in a file.
-    with _our_trainers_found(), mock.patch.object(torch, "load", return_value=content), naming(Path(model_folder)):
+    with our_trainers_found(), mock.patch.object(torch, "load", return_value=content), naming(Path(model_folder)):
         predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), name)
     predictor.configuration_name = content["init_args"]["configuration"]
     return predictor
-
-
-def missing_trainer(name: str) -> str | None:
-    """Why nnU-Net has no trainer of this name among its own, ours, and those of nnUNet_extTrainer, if so."""
-    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
-
-    try:
-        with _our_trainers_found():
-            recursive_find_trainer_class_by_name(name)
-    except (AssertionError, RuntimeError) as error:
-        return f"nnU-Net finds no trainer {name}: {error}"
-    return None
-
-
-@contextmanager
-def _our_trainers_found() -> Iterator[None]:
-    """Within, nnU-Net finds our trainers, whether ``nnunet_nacl link`` was run or not, and does not say where."""
-    variable = "nnUNet_extTrainer"
-    known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
-    with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
-        yield
 
 
 class PreprocessedCases(NamedTuple):
     """Cases as the network sees them; ``load`` returns a case's image (c, *spatial), labels (*spatial), properties."""
 
     names: list[str]
-    load: Callable[[str], _Loaded]
+    load: Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]]
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
@@ -134,11 +91,11 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
         if missing := sorted(set(names) - set(present)):
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-        previous, dataset_class = _first_stage(predictor, names), infer_dataset_class(str(folder))
+        stored = infer_dataset_class(str(folder))(str(folder), names, _first_stage(predictor, names))
 
-        def load(name: str) -> _Loaded:
-            stored, labels, first, properties = dataset_class(str(folder), [name], previous).load_case(name)
-            image = np.array(stored[:], np.float32)
+        def load(name: str) -> Any:
+            channels, labels, first, properties = stored.load_case(name)
+            image = np.array(channels[:], np.float32)
             if first is not None:
                 foreground = predictor.label_manager.foreground_labels
                 image = np.vstack((image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype)))
@@ -158,10 +115,10 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(f"No case found in {images} and {labels}.")
         plans, configuration = predictor.plans_manager, predictor.configuration_manager
 
-        def load(name: str) -> _Loaded:
+        def load(name: str) -> Any:
             *of_image, label_file = files[name]
             for file in files[name]:
-                check_image_file(file, finite=file == label_file)
+                check_image_file(file)
             what = list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
             with naming(label_file):
                 image, label_map, properties = configuration.preprocessor_class(verbose=False).run_case(*what)
@@ -170,7 +127,7 @@ class PreprocessedCases(NamedTuple):
         return cls(list(files), load)
 
 
-def _first_stage(predictor: Any, names: Sequence[str]) -> str | None:
+def _first_stage(predictor: Any, names: list[str]) -> str | None:
     """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
     stage, plans = predictor.configuration_manager.previous_stage_name, predictor.plans_manager
     if stage is None:

@@ -1,9 +1,7 @@
 """Every hook into nnU-Net's own classes: what our trainers use of them that nnU-Net does not promise to keep.
 
-If a new version of nnU-Net breaks a training, look here first; all was tried with nnunetv2 2.8.1. Beside these,
-``trainers.CalibratedLossMixin`` overrides methods of ``nnUNetTrainer``: ``initialize``, ``configure_optimizers``,
-``_build_loss``, ``on_train_start``, ``on_validation_epoch_start``, ``validation_step``, ``on_validation_epoch_end``,
-``on_epoch_end`` and ``perform_actual_validation``.
+If a new version of nnU-Net breaks a training, look here first, and at the methods of ``nnUNetTrainer`` that
+``trainers.CalibratedLossMixin`` overrides; all was tried with nnunetv2 2.8.1.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,8 +41,7 @@ def dice_part(loss: nn.Module) -> nn.Module | None:
 def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator[None]:
     """Within, ``watch(output, target)`` sees what the trainer's loss is called with, at full resolution.
 
-    The call of the loss is the only place where nnU-Net's ``validation_step`` hands out both; afterwards it overwrites
-    ignored labels. With deep supervision both are lists, the full resolution first.
+    Nowhere else does nnU-Net's ``validation_step`` hand out both. With deep supervision they are lists.
     """
     loss = trainer.loss
 
@@ -60,10 +57,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
 
 
 def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
-    """What is logged each epoch: a list by name, which may be changed. nnU-Net keeps it in its checkpoints.
-
-    nnU-Net asserts that no list lags behind the epoch, and plots up to the shortest one.
-    """
+    """What is logged each epoch: a list by name, none shorter than the epochs. nnU-Net keeps it in its checkpoints."""
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
     return logged
 

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import VOXEL_SETS, CalibrationTables, FolderResult, Origin, Voxels
+from nnunet_nacl.evaluation import CalibrationTables, FolderResult, Origin, Voxels
 from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.report._results import calibrated_by
 
@@ -77,18 +77,12 @@ class Comparison:
 
     @property
     def voxels(self) -> list[str]:
-        """Voxel sets, in the order of ``VOXEL_SETS``."""
         return list(self.methods[0].result.voxels)
 
     @property
     def main(self) -> str:
         """The voxel set of what is shown over one: near, or the first if near was not evaluated."""
         return "near" if "near" in self.voxels else self.voxels[0]
-
-    def check_voxels(self, voxels: str) -> None:
-        """Raise a ValueError unless the methods share this voxel set."""
-        if voxels not in self.voxels:
-            raise ValueError(f"voxels: expected one of {', '.join(self.voxels)}; got {voxels}.")
 
     @property
     def has_regions(self) -> bool:
@@ -110,10 +104,12 @@ class Comparison:
         return None if folder is None else folders.get(folder.resolve())
 
 
-def compare_all(results: Mapping[str, Results]) -> list[Comparison]:
-    """A comparison for each data set of data set -> method -> result; their notes are printed to stderr."""
+def compare_all(results: Mapping[str, Results], voxels: str | None = None) -> list[Comparison]:
+    """A comparison for each data set of data set -> method -> result, with this voxel set; notes go to stderr."""
     comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
     for comparison in comparisons:
+        if voxels and voxels not in comparison.voxels:
+            raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
         for note in comparison.notes:
             print(f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}", file=sys.stderr)
     return comparisons
@@ -122,15 +118,14 @@ def compare_all(results: Mapping[str, Results]) -> list[Comparison]:
 def compare(results: Results, dataset: str = "") -> Comparison:
     """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
 
-    Raises:
-        ValueError: different structures or bins, or nothing shared.
+    Raises a ValueError if they have different structures, bins or ground truth, or share nothing.
     """
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
     structures = {n: [f"{result.labels.name_of(one)} {one}" for one in result.names] for n, result in results.items()}
     _check_alike("structures", structures)
     _check_alike("numbers of bins", {name: [str(result.settings.num_bins)] for name, result in results.items()})
-    voxels = [one for one in VOXEL_SETS if all(one in result.voxels for result in results.values())]
+    voxels = [one for one in get_args(Voxels) if all(one in result.voxels for result in results.values())]
     if not voxels:
         _check_alike("voxel sets", {name: result.voxels for name, result in results.items()})
     notes: list[str] = []
@@ -140,9 +135,6 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
             notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
-    for name, result in results.items():
-        if (part := result.origin.part) is not None:
-            notes.append(f"{name}: only part {part[0]} of {part[1]} of the cases was evaluated.")
     methods = [Method(name, _reduced(result, cases, voxels), result.origin) for name, result in results.items()]
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(methods):
@@ -159,7 +151,7 @@ def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
 
 
 def _shared_cases(results: Results, notes: list[str]) -> list[str]:
-    """Cases that all results have, with the same ground truth; notes those that are left out."""
+    """Cases that all results have; notes those that are left out, and refuses those of different ground truth."""
     by_method = {name: {case.name: case for case in result.cases} for name, result in results.items()}
     every, shared = set().union(*by_method.values()), sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
@@ -173,11 +165,9 @@ def _shared_cases(results: Results, notes: list[str]) -> list[str]:
             skipped = _first_few([entry.case for entry in result.skipped])
             notes.append(f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}.")
     different = [case for case in shared if not _same_ground_truth([cases[case] for cases in by_method.values()])]
-    if len(different) == len(shared):
-        raise ValueError(f"the methods share no case: their ground truth differs in {_first_few(different)}.")
     if different:
-        notes.append(f"Left out, since the methods' ground truth differs: {_first_few(different)}.")
-    return sorted(set(shared).difference(different))
+        raise ValueError(f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike.")
+    return shared
 
 
 def _same_ground_truth(cases: Sequence[Any]) -> bool:

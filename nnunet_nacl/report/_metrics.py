@@ -71,9 +71,7 @@ def pooled_gaps(gaps: Array, voxels: Array) -> Estimate:
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
 
-    Args:
-        gaps: (cases, tables, M) sum of confidences minus hits in each bin.
-        voxels: (cases, tables) N.
+    with the sum of confidences minus hits in each bin, ``gaps`` (cases, tables, M), of N ``voxels`` (cases, tables).
     """
     cases, tables, bins = gaps.shape
 
@@ -181,9 +179,8 @@ def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Met
 def leading_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """The columns of the table of methods; without near and image the paper's."""
     judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
-    scores = [metric for metric in judging if metric.name in _SCORES]
-    brier = [Metric("Brier_per_foreground", metric.voxels) for metric in scores]
-    return [*segmentation_metrics(comparison), *scores, *brier, *judging[len(scores) :]]
+    brier = [Metric("Brier_per_foreground", "image")] if comparison.has_scores else []
+    return [*segmentation_metrics(comparison), *judging[: len(brier)], *brier, *judging[len(brier) :]]
 
 
 def compared_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:

@@ -1,6 +1,7 @@
 """The page: one self-contained HTML file. Its sentences stand in ``templates/report.html.j2``."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import partial
@@ -26,11 +27,12 @@ from nnunet_nacl.report._results import calibrated_by, evaluate_command, printab
 from nnunet_nacl.report._review import read_reviews
 from nnunet_nacl.report._statistics import all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
-from nnunet_nacl.report.plots._methods import rank_heatmap
-from nnunet_nacl.report.plots._review import dice_scatter
+from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
 _SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order of the page's switch
+_WIDE = 0.95  # a share of the image from which near is not near any more
+_CALIBRATED = r"_?(calibrated|trained)"  # by these words, folders of the same predictions before and after differ
 _ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 
 
@@ -57,19 +59,18 @@ def write_report(
     if images is not None and not Path(images).is_dir():
         raise FileNotFoundError(f"images: {images} is not a folder.")
     comparisons = compare_all(results)
-    page = _Page(None if images is None else Path(images), study)
-    with tqdm(comparisons, desc="drawing", unit="data set") as progress:
-        sections = [page.section(comparison) for comparison in progress]
+    folder = None if images is None else Path(images)
+    sections = [_section(one, folder, study) for one in tqdm(comparisons, desc="drawing", unit="data set")]
     alike = len({frozenset(one.names) for one in comparisons}) == 1
     shared = set.intersection(*(set(one.voxels) for one in comparisons))
     used = [one for one in comparisons if published_data_set(one.dataset) and any(map(published_method, one.names))]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = PackageLoader("nnunet_nacl.report")
-    filters = {"place": place, "csv": tables.to_csv, "latex": tables.to_latex, "number": number_text}
-    environment.filters.update(filters, p=tables.p_text)
+    environment.filters |= {"place": place, "number": number_text, "p": tables.p_text}
+    environment.filters |= {"csv": tables.to_csv, "latex": tables.to_latex}
     html = environment.get_template("report.html.j2").render(
         sections=sections,
-        together=page.rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
+        together=_rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
         published=list(map(tables.published_table, used)),
         datasets=[comparison.dataset for comparison in comparisons],
         command=command,
@@ -82,68 +83,66 @@ def write_report(
         unfinished.write_text(printable(html), encoding="utf-8", errors="replace")
 
 
-class _Page:
-    """Makes the parts of a page; numbers its plots, so that no two share an id."""
+_numbers = count()  # of plots, so that no two on a page share an id
 
-    def __init__(self, images: Path | None, study: Study | None) -> None:
-        self._numbers, self._images, self._study = count(), images, study
 
-    def pictures(self, drawings: Iterable[Panel]) -> list[Markup]:
-        # Matplotlib and to_svg escape texts.
-        return [Markup(to_svg(draw_panels([one]), prefix=f"f{next(self._numbers)}-")) for one in drawings]  # noqa: S704
+def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
+    # Matplotlib and to_svg escape texts.
+    return [Markup(to_svg(draw_panels([one]), prefix=f"f{next(_numbers)}-")) for one in drawings]  # noqa: S704
 
-    def section(self, comparison: Comparison) -> dict[str, Any]:
-        """Everything that is shown of a data set."""
-        main, names, study = comparison.main, comparison.names, self._study
-        several, many = len(names) > 1, len(names) > 2
-        reviews = read_reviews(comparison)
-        folded = [tables.differences_table(comparison)] if several else []
-        if judging_metrics(comparison) and paper_metrics(comparison):
-            folded.append(tables.paper_table(comparison, expected=True))
-        return {
-            "comparison": comparison,
-            "main": main,
-            "num_cases": len(comparison.cases),
-            **answer(comparison),
-            "curves": self.pictures(panels.reliability_panels(comparison, overlaid=True)),
-            "study": study,
-            "missing": [one.method for one in study.variants if one.method not in names] if study else [],
-            "study_pictures": self.pictures(panels.study_panels(comparison, study)) if study else [],
-            "methods": tables.methods_table(comparison),
-            "folded": folded,
-            "structures": tables.structures_table(comparison),
-            "sets": [self._voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
-            "tradeoff": self.pictures(panels.tradeoff_panels(comparison)) if several else [],
-            "radar": self.pictures(panels.radar_panels(comparison, main)) if many else [],
-            "rankings": self.rankings([comparison]) if many else [],
-            "reviews": reviews,
-            "review_table": tables.review_table(reviews) if reviews.judgements else None,
-            "review_pictures": self.pictures(partial(dice_scatter, reviews, one) for one in reviews.judgements),
-            "case_views": case_views(comparison, main, self._images),
-            "cases": tables.cases_table(comparison),
-            "label_legend": legend(comparison.methods[0].result.labels),
-            "settings": {method.name: _settings(method) for method in comparison.methods},
-            "commands": [evaluate_command(method.result) for method in comparison.methods],
-        }
 
-    def _voxel_set(self, comparison: Comparison, voxels: str) -> dict[str, Any]:
-        drawn = voxels != "image" or comparison.main == "image"  # else they show little but the easy background
-        overlaid = drawn and voxels != comparison.main
-        return {
-            "voxels": voxels,
-            "overlaid": self.pictures(panels.reliability_panels(comparison, voxels, overlaid=True)) if overlaid else [],
-            "single": self.pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
-            "scores": tables.scores_table(comparison, voxels),
-            "by_label": voxels not in POOLED,
-        }
+def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
+    """Everything that is shown of a data set."""
+    main, names, reviews = comparison.main, comparison.names, read_reviews(comparison)
+    several, many = len(names) > 1, len(names) > 2
+    folded = [tables.differences_table(comparison)] if several else []
+    if judging_metrics(comparison) and paper_metrics(comparison):
+        folded.append(tables.paper_table(comparison, expected=True))
+    return {
+        "comparison": comparison,
+        "main": main,
+        "num_cases": len(comparison.cases),
+        **answer(comparison),
+        "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
+        "study": study,
+        "missing": [one.method for one in study.variants if one.method not in names] if study else [],
+        "study_pictures": _pictures(panels.study_panels(comparison, study)) if study else [],
+        "methods": tables.methods_table(comparison),
+        "folded": folded,
+        "structures": tables.structures_table(comparison),
+        "sets": [_voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
+        "tradeoff": _pictures(panels.tradeoff_panels(comparison)) if several else [],
+        "radar": _pictures(panels.radar_panels(comparison, main)) if many else [],
+        "rankings": _rankings([comparison]) if many else [],
+        "reviews": reviews,
+        "review_table": tables.review_table(reviews) if reviews.judgements else None,
+        "review_pictures": _pictures(partial(dice_scatter, reviews, one) for one in reviews.judgements),
+        "case_views": case_views(comparison, main, images),
+        "cases": tables.cases_table(comparison),
+        "label_legend": legend(comparison.methods[0].result.labels),
+        "settings": {method.name: _settings(method) for method in comparison.methods},
+        "commands": [evaluate_command(method.result) for method in comparison.methods],
+    }
 
-    def rankings(self, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-        """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
-        shown = []
-        for one in all_rankings(comparisons):
-            (picture,) = self.pictures([partial(rank_heatmap, one)])
-            shown.append({"table": tables.rank_table(one, comparisons), "picture": picture})
-        return shown
+
+def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
+    drawn = voxels != "image" or comparison.main == "image"  # else they show little but the easy background
+    overlaid = drawn and voxels != comparison.main
+    return {
+        "voxels": voxels,
+        "overlaid": _pictures(panels.reliability_panels(comparison, voxels, overlaid=True)) if overlaid else [],
+        "single": _pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
+        "scores": tables.scores_table(comparison, voxels),
+        "by_label": voxels not in POOLED,
+    }
+
+
+def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
+    found = all_rankings(comparisons)
+    pictures = _pictures(partial(rank_heatmap, one) for one in found)
+    shown = [tables.rank_table(one, comparisons) for one in found]
+    return [{"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)]
 
 
 def answer(comparison: Comparison) -> dict[str, Any]:
@@ -157,21 +156,25 @@ def answer(comparison: Comparison) -> dict[str, Any]:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
     judgements = {name: judge(comparison, name, judging[-1].voxels) for name in named} if judging else {}
     lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
-    off = [name for name, one in judgements.items() if one.says in {"too sure", "not sure enough"}]
-    before = {name: comparison.before(comparison[name]) for name in calibrated}
-    first = comparison[next((name for name in off if name not in calibrated), names[0])]
-    is_baseline = names[0] == comparison.baseline
+    off = [name for name, one in judgements.items() if one["says"] in {"too sure", "not sure enough"}]
+    before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
+    stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.places[0].pred_folder) for name in comparison.names}
+    alone = [name for name, stem in stems.items() if [*stems.values()].count(stem) == 1]
+    to_calibrate = [name for name in off if name in alone and name not in {*calibrated, *before.values()}]
+    place = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.places[0]
+    shares = {name: comparison[name].pooled("near")["share"] for name in names} if "near" in comparison.voxels else {}
     return {
-        "judgements": [one for one in judgements.values() if not np.isnan(one.error)],
-        "before": {name: one for name, one in before.items() if one is not None},
+        "judgements": [one for one in judgements.values() if not np.isnan(one["error"])],
+        "before": before,
+        "wide": [name for name, share in shares.items() if share > _WIDE],
         "order": order,
         "judge": judging[0] if judging else None,
         "error_set": judging[-1].voxels if judging else comparison.main,
-        "dice_gap": None if is_baseline else differences(comparison, DICE)[names[0]],
+        "dice_gap": differences(comparison, DICE).get(names[0]),
         "lacking": {method.name: evaluate_command(method.result) for method in lacking},
-        "to_calibrate": [name for name in off if name not in calibrated and name not in before.values()],
-        "next_folder": first.origin.places[0].pred_folder,
-        "next_truth": first.origin.places[0].gt_folder,
+        "to_calibrate": to_calibrate,
+        "next_folder": place.pred_folder,
+        "next_truth": place.gt_folder,
     }
 
 

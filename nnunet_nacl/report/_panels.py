@@ -1,6 +1,6 @@
 """The report's plots: which of them show a comparison."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -28,13 +28,12 @@ def write_plot(results: Mapping[str, Results], kind: str, file: str | Path, *, v
     file = check_output(file, overwrite=True)
     if file.suffix.lower() not in {".svg", ".pdf", ".png"}:
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
-    comparisons = compare_all(results)
-    for comparison in comparisons:
-        comparison.check_voxels(voxels or comparison.main)
+    comparisons = compare_all(results, voxels)
     if kind == "ranks":
         panels: list[Panel] = [partial(rank_heatmap, one) for one in all_rankings(comparisons, voxels)]
     else:
-        panels = [panel for one in comparisons for panel in _KINDS[kind](one, voxels)]
+        draw = {"reliability": reliability_panels, "tradeoff": tradeoff_panels, "radar": radar_panels}[kind]
+        panels = [panel for one in comparisons for panel in draw(one, voxels)]
     save_plot(draw_panels(panels), file)
 
 
@@ -55,13 +54,6 @@ def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[P
 def radar_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
     """The paper's radar plot."""
     return [partial(radar, comparison, Metric("ECE", voxels or comparison.main))]
-
-
-_KINDS: dict[str, Callable[[Comparison, str | None], list[Panel]]] = {
-    "reliability": reliability_panels,
-    "tradeoff": tradeoff_panels,
-    "radar": radar_panels,
-}
 
 
 def study_panels(comparison: Comparison, study: Study) -> list[Panel]:

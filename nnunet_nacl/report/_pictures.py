@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
-from nnunet_nacl.nnunet import Geometry, LabelMeaning, check_geometry, image_file, read_image, read_labels, reader_of
+from nnunet_nacl.nnunet import LabelMeaning, Reader
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.use import image_layer, outline, window_around
+from nnunet_nacl.use import LABEL_COLORS, picture, window_around
 
 SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
-LABEL_COLORS = ("#E69F00", "#56B4E9", "#CC79A7", "#009E73", "#F0E442", "#D55E00", "#0072B2")  # Okabe and Ito's
 _LARGEST = 256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
 _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
@@ -48,25 +47,15 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> dict[str, Any]:
     """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest.
 
-    Returns:
-        ``numbers`` of the slices, from 0, of ``num_slices``; ``aspect``, a voxel's height over its width; arrays (S, H,
-        W), cropped to the structures: ``ground_truth``, ``ignored``, ``image``, and of each method ``segmentations``,
-        ``confidences`` (max_k p_k, with regions the lowest max(p_r, 1 − p_r)) and ``wrong`` (at least 90 % sure); and
-        what is ``missing``: files that cannot be read, or have changed.
+    Arrays are (S, H, W), cropped to the structures. ``confidences`` are max_k p_k, with regions the lowest max(p_r,
+    1 − p_r); ``wrong`` is what is wrong and at least 90 % sure; ``missing`` says which image or methods cannot be read,
+    or have changed.
     """
     by_method = {m.name: next(one for one in m.result.cases if one.name == case).states for m in comparison.methods}
     origin = comparison.methods[0].origin
-    reader = reader_of(origin.reader)
-    truth_file = _file(next(iter(by_method.values())), "reference")
-    read = read_labels(truth_file, reader)
+    reader, truth_file = Reader(origin.reader), _file(next(iter(by_method.values())), "reference")
+    read = reader.read_labels(truth_file)
     truth, spacing = read.labels, read.geometry.spacing
-
-    def check(file: Path, shape: tuple[int, ...], geometry: Geometry | None = None) -> None:
-        if geometry is not None and not origin.settings.ignore_geometry:
-            check_geometry(file, geometry, truth_file, read.geometry)
-        if shape != truth.shape:
-            raise ValueError(f"{file} has the shape {shape}; the ground truth has {truth.shape}.")
-
     highest = max(origin.labels.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
     areas = foreground.reshape(len(truth), -1).sum(1)
@@ -79,21 +68,18 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     image = None
     for name, states in by_method.items():
         with _noting(missing, name):
-            file = _file(states, "prediction")
-            segmentation = read_labels(file, reader)
-            check(file, segmentation.labels.shape, segmentation.geometry)
-            segmentations[name] = segmentation.labels[numbers]
-        with _noting(missing, name):
-            file = _file(states, "probabilities")
-            with np.load(file) as archive:
-                probabilities = archive["probabilities"]
-            check(file, probabilities.shape[1:])
-            p = probabilities[:, numbers].astype(np.float32)
+            segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
+            with np.load(_file(states, "probabilities")) as archive:
+                p = archive["probabilities"][:, numbers].astype(np.float32)
             confidences[name] = np.maximum(p, 1 - p).min(0) if comparison.has_regions else p.max(0)
+            segmentations[name] = segmentation
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
-        (first, *_), geometry = read_image([file], reader)
-        check(file, first.shape, geometry)
+        (first, *_), geometry = reader.read_image([file])
+        if first.shape != truth.shape:
+            raise ValueError(f"{file} has the shape {first.shape}; the ground truth has {truth.shape}.")
+        if not origin.settings.ignore_geometry:
+            geometry.check_same(read.geometry)
         image = first[numbers]
     shown = [foreground[numbers], *(one > 0 for one in segmentations.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
@@ -110,7 +96,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         "image": None if image is None else image[window],
         "segmentations": segmentations,
         "confidences": confidences,
-        "wrong": {name: one & (confidences[name] >= SURE) for name, one in wrong.items() if name in confidences},
+        "wrong": {name: one & (confidences[name] >= SURE) for name, one in wrong.items()},
         "missing": missing,
     }
 
@@ -141,47 +127,39 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
         images = Path(nnUNet_raw or ".") / labels.parent.name / "imagesTr"
     elif images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
-    return image_file(images, case, truth_file.name.removeprefix(case))
+    return images / f"{case}_0000{truth_file.name.removeprefix(case)}"
 
 
 def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[dict[str, Any]]:
     """Pictures of the best, median and worst case by ECE over a voxel set, and of the one where methods differ most."""
-    views = []
-    for role, name in chosen_cases(comparison, voxels).items():
-        view: dict[str, Any] = {"name": name, "title": role, "slices": [], "problems": []}
+    chosen = chosen_cases(comparison, voxels).items()
+    views: list[dict[str, Any]] = [{"name": name, "title": role, "slices": [], "problems": []} for role, name in chosen]
+    for view in views:
         with _noting(view["problems"], "pictures"):
-            data = read_slices(comparison, name, images)
+            data = read_slices(comparison, view["name"], images)
             view["first"] = int(np.count_nonzero(data["ground_truth"], axis=(1, 2)).argmax())
             view["num_slices"], view["problems"] = data["num_slices"], data["missing"]
-            view["slices"] = [slice_layers(data, row, comparison.names) for row in range(len(data["numbers"]))]
-        views.append(view)
+            view["slices"] = [slice_layers(data, row) for row in range(len(data["numbers"]))]
     return views
 
 
-def slice_layers(data: dict[str, Any], row: int, names: Sequence[str]) -> dict[str, Any]:
-    """A slice as the page embeds it: pictures as ``data:`` addresses, the outline as an SVG path in voxels."""
+def slice_layers(data: dict[str, Any], row: int) -> dict[str, Any]:
+    """A slice as the page embeds it: pictures as ``data:`` addresses, outlines of the ground truth as SVG paths."""
     truth = np.where(data["ignored"], 0, data["ground_truth"])[row]
     step = math.ceil(max(truth.shape) / _LARGEST)
     small = (row, slice(None, None, step), slice(None, None, step))
-    methods: list[dict[str, Any]] = []
-    for name in names:
-        labels, confidence = (data[key].get(name) for key in ("segmentations", "confidences"))
-        wrong = data["wrong"].get(name, np.zeros(data["ground_truth"].shape, bool))
-        layers = {
-            "segmentation": None if labels is None else _label_layer(labels[small]),
-            "confidence": None if confidence is None else _confidence_layer(confidence[small], wrong[small]),
+    methods = [
+        {
+            "name": name,
+            "share_wrong": float(wrong[row].mean()),
+            "segmentation": _label_layer(data["segmentations"][name][small]),
+            "confidence": _confidence_layer(data["confidences"][name][small], wrong[small]),
         }
-        methods.append({"name": name, "share_wrong": float(wrong[row].mean()), **layers})
-    return {
-        "number": data["numbers"][row] + 1,
-        "width": truth.shape[1],
-        "height": truth.shape[0],
-        "aspect": data["aspect"],
-        "image": None if data["image"] is None else image_layer(data["image"][small]),
-        "ground_truth": _label_layer(truth[small[1:]]),
-        "outline": "".join(outline(truth == label) for label in np.unique(truth).tolist() if label),
-        "methods": methods,
-    }
+        for name, wrong in data["wrong"].items()
+    ]
+    shown = picture(truth, None if data["image"] is None else data["image"][row])
+    number, ground_truth = data["numbers"][row] + 1, _label_layer(truth[small[1:]])
+    return {**shown, "number": number, "aspect": data["aspect"], "ground_truth": ground_truth, "methods": methods}
 
 
 def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
@@ -217,7 +195,7 @@ def _png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
     """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
     from PIL import Image
 
-    picture, stream = Image.fromarray(indices), io.BytesIO()
-    picture.putpalette(bytes(part for color in colors for part in color), "RGBA")
-    picture.save(stream, "PNG", optimize=True)
+    drawn, stream = Image.fromarray(indices), io.BytesIO()
+    drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
+    drawn.save(stream, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

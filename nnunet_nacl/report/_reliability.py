@@ -1,21 +1,14 @@
 """How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import (
-    NLL_CLIP,
-    BinCounts,
-    Interval,
-    expected_calibration_error,
-    percentile_interval,
-    ratio,
-    resample_weights,
-)
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, Interval, expected_calibration_error, ratio, resample_weights
 from nnunet_nacl.report._comparison import Array, Comparison, Method
-from nnunet_nacl.report._metrics import case_means, pooled_gaps
+from nnunet_nacl.report._metrics import pooled_gaps
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page tells
@@ -58,27 +51,17 @@ class Reliability:
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
-    comparison.check_voxels(voxels)
     regions = comparison.structures if comparison.has_regions else [""]
     return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(regions)]
-
-
-def class_errors(method: Method, voxels: str, *, by_case: bool = False) -> list[float]:
-    """ECE of each class or region: over all cases pooled, or the mean over cases; NaN without voxels."""
-    tables = method.bins(voxels, "classwise")
-    errors = expected_calibration_error(tables if by_case else tables.sum()[None])
-    return [case_means(one).value for one in errors.T[:, :, None]]
 
 
 def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
     tables, expected = method.bins(voxels, "top")[:, row], method.bins(voxels, "expected_top")
     num_cases, num_bins = tables.count.shape
     pooled, ends = tables.sum(), np.full((2, num_bins), np.nan)
-    filled = (tables.count > 0).sum(0) > 1  # a single case says nothing about others
-    if filled.any():
-        weights = resample_weights(num_cases)
-        resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
-        ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+    filled, weights = (tables.count > 0).sum(0) > 1, resample_weights(num_cases)  # one case says nothing about others
+    resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
+    ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
     line = None if expected is None else expected[:, row].sum()
     return Reliability(
         name=method.name,
@@ -95,22 +78,12 @@ def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
     )
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Of a method; ``accuracy``: how often it is right where it says 90 %, NaN if it hardly ever does."""
-
-    name: str
-    says: str
-    accuracy: float
-    error: float
-    by_chance: Interval
-
-
-def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
+def judge(comparison: Comparison, method: str, voxels: str) -> dict[str, Any]:
     """Compare the ECE over near or image with what it would be by chance under perfect calibration.
 
-    The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy where
-    the model says 90 % (of the first region) lies beyond 85 to 95 %. Otherwise they are right, if that can be told.
+    ``accuracy``: how often the method is right where it says 90 %, NaN if it hardly ever does. The confidences are off
+    if the ECE is above that interval and above 0.01, or if the interval of that accuracy (of the first region) lies
+    beyond 85 to 95 %. Otherwise they are right, if that can be told.
     """
     curve, pooled = top_label_curves(comparison, method, voxels)[0], comparison[method].pooled(voxels)
     error, by_chance = pooled["ECE"], error_by_chance(comparison, method, voxels)
@@ -120,7 +93,7 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
         says = "too sure" if pooled["over_confidence"] > 0 else "not sure enough"
     elif most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
         says = "too sure" if most < ASKED else "not sure enough"
-    return Judgement(method, says, accuracy, error, by_chance)
+    return {"name": method, "says": says, "accuracy": accuracy, "error": error, "by_chance": by_chance}
 
 
 def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:
@@ -132,10 +105,9 @@ def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interva
     tables = comparison[method].bins(voxels, "top")
     gaps = tables.confidence - tables.hits
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
-    num_cases = len(gaps)
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.
-    chance = pooled_gaps(centered * np.sqrt(num_cases / max(num_cases - 1, 1)), tables.total.astype(np.float64))
-    return percentile_interval(chance.resampled(resample_weights(num_cases)), num_cases=chance.num_known)
+    spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
+    return pooled_gaps(centered * spread, tables.total.astype(np.float64)).interval
 
 
 def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str, float]:

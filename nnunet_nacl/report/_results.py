@@ -1,12 +1,13 @@
 """What ``nnunet_nacl evaluate`` has written: read, named, checked against its files, and the commands that wrote it."""
 
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Settings, merge_results, read_summary_or_parts
-from nnunet_nacl.nnunet import CALIBRATED_NAME, ModelName, dataset_in
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Settings
+from nnunet_nacl.nnunet import CALIBRATED_NAME
 
 
 def read_results(
@@ -19,8 +20,7 @@ def read_results(
         names: of the methods, one for each summary; by default the trainer's name or that of the folder, and of a
             calibrated folder that of the folder before and the method: ``DiceCE + vector``.
 
-    Returns:
-        Data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
+    Returns data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
 
     Raises:
         ValueError: names do not fit, different methods would have one name, a method has a case twice, or predictions
@@ -36,7 +36,7 @@ def read_results(
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
-        dataset = printable(dataset_in(read[0].origin.places[0].gt_folder) or "")
+        dataset = printable(next(iter(re.findall(r"Dataset\d{3}_[^/]+", read[0].origin.places[0].gt_folder)), ""))
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
@@ -51,7 +51,7 @@ def read_results(
 def _read(file: Path) -> list[FolderResult]:
     """The result of a summary, or those of the parts of that name."""
     try:
-        results = read_summary_or_parts(file)
+        results = FolderResult.read_parts(file)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error} nnunet_nacl evaluate writes it together with {file}.") from None
     for result in results:
@@ -63,7 +63,7 @@ def _read(file: Path) -> list[FolderResult]:
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
     try:
-        return merge_results(results) if len(results) > 1 else results[0]
+        return FolderResult.merged(results) if len(results) > 1 else results[0]
     except ValueError as error:
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(f"{called}, but are not folds of one method: {error} Name them by --names.") from error
@@ -94,10 +94,10 @@ def default_name(file: Path) -> str:
 
 def _method_folder(file: Path) -> Path | None:
     """The folder that all folds of a method share: a model's, or ``TRAINER`` of ``TRAINER/fold_0`` in a study."""
-    model, folder = ModelName.of(file.parent), file.resolve().parent
-    if model is not None:
-        return model.folder
-    return folder.parent if folder.name.startswith("fold_") and folder.parent.name.startswith("nnUNetTrainer") else None
+    folder, *above = file.resolve().parents
+    models = (path for path in (folder, *above) if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", path.name))
+    in_study = folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer")
+    return next(models, above[0] if in_study else None)
 
 
 def evaluate_command(result: FolderResult) -> str:

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import Interval, resample_weights
+from nnunet_nacl.metrics import Interval, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Array, Comparison
 from nnunet_nacl.report._metrics import DICE, Estimate, Metric, judging_metrics, segmentation_metrics
 
@@ -36,7 +36,7 @@ class Difference:
 
 def differences(comparison: Comparison, metric: Metric, baseline: str | None = None) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
-    baseline = comparison.baseline if baseline is None else baseline
+    baseline = baseline or comparison.baseline
     if (metric, baseline) in comparison.cache:
         return cast("dict[str, Difference]", comparison.cache[metric, baseline])
     base = metric.of(comparison[baseline])
@@ -69,39 +69,23 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
 
 
 def _p_value(gap: Estimate) -> float:
-    """Of the test for the metric: on the cases' values, or where a single case has none, on the resamples."""
-    if gap.by_case is not None:
-        return wilcoxon_signed_rank(gap.by_case)
-    if gap.num_known < 2:
-        return float("nan")
-    # Never below that of the most extreme of the 2^n signs, one way or the other.
-    return max(bootstrap_test(gap.resampled(resample_weights(gap.num_cases))), 2.0 ** (1 - gap.num_known))
+    r"""Wilcoxon's over the cases' values; where a single case has none, that of a two-sided bootstrap test.
 
+    From differences d of R resamples of n cases, never below that of the most extreme of the 2^n signs:
 
-def bootstrap_test(resampled: Array) -> float:
-    r"""P of the two-sided bootstrap test that a difference is 0, from differences (R,) over resamples of the cases.
-
-    .. math:: p = \min\left(1, 2 \frac{1 + \min(\#\{d \le 0\}, \#\{d \ge 0\})}{1 + R}\right)
+    .. math:: p = 2 \frac{1 + \min(\#\{d \le 0\}, \#\{d \ge 0\})}{1 + R}
 
     References:
         Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 4.4 (the 1 that is added).
-
-    >>> bootstrap_test(np.array([0.1, 0.2, 0.3, -0.1]))
-    0.8
     """
-    known = resampled[~np.isnan(resampled)].round(12)  # between equal values, only rounding errors are left
-    if known.size == 0:
-        return float("nan")
+    drawn = gap.resampled(resample_weights(gap.num_cases)) if gap.by_case is None else gap.by_case
+    known = drawn[~np.isnan(drawn)].round(12)  # between equal values, only rounding errors are left
+    if gap.num_known < 2:
+        return np.nan
+    if gap.by_case is not None:
+        return float(wilcoxon(known).pvalue) if known.any() else 1.0
     fewer = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
-    return float(min(1.0, 2 * (1 + fewer) / (1 + known.size)))
-
-
-def wilcoxon_signed_rank(differences: Array) -> float:
-    """Two-sided p of paired differences (cases,): 1 if all are 0, else without those; NaN of fewer than two."""
-    known = differences[~np.isnan(differences)].round(12)  # between equal values, only rounding errors are left
-    if known.size < 2:
-        return float("nan")
-    return float(wilcoxon(known).pvalue) if known.any() else 1.0
+    return float(max(min(1.0, 2 * (1 + fewer) / (1 + known.size)), 2.0 ** (1 - gap.num_known)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -113,9 +97,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     p = np.array(p_values)
     order = np.argsort(p)  # NaN ones come last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(p.size)
-    corrected = np.empty(p.size)
-    corrected[order] = np.maximum.accumulate(np.minimum(p[order] * factors, 1))
-    return [float(one) for one in corrected]
+    corrected = np.maximum.accumulate(np.minimum(p[order] * factors, 1))
+    return [float(one) for one in corrected[np.argsort(order)]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +106,7 @@ class Ranking:
     """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
 
     ``by_metric`` is (methods, metrics); ``first``: share of the bootstrap resamples of the cases in which a method is
-    first. Equal methods share the best place.
+    first, which equal ones share.
     """
 
     scheme: str
@@ -131,16 +114,14 @@ class Ranking:
     metrics: list[str]
     by_metric: Array
     overall: Array
-    places: Array
     first: Array
 
 
 def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
     """Sum-rank by Dice and what calibration is judged by; None if data sets differ in that."""
-    judging = judging_metrics(comparisons[0], voxels)
-    if not judging or any(judging_metrics(one, voxels) != judging for one in comparisons):
-        return None
-    return _rank(comparisons, "sum-rank", [DICE, *judging])
+    judging, *others = (judging_metrics(one, voxels) for one in comparisons)
+    alike = judging and all(one == judging for one in others)
+    return _rank(comparisons, "sum-rank", [DICE, *judging]) if alike else None
 
 
 def rank_methods(comparisons: Sequence[Comparison], scheme: str, voxels: str | None = None) -> Ranking:
@@ -161,39 +142,36 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
 
 def all_rankings(comparisons: Sequence[Comparison], voxels: str | None = None) -> list[Ranking]:
     """By what methods are judged by, then the paper's, as far as there are the voxel sets that they need."""
-    by_scores, of_paper = rank_by_scores(comparisons), voxels or _paper_voxels(comparisons)
+    of_paper = voxels or _paper_voxels(comparisons)
     schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
-    by_paper = [rank_methods(comparisons, scheme, of_paper) for scheme in schemes]
-    return by_paper if by_scores is None else [by_scores, *by_paper]
+    found = [rank_by_scores(comparisons), *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes)]
+    return [one for one in found if one is not None]
 
 
 def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric]) -> Ranking:
     names = comparisons[0].names
-    for comparison in comparisons:
+    combine, ranked = np.sum if scheme == "sum-rank" else np.mean, []
+    for number, comparison in enumerate(comparisons):
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
-    combine = np.sum if scheme == "sum-rank" else np.mean
-    ranked = [_ranks(one, names, metrics, scheme, seed=number) for number, one in enumerate(comparisons)]
+        num_cases = len(comparison.cases)
+        weights = np.concatenate([np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, number)])
+        of_metrics = [_ranks([one.of(comparison[name]) for name in names], one, scheme, weights) for one in metrics]
+        ranked.append(np.stack(of_metrics, axis=-1))
     by_metric, *resampled = combine(ranked, axis=0)
-    overall, is_first = combine(by_metric, axis=-1), _places(combine(resampled, axis=-1)) == 1
+    drawn = combine(resampled, axis=-1).round(9)  # sums of the same ranks in another order may differ in their last bit
+    is_first = drawn == drawn.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    return Ranking(scheme, names, [m.title for m in metrics], by_metric, overall, _places(overall), first)
+    return Ranking(scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), first)
 
 
-def _ranks(comparison: Comparison, names: list[str], metrics: list[Metric], scheme: str, *, seed: int) -> Array:
-    """(1 + resamples, M, J) ranks of a data set and of its bootstrap resamples."""
-    num_cases, of_metrics = len(comparison.cases), []
-    weights = np.concatenate([np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, seed)])
-    for metric in metrics:
-        estimates = [metric.of(comparison[name]) for name in names]
-        if scheme == "sum-rank":
-            values = np.stack([one.resampled(weights) for one in estimates], axis=1)
-            of_metrics.append(ranks(values, metric.higher_is_better))
-        else:
-            by_case = np.stack([one.by_case for one in estimates if one.by_case is not None], axis=1)
-            of_metrics.append(mean_case_rank(by_case, metric.higher_is_better, weights))
-    return np.stack(of_metrics, axis=-1)
+def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Array) -> Array:
+    """(resamples, M) ranks by a metric, in each of the resamples."""
+    if scheme == "sum-rank":
+        return ranks(np.stack([one.resampled(weights) for one in estimates], axis=1), metric.higher_is_better)
+    by_case = np.stack([one.by_case for one in estimates if one.by_case is not None], axis=1)
+    return mean_case_rank(by_case, metric.higher_is_better, weights)
 
 
 def ranks(values: Array, higher_is_better: bool) -> Array:
@@ -212,10 +190,5 @@ def mean_case_rank(values: Array, higher_is_better: bool, weights: Array) -> Arr
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """
     known = np.isfinite(values).all(axis=1)
-    count, total = weights[:, known].sum(1, keepdims=True), weights[:, known] @ ranks(values[known], higher_is_better)
-    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), (values.shape[1] + 1) / 2))
-
-
-def _places(scores: Array) -> Array:
-    # Sums of the same ranks in another order may differ in their last bit.
-    return np.asarray(rankdata(scores.round(9), method="min", axis=-1))
+    means = ratio(weights[:, known] @ ranks(values[known], higher_is_better), weights[:, known].sum(1, keepdims=True))
+    return np.nan_to_num(means, nan=(values.shape[1] + 1) / 2)

@@ -3,29 +3,19 @@
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from nnunet_nacl.files import write_csv
-from nnunet_nacl.metrics import Interval, mean_of_known
+from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
+from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
-from nnunet_nacl.report._metrics import (
-    DICE,
-    Metric,
-    case_means,
-    compared_metrics,
-    judging_metrics,
-    leading_metrics,
-    number_text,
-    paper_metrics,
-    place,
-    segmentation_metrics,
-)
+from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, place
 from nnunet_nacl.report._published import DATA_SETS, published_data_set, published_method, published_value
-from nnunet_nacl.report._reliability import class_errors, error_by_chance, split_scores
+from nnunet_nacl.report._reliability import error_by_chance, split_scores
 from nnunet_nacl.report._results import printable
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences, order_by, rank_by_scores, rank_methods
@@ -129,9 +119,9 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
     style = style.apply(lambda _: bold.map(lambda one: "textbf:--rwrap;" if one else ""), axis=None)
     note = table.note if intervals else table.note.replace(_INTERVALS, "")
     caption = _escape_latex(f"{table.title}. {note}")
-    text: str = style.to_latex(
-        hrules=True, caption=caption, position_float="centering", column_format="l" + "c" * len(table.columns)
-    )
+    label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
+    layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
+    text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
     for character, command in _LATEX.items():
         text = text.replace(character, command)
     return text
@@ -155,8 +145,7 @@ def _table(title: str, comparison: Comparison, note: str, columns: list[Column],
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
-    names = ", ".join(one.dataset for one in comparisons if one.dataset)
-    return f"{title}: {names}" if names else title
+    return ": ".join(filter(None, [title, ", ".join(one.dataset for one in comparisons if one.dataset)]))
 
 
 def _cases(comparison: Comparison) -> str:
@@ -185,7 +174,7 @@ def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: boo
 
 def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Segmentation, scores and ECE; ordered by what calibration is judged by."""
-    judging, metrics = judging_metrics(comparison, voxels), leading_metrics(comparison, voxels)
+    judging, metrics = _metrics.judging_metrics(comparison, voxels), _metrics.leading_metrics(comparison, voxels)
     order = order_by(comparison, (judging or metrics)[0]).names
     order += [name for name in comparison.names if name not in order]
     comparison = replace(comparison, methods=[comparison[name] for name in order])
@@ -199,7 +188,7 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
 
 def paper_table(comparison: Comparison, voxels: str | None = None, *, expected: bool = False) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
-    metrics = segmentation_metrics(comparison) + paper_metrics(comparison, voxels)
+    metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
     note = f"{'Pooled' if voxels in POOLED else 'Mean'} over {_cases(comparison)}. {_BOLD}"
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
@@ -212,7 +201,7 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     theirs = [published_method(name) for name in comparison.names]
     dataset, voxels = published_data_set(comparison.dataset), voxels or "foreground"
     metrics = [DICE, Metric("HD95_voxels", digits=2)] if comparison.has_surface else [DICE]
-    metrics += paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
+    metrics += _metrics.paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
     columns = [replace(c, title=c.title.replace("_voxels", " (voxels)")) for c in _columns(comparison, metrics)]
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip
@@ -233,7 +222,7 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
-    for metric in compared_metrics(comparison, voxels):
+    for metric in _metrics.compared_metrics(comparison, voxels):
         gaps = differences(comparison, metric).values()
         means, intervals, p_values = zip(*((one.mean, one.interval, one.p_holm) for one in gaps), strict=True)
         columns.append(Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow))
@@ -248,14 +237,16 @@ def structures_table(comparison: Comparison, voxels: str | None = None) -> Table
     """Dice, HD95 and class ECE of each structure."""
     voxels = voxels or comparison.main
     columns = []
-    for metric in segmentation_metrics(comparison):
+    for metric in _metrics.segmentation_metrics(comparison):
         for method in comparison.methods:
             means = [case_means(one).value for one in metric.values(method).T[:, :, None]]
             title = f"{metric.title} {method.name}"
             columns.append(Column(title, means, digits=metric.digits, arrow=metric.arrow))
     for method in comparison.methods:
-        errors = class_errors(method, voxels, by_case=voxels not in POOLED)[-len(comparison.structures) :]
-        columns.append(Column(f"class ECE {voxels} {method.name}", errors, arrow="↓"))
+        counts = method.bins(voxels, "classwise")
+        errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
+        means = [case_means(one).value for one in errors.T[-len(comparison.structures) :, :, None]]
+        columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
     pooled = " of all cases together" if voxels in POOLED else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {place(voxels)}{pooled}."
     return _table("Structures", comparison, note, columns, "structure")
@@ -297,10 +288,11 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
 def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Dice and ECE of every case and method."""
     ece = Metric("ECE", voxels or comparison.main)
-    columns = []
-    for method in comparison.methods:
-        columns.append(Column(f"Dice {method.name}", list(mean_of_known(DICE.values(method)))))
-        columns.append(Column(f"ECE {method.name}", list(ece.values(method)[:, 0])))
+    columns = [
+        Column(f"{metric.name} {method.name}", list(mean_of_known(metric.values(method))))
+        for method in comparison.methods
+        for metric in (DICE, ece)
+    ]
     note = f"Dice: mean over the structures. ECE: {place(ece.voxels)}."
     return _table("Cases", comparison, note, columns, "case")
 
@@ -308,10 +300,8 @@ def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     """A ranking, and how often a method comes first when the cases are drawn anew."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
-    ranks = zip(ranking.metrics, ranking.by_metric.T, strict=True)
+    ranks = zip([*ranking.metrics, "overall"], [*ranking.by_metric.T, ranking.overall], strict=True)
     columns = [Column(title, list(values), digits=digits) for title, values in ranks]
-    columns.append(Column("overall", list(ranking.overall), digits=digits))
-    columns.append(Column("place", list(ranking.places), digits=0))
     columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
     title = f"{ranking.scheme.capitalize()} by {', '.join(ranking.metrics)}"
     note = (
@@ -323,7 +313,7 @@ def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
 
 def review_table(reviews: Reviews) -> Table:
     """Predicted Dice, expected volumes and intervals of each method, judged by the ground truth."""
-    frame = pd.DataFrame(map(asdict, reviews.judgements.values()))
+    frame = pd.DataFrame(reviews.judgements.values())
     columns = [
         Column(title, list(frame[name].astype(float)), signed="bias" in title, arrow=arrow)
         for name, title, arrow in _REVIEWED
@@ -370,14 +360,12 @@ def write_table(
     """
     if name not in (known := [*TABLES, "ranks", *SCHEMES]):
         raise ValueError(f"table: expected one of {', '.join(known)}; got {name}.")
-    comparisons = compare_all(results)
-    for comparison in comparisons:
-        comparison.check_voxels(voxels or comparison.main)
+    comparisons = compare_all(results, voxels)
     if name in TABLES:
         tables = [TABLES[name](one, voxels) for one in comparisons]
     else:
-        by_scores = name == "ranks"
-        ranking = rank_by_scores(comparisons, voxels) if by_scores else rank_methods(comparisons, name, voxels)
+        by_paper = name in SCHEMES
+        ranking = rank_methods(comparisons, name, voxels) if by_paper else rank_by_scores(comparisons, voxels)
         if ranking is None:
             raise ValueError("ranks need the voxel sets near and image, which not every summary has: evaluate again.")
         tables = [rank_table(ranking, comparisons)]

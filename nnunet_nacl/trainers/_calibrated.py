@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -166,10 +167,14 @@ def with_budget(name: str) -> type | None:
         base = recursive_find_trainer_class_by_name(match[1])
     except (AssertionError, RuntimeError):
         return None
-    budget = {"num_epochs": match[2], "num_iterations_per_epoch": match[3]}
+    numbers = zip(("num_epochs", "num_iterations_per_epoch"), match.groups()[1:], strict=True)
+    budget: dict[str, Any] = {what: int(number) for what, number in numbers if number is not None}
 
     def initialize(self: Any) -> None:
-        vars(self).update({what: int(number) for what, number in budget.items() if number is not None})
+        vars(self).update(budget)
         base.initialize(self)
 
-    return type(name, (base,), {"initialize": initialize, "__module__": "nnunet_nacl.trainers"})
+    # A trainer with a recipe takes its budget from that.
+    ours = issubclass(base, CalibratedLossMixin)
+    attributes = {"recipe": replace(base.recipe, **budget)} if ours else {"initialize": initialize}
+    return type(name, (base,), {**attributes, "__module__": "nnunet_nacl.trainers"})

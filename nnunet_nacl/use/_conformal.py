@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-from nnunet_nacl.use._quantities import case_values
-
 Array = NDArray[np.float64]
 
 THRESHOLDS: Array = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
@@ -51,8 +49,9 @@ def recall_threshold(mean_missed: ArrayLike, num_cases: int, alpha: float, thres
     >>> recall_threshold([0.0, 0.0, 0.5], 9, 0.1, np.array([0.0, 0.3, 0.6]))
     0.3
     """
-    _check_share("alpha", alpha)
-    _check_enough_cases(num_cases, 1 - alpha, f"alpha {alpha:g}", tails=1)
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be above 0 and below 1; got {alpha}.")
+    _low_rank(num_cases, alpha, f"alpha {alpha:g}")
     bound = (num_cases * np.asarray(mean_missed, np.float64) + 1) / (num_cases + 1)
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
@@ -67,8 +66,8 @@ class VolumeFit:
 
     def interval_ml(self, expected_ml: float) -> tuple[float, float]:
         """Lower and upper end in ml, at least 0, for an expected volume in ml."""
-        size, shift = expected_ml + self.epsilon_ml, self.epsilon_ml
-        low, high = (max(float(size * np.exp(end) - shift), 0.0) for end in (self.low, self.high))
+        ends = np.exp([self.low, self.high]) * (expected_ml + self.epsilon_ml) - self.epsilon_ml
+        low, high = np.maximum(ends, 0).tolist()
         return low, high
 
 
@@ -83,16 +82,14 @@ def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float,
     difference of volume has to exceed to matter; it keeps the ratio finite where a structure is absent.
 
     Raises:
-        ValueError: fewer than 2/α − 1 cases; NaN or infinite values.
+        ValueError: fewer than 2/α − 1 cases.
 
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
-    _check_share("coverage", coverage)
-    expected, true = case_values(expected_ml=expected_ml, true_ml=true_ml)
-    _check_enough_cases(expected.size, coverage, f"a coverage of {coverage:g}", tails=2)
+    expected, true = np.asarray(expected_ml, np.float64), np.asarray(true_ml, np.float64)
+    rank = _low_rank(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
-    rank = _low_rank(scores.size, coverage, tails=2)
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
 
 
@@ -131,21 +128,19 @@ def fit_dice(
     cases ``linear``, by least squares.
 
     Raises:
-        ValueError: fewer than twice 1/α − 1 cases; NaN.
+        ValueError: fewer than twice 1/α − 1 cases.
 
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
     """
-    _check_share("coverage", coverage)
-    x, y = case_values(predicted=predicted, dice=dice)
+    x, y = np.asarray(predicted, np.float64), np.asarray(dice, np.float64)
     order = np.random.default_rng(seed).permutation(x.size)
     fitted, held_out = order[: x.size // 2], order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
-    _check_enough_cases(held_out.size if fitted.size else 0, coverage, of_half, tails=1)
+    rank = _low_rank(held_out.size, 1 - coverage, of_half)
     knots, values = _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
     residuals = np.sort(y[held_out] - np.interp(x[held_out], knots, values))
-    margin = float(residuals[_low_rank(residuals.size, coverage, tails=1) - 1])
-    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), margin)
+    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), float(residuals[rank - 1]))
 
 
 def _isotonic(x: Array, y: Array) -> tuple[Array, Array]:
@@ -166,17 +161,10 @@ def _linear(x: Array, y: Array) -> tuple[Array, Array]:
     return knots, np.clip(intercept + slope * knots, 0, 1)
 
 
-def _low_rank(n: int, coverage: float, *, tails: int) -> int:
+def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:
     """⌊(n + 1) α / tails⌋: with that rank, from 1, a new value is below with a probability of at most α / tails."""
-    return math.floor((n + 1) * (1 - coverage) / tails + _ROUNDING)
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be above 0 and below 1; got {value}.")
-
-
-def _check_enough_cases(n: int, coverage: float, asked: str, *, tails: int) -> None:
-    if _low_rank(n, coverage, tails=tails) < 1:
-        needed = math.ceil(tails / (1 - coverage) - 1 - _ROUNDING)
+    rank = math.floor((n + 1) * alpha / tails + _ROUNDING)
+    if rank < 1:
+        needed = math.ceil(tails / alpha - 1 - _ROUNDING)
         raise ValueError(f"{n} calibration cases are too few: {asked} needs at least {needed}.")
+    return rank

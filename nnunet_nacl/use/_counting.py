@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
-from nnunet_nacl.evaluation import CORE_PROBABILITY, SavedCase, canonical_labels, near_core
+from nnunet_nacl.evaluation import CORE_PROBABILITY, SavedCase, near_core
 from nnunet_nacl.files import file_state, read_json
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels, check_geometry, read_labels
+from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
@@ -101,7 +101,7 @@ def count_cases(
     return dict(sorted((done | new).items())), skipped, journal
 
 
-def _save(file: Path, case: CountedCase) -> None:
+def _save(case: CountedCase, file: Path) -> None:
     file.write_text(json.dumps(asdict(case), allow_nan=False))
 
 
@@ -110,7 +110,7 @@ def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str
     others = [Path(folder) / files.prediction.name for folder in settings.members]
     if settings.images is not None:
         others.append(first_channel(files, Path(settings.images)))
-    labels, reader = (data_set.labels, data_set.meaning.written), type(data_set.reader).__name__
+    labels, reader = (data_set.labels, data_set.meaning.written), data_set.reader.name
     return json.dumps(
         [__version__, asdict(settings), labels, reader, files.states(), [file_state(file) for file in others]]
     )
@@ -135,15 +135,9 @@ def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
 
 def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> CountedCase:
     """Count one case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
-    reason = files.missing(truth=settings.truth)
-    if reason is not None:
-        raise FileNotFoundError(reason)
-    inputs, meaning = _inputs(files, data_set, settings), data_set.meaning
-    case, truth = SavedCase(files, data_set), None
-    if settings.truth:
-        truth = _read_like(files.ground_truth, case, data_set, data_set.ignore_label)
-    others = [Path(folder) / files.prediction.name for folder in settings.members]
-    members = [_read_like(file, case, data_set, None) for file in others]
+    inputs, meaning, case = _inputs(files, data_set, settings), data_set.meaning, SavedCase(files, data_set)
+    truth = case.read_truth()[0].reshape(-1) if settings.truth else None
+    members = [case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members]
     agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
     voxel_ml = voxel_volume_ml(case.labels.shape, case.geometry.spacing)
     doubt = _Doubt(case, is_of_regions=not meaning.has_background)
@@ -155,7 +149,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         structure = meaning.structures[len(rows)]
         name, labels = meaning.name_of(structure), labels_of(structure)
         mask = np.isin(case.labels.reshape(-1), labels)
-        counted = None if truth is None else _truth_counts(p, mask, truth.reshape(-1), labels, meaning.ignored)
+        counted = None if truth is None else _truth_counts(p, mask, truth, labels, meaning.ignored)
         sums, agree = StructureSums.of(p, mask), agreement[len(rows)]
         rows.append(StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted))
     if meaning.has_background:  # the doubt of classes, which they share, is known after the last one
@@ -164,15 +158,6 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     shown = doubt.picture.reshape(case.labels.shape)
     pictures, problems = doubtful_slices(shown, case, image, data_set.reader, number=settings.slices)
     return CountedCase(files.name, inputs, rows, pictures, problems)
-
-
-def _read_like(file: Path, case: SavedCase, data_set: DataSet, ignore_label: int | None) -> Labels:
-    """Canonical labels of another label map of the case, which must lie where its segmentation does."""
-    read = read_labels(file, data_set.reader)
-    if read.labels.shape != case.labels.shape:
-        raise ValueError(f"{file}: the shape {read.labels.shape} is not the segmentation's, {case.labels.shape}.")
-    check_geometry(file, read.geometry, case.files.prediction, case.geometry)
-    return canonical_labels(read.labels, data_set.meaning, ignore_label, str(file))
 
 
 def _truth_counts(

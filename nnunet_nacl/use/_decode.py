@@ -1,6 +1,5 @@
 """Segmentations chosen for another metric than nnU-Net's argmax."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,18 +10,16 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import (
-    CALIBRATED_NAME,
     DECODED_NAME,
     CaseFiles,
     DataSet,
     LabelMeaning,
     Labels,
     PredictionFolder,
-    write_prediction,
 )
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._folders import Written, whole_folder, write_cases
+from nnunet_nacl.use._folders import NewFolder, write_folder
 
 Decode = Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, dict[str, Any]]]
 """From probabilities (C, Z, Y, X) to labels, and what the folder's mark says of the case: ``thresholds`` and more."""
@@ -36,7 +33,7 @@ def decode_folder(
     alpha: float = 0.1,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> Written[dict[str, Any]]:
+) -> NewFolder[dict[str, Any]]:
     """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
 
     Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
@@ -56,31 +53,21 @@ def decode_folder(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     predictions = PredictionFolder.read(pred_folder)
-    meaning = predictions.data_set.meaning
+    meaning, decode = predictions.data_set.meaning, _for_dice
     names = [meaning.name_of(structure) for structure in meaning.structures]
-    decode: Decode = _for_dice
+    mark: dict[str, Any] = {"metric": "dice", "alpha": None, "fit": None}
     if fit is not None:
-        chosen = ReviewFit.read(fit)
+        chosen, mark = ReviewFit.read(fit), {"metric": "recall", "alpha": alpha, "fit": str(fit)}
         chosen.check(predictions, segmented=False)
         decode = partial(_for_recall, thresholds=[chosen.recall_threshold(name, alpha) for name in names])
-
-    with whole_folder(output, inputs=[predictions], overwrite=overwrite) as folder:
-        work = partial(_write_case, decode=decode, data_set=predictions.data_set)
-        written = write_cases(predictions.cases, work, folder, done="decoded", num_processes=num_processes)
+    work = partial(_write_case, decode=decode, data_set=predictions.data_set)
+    with write_folder(
+        output, predictions.cases, work, [predictions], "decoded", num_processes=num_processes, overwrite=overwrite
+    ) as written:
         results = written.results.values()
-        content = {
-            "metric": "dice" if fit is None else "recall",
-            "alpha": None if fit is None else alpha,
-            "fit": None if fit is None else str(fit),
-            "inclusive": fit is not None,
-            "pred_folder": str(predictions.folder),
-            "structures": names,
-            "cases": written.results,
-        }
-        written.write_mark(folder / DECODED_NAME, content)
-        predictions.copy_descriptions(folder)
-        if predictions.is_calibrated:  # the probabilities still are
-            shutil.copyfile(predictions.folder / CALIBRATED_NAME, folder / CALIBRATED_NAME)
+        mark |= {"pred_folder": str(predictions.folder), "structures": names, "cases": written.results}
+        written.write_mark(DECODED_NAME, mark)
+        written.describe_like(predictions)
     means = np.mean([case["thresholds"] for case in results], axis=0)
     shown = ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))
     written.notes.append(f"Thresholds, mean over cases: {shown}.")
@@ -96,7 +83,7 @@ def decode_folder(
 
 def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet) -> dict[str, Any]:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
-    write_prediction(files, folder, data_set.reader, labels=labels)
+    files.write(folder, data_set.reader, labels=labels)
     return decoded
 
 

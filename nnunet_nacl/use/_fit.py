@@ -15,7 +15,7 @@ from nnunet_nacl.files import check_output, only_writer, read_json, write_json
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
 from nnunet_nacl.use._conformal import THRESHOLDS, DiceFit, VolumeFit, fit_dice, fit_volume, recall_threshold
 from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, count_cases
-from nnunet_nacl.use._judging import Judged, Judgement, judge, judgement_table
+from nnunet_nacl.use._judging import judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
@@ -40,11 +40,11 @@ class StructureFit:
     @classmethod
     def to(cls, rows: Sequence[StructureCounts], coverage: float) -> "StructureFit":
         """Fit to what was counted of the structure in calibration cases; a ValueError if they are too few."""
-        judged_rows = [judged(row, None) for row in rows]
+        of_cases = [judged(row, None) for row in rows]
         try:
             volume = fit_volume(
-                [row.expected_ml for row in judged_rows],
-                [row.true_ml for row in judged_rows],
+                [row["expected_ml"] for row in of_cases],
+                [row["true_ml"] for row in of_cases],
                 epsilon_ml=_EPSILON_VOXELS * median(row.voxel_ml for row in rows),
                 coverage=coverage,
             )
@@ -64,15 +64,6 @@ class StructureFit:
         missed = tuple(np.mean(rates, axis=0).tolist()) if rates else ()
         return cls(volume, dice, missed, len(rates))
 
-    def predict(self, sums: StructureSums, voxel_ml: float) -> dict[str, float]:
-        """Interval of the volume; where something is segmented, the fitted Dice and its bound."""
-        low, high = self.volume.interval_ml(voxel_ml * sums.probability)
-        found = {"volume_low_ml": low, "volume_high_ml": high}
-        if self.dice is not None and sums.segmented:
-            found["fitted_dice"] = float(self.dice.expected(sums.predicted_dice))
-            found["dice_low"] = float(self.dice.lower_bound(sums.predicted_dice))
-        return found
-
 
 @dataclass(frozen=True)
 class ReviewFit:
@@ -83,7 +74,7 @@ class ReviewFit:
     decoded: str | None
     coverage: float
     structures: dict[str, StructureFit]
-    held_out: list[Judgement]
+    held_out: list[dict[str, Any]]
     cases: list[str]
     gt_folder: str
     pred_folders: list[str]
@@ -127,18 +118,25 @@ class ReviewFit:
         seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen:
             raise ValueError(f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is.")
+        known = [one for one in self.held_out if one["spearman"] is not None and one["structure"] in names]
+        ranks = sorted(one["spearman"] for one in known)
+        agreement = " to ".join(dict.fromkeys(f"{one:.2f}" for one in ranks[:1] + ranks[-1:]))
+        told = "how well it orders other cases is not known"
+        if ranks:
+            told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
+        notes = [f"The fit is to {len(self.cases)} cases; {told}."]
         decoded, calibration = _decoding_of(folder), _calibration_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
         by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH_FOLD)
         if by_own_fits and calibration is None:
             note = f"The fit is to calibrated predictions ({self.calibration}), and {folder} has no mark of one: "
-            return [f"{note}it must come from the calibrated checkpoints."]
+            return [*notes, f"{note}it must come from the calibrated checkpoints."]
         same = calibration == self.calibration or (by_own_fits and str(calibration).split()[0] in str(self.calibration))
         if not same:
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
-        return []
+        return notes
 
     def summary(self) -> str:
         """What was fitted, and how it does on held-out cases, for people."""
@@ -209,7 +207,7 @@ def fit_review(
         if sum(map(bool, parts)) == 1:
             from nnunet_nacl.calibrate import split_cases  # it imports torch, which worker processes need not spend
 
-            parts = list(split_cases(list(counted)).values())
+            parts = split_cases(list(counted))
         rows = [row for case in counted.values() for row in case.structures]
         result = ReviewFit(
             model=Model.of_folder(home, predictions.plans, data_set),
@@ -228,19 +226,30 @@ def fit_review(
     return replace(result, file=file)
 
 
-def judged(row: StructureCounts, fit: StructureFit | None) -> Judged:
+def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> dict[str, float | None]:
+    """Interval of the volume; where something is segmented, the fitted Dice and its bound; None without a fit."""
+    low, high = (None, None) if fit is None else fit.volume.interval_ml(voxel_ml * sums.probability)
+    found = {"volume_low_ml": low, "volume_high_ml": high, "fitted_dice": None, "dice_low": None}
+    if fit is not None and fit.dice is not None and sums.segmented:
+        found["fitted_dice"] = float(fit.dice.expected(sums.predicted_dice))
+        found["dice_low"] = float(fit.dice.lower_bound(sums.predicted_dice))
+    return found
+
+
+def judged(row: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
     """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels."""
     assert row.truth is not None
     sums = row.truth.sums
-    return Judged(
-        case=row.case,
-        structure=row.structure,
-        predicted_dice=sums.dice_to_expect,
-        dice=row.truth.dice,
-        expected_ml=row.voxel_ml * sums.probability,
-        true_ml=row.voxel_ml * row.truth.voxels,
-        **({} if fit is None else fit.predict(sums, row.voxel_ml)),
-    )
+    return {
+        "case": row.case,
+        "structure": row.structure,
+        "predicted_dice": sums.dice_to_expect,
+        "dice": row.truth.dice,
+        "expected_ml": row.voxel_ml * sums.probability,
+        "true_ml": row.voxel_ml * row.truth.voxels,
+        **predict(fit, sums, row.voxel_ml),
+        "missed": None,
+    }
 
 
 def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[str, StructureFit]:
@@ -248,9 +257,9 @@ def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[st
     return {name: StructureFit.to([row for row in rows if row.structure == name], coverage) for name in names}
 
 
-def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]], coverage: float) -> list[Judgement]:
+def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]], coverage: float) -> list[Any]:
     """Judge each part of the cases with a fit to the others; nothing if the others of one are too few to fit to."""
-    found: list[Judged] = []
+    found: list[dict[str, Any]] = []
     for part in parts:
         others = [row for other in parts if other is not part for case in other for row in counted[case].structures]
         try:
@@ -258,13 +267,13 @@ def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]]
         except ValueError:
             return []
         for row in (row for case in part for row in counted[case].structures):
-            fit, truth, one = fits[row.structure], row.truth, judged(row, fits[row.structure])
+            fit, truth = fits[row.structure], row.truth
+            found.append(judged(row, fit))
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
                 if truth is not None and truth.voxels:
-                    one = replace(one, missed=truth.missed[int(np.searchsorted(THRESHOLDS, threshold))] / truth.voxels)
-            found.append(one)
-    return judge(found)
+                    found[-1]["missed"] = truth.missed[int(np.searchsorted(THRESHOLDS, threshold))] / truth.voxels
+    return judge_structures(found)
 
 
 def _decoding_of(folder: Path) -> str | None:

@@ -19,10 +19,11 @@ _UNFINISHED = ".nnunet_nacl_cases"  # in the output: files that are not whole ye
 
 
 @dataclass(frozen=True)
-class Written(Generic[Result]):
-    """What was done with the cases of a folder."""
+class NewFolder(Generic[Result]):
+    """What was done with the cases of a folder; until all is done, its files are in the hidden ``unfinished``."""
 
     output: Path
+    unfinished: Path
     done: str
     results: dict[str, Result]
     skipped: list[Skipped]
@@ -34,17 +35,33 @@ class Written(Generic[Result]):
         lines = [f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.", *self.notes]
         return "\n".join([*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)])
 
-    def write_mark(self, file: Path, content: dict[str, Any]) -> None:
+    def write_mark(self, name: str, content: dict[str, Any]) -> None:
         """Write the JSON file by which a folder of ours is known, and that says how it came to be."""
         skipped = [asdict(entry) for entry in self.skipped]
-        write_json(file, {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}})
+        write_json(self.unfinished / name, {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}})
+
+    def describe_like(self, predictions: PredictionFolder) -> None:
+        """Make it a folder of predictions, calibrated if these are: they must not be calibrated again."""
+        predictions.copy_descriptions(self.unfinished)
+        if predictions.is_calibrated:
+            shutil.copyfile(predictions.folder / CALIBRATED_NAME, self.unfinished / CALIBRATED_NAME)
 
 
 @contextmanager
-def whole_folder(output: str | Path, *, inputs: Sequence[PredictionFolder], overwrite: bool) -> Iterator[Path]:
-    """Yield a hidden folder; in the end its files, then those of its folders, are moved to the output.
+def write_folder(
+    output: str | Path,
+    cases: Sequence[CaseFiles],
+    write: Callable[[CaseFiles, Path], Result],
+    inputs: Sequence[PredictionFolder],
+    done: str,
+    *,
+    num_processes: int,
+    overwrite: bool,
+) -> Iterator[NewFolder[Result]]:
+    """Write each case into a hidden folder of its own, a bad one into none; in the end the files go to the output.
 
-    There, other files stay, but for marks of predictions that are replaced.
+    There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case and its
+    folder, and returns what is to be known of it; picklable.
     """
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
@@ -55,7 +72,14 @@ def whole_folder(output: str | Path, *, inputs: Sequence[PredictionFolder], over
         check_output(output, overwrite=overwrite)
         unfinished.mkdir(parents=True)
         try:
-            yield unfinished
+            attempt = partial(_attempt, write=write, folder=unfinished)
+            results, skipped = each_case(cases, attempt, doing=done, num_processes=num_processes)
+            if not results:
+                first = f"{skipped[0].case}: {skipped[0].reason}"
+                raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first}")
+            for entry in skipped:
+                shutil.rmtree(unfinished / entry.case, ignore_errors=True)
+            yield NewFolder(output, unfinished, done, results, skipped)
             if (unfinished / "dataset.json").exists():  # predictions
                 for mark in (CALIBRATED_NAME, DECODED_NAME):
                     (output / mark).unlink(missing_ok=True)
@@ -67,28 +91,6 @@ def whole_folder(output: str | Path, *, inputs: Sequence[PredictionFolder], over
             if is_new:
                 with suppress(OSError):  # it is not empty
                     output.rmdir()
-
-
-def write_cases(
-    cases: Sequence[CaseFiles],
-    write: Callable[[CaseFiles, Path], Result],
-    folder: Path,
-    *,
-    done: str,
-    num_processes: int,
-) -> Written[Result]:
-    """Write each case into a folder of its own within the folder of :func:`whole_folder`; a bad one into none.
-
-    ``write`` is called with a case and its folder, and returns what is to be known of it; picklable.
-    """
-    attempt = partial(_attempt, write=write, folder=folder)
-    results, skipped = each_case(cases, attempt, doing=done, num_processes=num_processes)
-    if not results:
-        first = skipped[0]
-        raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first.case}: {first.reason}")
-    for entry in skipped:
-        shutil.rmtree(folder / entry.case, ignore_errors=True)
-    return Written(folder.parent, done, results, skipped)
 
 
 def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder: Path) -> Result:

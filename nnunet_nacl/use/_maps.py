@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder, write_image
-from nnunet_nacl.use._folders import Written, whole_folder, write_cases
+from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
+from nnunet_nacl.use._folders import NewFolder, write_folder
 from nnunet_nacl.use._quantities import entropy_term, region_entropy, whole_channels
 
 
@@ -23,7 +23,7 @@ def write_maps(
     what: Sequence[str] = ("confidence",),
     num_processes: int = 1,
     overwrite: bool = False,
-) -> Written[None]:
+) -> NewFolder[None]:
     """Write images ``CASE_MAP<file_ending>`` where each case's segmentation lies, and their scale in ``maps.json``.
 
     They are float32, in formats of whole numbers scaled, so that the largest number stands for the largest value
@@ -46,19 +46,20 @@ def write_maps(
                 f"There is no map {one}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
             )
-    dtype = data_set.image_dtypes[0]
+    dtype = data_set.image_dtype
     outcomes = meaning.num_channels if meaning.regions is None else 2
     largest = {_name(one): math.log(outcomes) if one == "entropy" else 1.0 for one in what}
-    with whole_folder(output, inputs=[predictions], overwrite=overwrite) as folder:
-        work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
-        written = write_cases(predictions.cases, work, folder, done="mapped", num_processes=num_processes)
+    work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
+    with write_folder(
+        output, predictions.cases, work, [predictions], "mapped", num_processes=num_processes, overwrite=overwrite
+    ) as written:
         content = {
             "pred_folder": str(pred_folder),
             "dtype": dtype,
             "largest_stands_for": None if dtype == "float32" else largest,
             "cases": list(written.results),
         }
-        written.write_mark(folder / "maps.json", content)
+        written.write_mark("maps.json", content)
     if dtype != "float32":
         scales = ", ".join(f"{name} {value:.6g}" for name, value in largest.items())
         written.notes.append(f"Scaled to {dtype}: {np.iinfo(dtype).max} stands for {scales}.")
@@ -71,13 +72,7 @@ def _name(of_map: str) -> str:
 
 
 def _write_case(
-    files: CaseFiles,
-    folder: Path,
-    *,
-    largest: Mapping[str, float],
-    names: Sequence[str],
-    data_set: DataSet,
-    dtype: str,
+    files: CaseFiles, folder: Path, *, largest: Mapping[str, float], names: Sequence[str], data_set: DataSet, dtype: str
 ) -> None:
     case, regions = SavedCase(files, data_set), data_set.meaning.regions is not None
     of_channel = [*([] if regions else [""]), *(_name(f"structure:{name}") for name in names)]
@@ -93,12 +88,8 @@ def _write_case(
             elif name == "entropy":
                 image[:] = np.maximum(image, region_entropy(p)) if regions else image + entropy_term(p)
     for name, values in images.items():
-        scaled = _scaled(values, largest[name], dtype).reshape(case.labels.shape)
-        write_image(scaled, files.prediction, data_set.reader, folder / f"{files.name}_{name}{data_set.file_ending}")
-
-
-def _scaled(values: NDArray[np.float32], largest: float, dtype: str) -> NDArray[Any]:
-    if dtype == "float32":
-        return values
-    whole = np.iinfo(dtype).max
-    return np.rint(values.astype(np.float64) * (whole / largest)).clip(0, whole).astype(dtype)
+        scaled: NDArray[Any] = values.reshape(case.labels.shape)
+        if dtype != "float32":
+            whole = np.iinfo(dtype).max
+            scaled = np.rint(scaled.astype(np.float64) * (whole / largest[name])).clip(0, whole).astype(dtype)
+        data_set.reader.write_image(scaled, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}")

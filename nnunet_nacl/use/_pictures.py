@@ -1,4 +1,4 @@
-"""Pictures of the slices of a case in which the model is least sure."""
+"""Pictures of slices, as pages embed them; those of a case in which the model is least sure."""
 
 import base64
 import io
@@ -12,8 +12,11 @@ from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import check_geometry, read_image
+from nnunet_nacl.nnunet import Labels, Reader
 
+LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
+"""Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; last those most like the red of
+doubt and of errors."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
 _LARGEST = 288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
@@ -24,12 +27,11 @@ _FULL = 0.5  # the doubt that is drawn opaque
 
 
 def doubtful_slices(
-    doubt: NDArray[np.floating], case: SavedCase, image_file: Path | None, reader: Any, *, number: int
+    doubt: NDArray[np.floating], case: SavedCase, image_file: Path | None, reader: Reader, *, number: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
 
-    A picture is a slice, cropped to its structures, in layers: image and doubt as ``data:`` addresses, outlines as SVG
-    paths by their labels.
+    A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
     """
     pictures: list[dict[str, Any]] = []
     problems, image = [], None
@@ -40,19 +42,21 @@ def doubtful_slices(
             problems.append(f"image: {error}")
     for z in most_doubtful(doubt, number):
         window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
-        labels = case.labels[z][window]
-        picture = {
-            "number": z,
-            "num_slices": len(case.labels),
-            "width": labels.shape[1],
-            "height": labels.shape[0],
-            "aspect": float(case.geometry.spacing[1] / case.geometry.spacing[2]),
-            "doubt": _doubt_layer(doubt[z][window]),
-            "image": None if image is None else image_layer(image[z][window]),
-            "outlines": {str(label): outline(labels == label) for label in np.unique(labels).tolist() if label},
-        }
-        pictures.append(picture)
+        shown = picture(case.labels[z][window], None if image is None else image[z][window])
+        aspect = float(case.geometry.spacing[1] / case.geometry.spacing[2])
+        described = {"number": z, "num_slices": len(case.labels), "aspect": aspect}
+        pictures.append({**described, **shown, "doubt": _doubt_layer(doubt[z][window])})
     return pictures, problems
+
+
+def picture(labels: Labels, image: NDArray[np.floating] | None) -> dict[str, Any]:
+    """Width and height of a slice, its image as a ``data:`` address, and outlines of labels (H, W) as SVG paths."""
+    return {
+        "width": labels.shape[1],
+        "height": labels.shape[0],
+        "image": None if image is None else _image_layer(image),
+        "outlines": {str(label): _outline(labels == label) for label in np.unique(labels).tolist() if label},
+    }
 
 
 def most_doubtful(doubt: NDArray[np.floating], number: int) -> list[int]:
@@ -68,13 +72,13 @@ def most_doubtful(doubt: NDArray[np.floating], number: int) -> list[int]:
     return sorted(chosen)
 
 
-def _read_image(case: SavedCase, file: Path, reader: Any) -> NDArray[np.floating]:
+def _read_image(case: SavedCase, file: Path, reader: Reader) -> NDArray[np.floating]:
     """(Z, Y, X) the mean of an image file's channels; it must lie where the segmentation does."""
     check_input(file)
-    image, geometry = read_image([file], reader)
+    image, geometry = reader.read_image([file])
     if image.shape[1:] != case.labels.shape:
         raise ValueError(f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}.")
-    check_geometry(file, geometry, case.files.prediction, case.geometry)
+    geometry.check_same(case.geometry)
     mean: NDArray[np.floating] = image.mean(0)
     return mean
 
@@ -91,7 +95,7 @@ def window_around(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
     return window[0], window[1]
 
 
-def image_layer(image: NDArray[np.floating]) -> str:
+def _image_layer(image: NDArray[np.floating]) -> str:
     """An image (H, W) in gray, from its 0.5th to its 99.5th percentile: a JPEG, as a ``data:`` address."""
     image = _smaller(image)
     finite = image[np.isfinite(image)]
@@ -120,10 +124,10 @@ def _data_address(pixels: NDArray[np.uint8], form: str, **options: Any) -> str:
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def outline(mask: NDArray[np.bool_]) -> str:
+def _outline(mask: NDArray[np.bool_]) -> str:
     """The outline of a mask (H, W) as an SVG path, along the edges of its voxels.
 
-    >>> outline(np.array([[False, True]]))
+    >>> _outline(np.array([[False, True]]))
     'M1,0h1M1,1h1M1,0v1M2,0v1'
     """
     padded = np.pad(mask, 1)

@@ -6,12 +6,12 @@ from itertools import combinations, groupby
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import confusion_matrix, dice
-from nnunet_nacl.nnunet import LabelMeaning, Labels, Region
+from nnunet_nacl.nnunet import LabelMeaning, Labels
 
 UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
 
@@ -88,7 +88,7 @@ def region_entropy(p: NDArray[np.floating]) -> NDArray[np.float64]:
     return entropy_term(exact) + entropy_term(1 - exact)
 
 
-def labels_of(structure: int | Region) -> list[int]:
+def labels_of(structure: int | tuple[int, ...]) -> list[int]:
     """The labels of a class or of a region."""
     return [structure] if isinstance(structure, int) else list(structure)
 
@@ -104,16 +104,3 @@ def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -
     confusions = [confusion_matrix(*pair, meaning.ignored + 1) for pair in combinations(segmentations, 2)]
     found = np.array([[dice(confusion, labels) for labels in structures] for confusion in confusions])
     return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())
-
-
-def case_values(**values: ArrayLike) -> list[NDArray[np.float64]]:
-    """Values of cases as float64 (n,); a ValueError unless they are finite and of the same cases."""
-    arrays = [np.asarray(value, np.float64) for value in values.values()]
-    if arrays[0].ndim != 1 or len({array.shape for array in arrays}) > 1:
-        raise ValueError(
-            f"{' and '.join(values)} must be of the same cases; got the shapes {[a.shape for a in arrays]}."
-        )
-    for name, array in zip(values, arrays, strict=True):
-        if not np.isfinite(array).all():
-            raise ValueError(f"{name} must be finite; case {int(np.argmin(np.isfinite(array)))} is not.")
-    return arrays

@@ -10,8 +10,8 @@ from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, only_writer, read_json, whole_file, write_csv, write_json
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder
 from nnunet_nacl.use._counting import CountSettings, StructureCounts, count_cases, first_channel
-from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged
-from nnunet_nacl.use._judging import Judged, Judgement, judge, judgement_table
+from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
+from nnunet_nacl.use._judging import Rows, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
 from nnunet_nacl.use._page import write_page
 
@@ -33,7 +33,7 @@ class Review:
     """
 
     table: "DataFrame"
-    judgements: list[Judgement]
+    judgements: list[dict[str, Any]]
     cases: list[str]
     skipped: list[Skipped]
     notes: list[str]
@@ -114,7 +114,7 @@ def review_folder(
         names = dict.fromkeys(row.structure for row in rows if row.truth is not None)
         of_truth = [judged(row, fits.get(name)) for name in names for row in rows if row.structure == name]
         notes = [*_volume_notes(table), *notes]
-        review = Review(table, judge(of_truth), list(counted), skipped, notes, file)
+        review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
         if page is not None:
             write_page(
@@ -161,8 +161,7 @@ def _row(counts: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
         "structure": counts.structure,
         "predicted_dice": sums.predicted_dice,
         "volume_ml": voxel_ml * sums.probability,
-        **dict.fromkeys(("volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low")),
-        **({} if fit is None else fit.predict(sums, voxel_ml)),
+        **predict(fit, sums, voxel_ml),
         "segmented_ml": voxel_ml * sums.segmented,
         "max_probability": sums.max_probability,
         "mean_error": counts.mean_error,
@@ -216,15 +215,18 @@ class _Stored:
     """What of the JSON file :func:`read_judged` returns."""
 
     format: Literal["review of nnunet_nacl"]
-    judged: list[Judged]
+    judged: list[dict[str, Any]]
 
 
-def read_judged(review: str | Path) -> list[Judged]:
-    """What a review says of each structure of each case, and what the ground truth says; empty without any."""
-    return read_json(Path(review), _Stored).judged
+def read_judged(folder: Path) -> list[dict[str, Any]]:
+    """What the review in a folder predicts of each structure of each case, and what is true; empty without truth.
+
+    Rows are those that :func:`judge` judges. A FileNotFoundError says that the folder has no review.
+    """
+    return read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored).judged
 
 
-def _write(review: Review, of_truth: Sequence[Judged], fit: ReviewFit | None) -> None:
+def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     with whole_file(review.file) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
@@ -234,8 +236,8 @@ def _write(review: Review, of_truth: Sequence[Judged], fit: ReviewFit | None) ->
         "format": "review of nnunet_nacl",
         "version": __version__,
         "fit": None if fit is None else str(fit.file),
-        "judgements": [asdict(one) for one in review.judgements],
-        "judged": [asdict(one) for one in of_truth],
+        "judgements": review.judgements,
+        "judged": of_truth,
         "notes": review.notes,
         "skipped": [asdict(one) for one in review.skipped],
     }

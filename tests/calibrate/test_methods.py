@@ -4,16 +4,15 @@ import torch
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
-from nnunet_nacl.calibrate import Head, Temperature, Vector
 from nnunet_nacl.calibrate._fit import try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._link import Link
-from nnunet_nacl.calibrate._sample import Sample, check_sample, draw_voxels
+from nnunet_nacl.calibrate._methods import Head, Temperature, Vector
+from nnunet_nacl.calibrate._sample import Sample, draw_voxels
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.use import dice_optimal_mask
 
 SOFTMAX, SIGMOID = Link.SOFTMAX, Link.SIGMOID
-CLASSES = 3
 
 
 def sample_of(link: Link, logits: np.ndarray, truth: np.ndarray, *, cases: int = 10, **more: object) -> Sample:
@@ -41,7 +40,7 @@ def features() -> np.ndarray:
     return values
 
 
-LAYER = (np.random.default_rng(2).normal(size=(CLASSES, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
+LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
 
 
 def test_loss_by_hand() -> None:
@@ -60,10 +59,8 @@ def test_loss_is_torchs(link: Link) -> None:
     if link is SOFTMAX:
         each = torch.nn.functional.cross_entropy(tensor.T, torch.tensor(truth), reduction="none")
     else:
-        each = torch.nn.functional.binary_cross_entropy_with_logits(
-            tensor, torch.tensor(truth).double(), reduction="none"
-        )
-        each = each.sum(0)
+        target = torch.tensor(truth).double()
+        each = torch.nn.functional.binary_cross_entropy_with_logits(tensor, target, reduction="none").sum(0)
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
     value, gradient = link.loss(logits, truth, weights)
@@ -108,13 +105,12 @@ def test_head_recovers_and_is_logistic_regression(link: Link, features: np.ndarr
     p = link.probabilities(head.logits(sample.logits, features).astype(np.float64))
     assert np.abs(p - link.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
-    for channel in range(CLASSES):
-        if link is SIGMOID:
-            oracle = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(scaled, truth[channel])
-            assert np.abs(p[channel] - oracle.predict_proba(scaled)[:, 1]).max() < 2e-3
-    if link is SOFTMAX:
-        oracle = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(scaled, truth)
-        assert np.abs(p - oracle.predict_proba(scaled).T).max() < 2e-3
+    regression = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
+    if link is SIGMOID:
+        expected = np.stack([regression.fit(scaled, of_region).predict_proba(scaled)[:, 1] for of_region in truth])
+    else:
+        expected = regression.fit(scaled, truth).predict_proba(scaled).T
+    assert np.abs(p - expected).max() < 2e-3
 
 
 @pytest.mark.parametrize("link", Link)
@@ -197,14 +193,8 @@ def test_drawn_voxels_stand_for_all() -> None:
 
 
 def test_too_little_to_fit_to() -> None:
-    truth = np.zeros(20, int)
-    truth[:4] = 1
-    sample = sample_of(SOFTMAX, np.zeros((3, 20)), truth)
+    logits, meaning = np.zeros((3, 20)), LabelMeaning.of_names({"background": 0, "shell": 1, "core": 2}, None)
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 2 of 10 have one"):
-        check_sample(sample, LabelMeaning(tuple(range(3))))
-    truth = np.tile([0, 1], 10)
+        sample_of(SOFTMAX, logits, np.arange(20) < 4).check(meaning)
     with pytest.raises(ValueError, match=r"core has no voxel in the 10 cases"):
-        check_sample(
-            sample_of(SOFTMAX, np.zeros((3, 20)), truth),
-            LabelMeaning.of_names({"background": 0, "shell": 1, "core": 2}, None),
-        )
+        sample_of(SOFTMAX, logits, np.tile([0, 1], 10)).check(meaning)

@@ -5,13 +5,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.special import expit
 
-from nnunet_nacl.calibrate import Fit, Head, Vector, apply_folder, calibrate_ensemble, calibrate_fold
+from nnunet_nacl.calibrate import Fit, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._model import Network
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -24,12 +25,11 @@ CASES = [f"toy_{number}" for number in range(6)]
 
 @dataclass(frozen=True)
 class Copy:
-    """A model to write into, with preprocessed data whose fold 0 is validated on five cases, and nnU-Net's command."""
+    """A model to write into, with preprocessed data whose fold 0 is validated on five cases."""
 
     model: Path
     raw: Path
     preprocessed: Path
-    environment: dict[str, str]
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,17 @@ def copy_of(
         monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
         monkeypatch.setenv("nnUNet_results", str(model.parent.parent))
         monkeypatch.setenv("nnUNet_raw", str(nnunet.folder / "raw"))
-        environment = {**nnunet.environment, "nnUNet_results": str(model.parent.parent)}
-        return Copy(model, nnunet.folder / "raw" / name, preprocessed, environment)
+        return Copy(model, nnunet.folder / "raw" / name, preprocessed)
 
     return make
+
+
+def calibrate(model: Path, *folds: int | str, **options: object) -> list[tuple[Fit, list[Path]]]:
+    return list(calibrate_model(model, folds, use_mirroring=False, **options))
+
+
+def open_fold(model: Path, *, mirroring: bool = False) -> Network:
+    return Network(model, 0, checkpoint="checkpoint_final.pth", device="cpu", mirroring=mirroring)
 
 
 def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
@@ -80,20 +87,21 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     flat = trained.reshape(len(trained), -1)
     kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
     for method in ("temperature", "vector", "head"):
-        assert calibrate_fold(copy.model, 0, method=method, use_mirroring=False, overwrite=True)[1] is not None
+        ((fit, _),) = calibrate(copy.model, 0, method=method, overwrite=True)
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
-        fitted = Fit.read(copy.model / "fold_0" / "calibration.json").method
-        if isinstance(fitted, Head):
-            network = Network(copy.model, 0, "checkpoint_final.pth", "cpu", mirroring=False)
+        assert fit == Fit.read(copy.model / "fold_0" / "calibration.json")
+        its = {name: np.array(value) for name, value in fit.parameters.items()}
+        if method == "head":
+            network = open_fold(copy.model)
             network._last.forward = lambda features: features
             with torch.no_grad():
                 features = network.predictor.network(image)[0].numpy().astype(float)
-            expected = np.array(fitted.weight) @ features.reshape(len(features), -1) + np.array(fitted.bias)[:, None]
-        elif isinstance(fitted, Vector):
+            expected = its["weight"] @ features.reshape(len(features), -1) + its["bias"][:, None]
+        elif method == "vector":
             centered = flat - flat.mean(0) if kind == "labels" else flat
-            expected = np.array(fitted.scale)[:, None] * centered + np.array(fitted.shift)[:, None]
+            expected = its["scale"][:, None] * centered + its["shift"][:, None]
         else:
-            expected = flat / fitted.temperature
+            expected = flat / its["temperature"]
         assert calibrated == pytest.approx(expected, abs=1e-5 * max(1, np.abs(expected).max()))
     assert kept == {name: (copy.model / "fold_0" / name).read_bytes() for name in kept}
 
@@ -102,13 +110,13 @@ def test_a_stock_nnunet_predicts_with_it(
     copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copy = copy_of("labels", "2d_small", OURS)
-    model = export_model(copy.model, copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
+    model = export_model(copy.model).rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
     before = {file for file in model.rglob("*") if file.is_file()}
-    command = ["calibrate", "-d", "901", "-c", "2d_small", "-f", "0", "-device", "cpu"]
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-device", "cpu", "-f", "0"]
     assert main([*command, "--method", "vector", "--npz"]) == 0
     printed = capfd.readouterr().out
     assert "as trained" in printed
-    assert "nnUNetv2_predict -d 901 -c 2d_small -f 0 -chk checkpoint_calibrated.pth" in printed
+    assert "nnUNetv2_predict -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 -chk checkpoint_cal" in printed
     fold = model / "fold_0"
     written = {file for file in model.rglob("*") if file.is_file()} - before
     folder = fold / "validation_calibrated"
@@ -116,16 +124,18 @@ def test_a_stock_nnunet_predicts_with_it(
     mark = folder / "calibration_applied.json"
     assert written == {fold / "checkpoint_calibrated.pth", fold / "calibration.json", mark, *validation}
 
-    assert main(command) == 1  # it is there
-    assert "checkpoint_calibrated.pth exists" in capfd.readouterr().err
+    shutil.copytree(fold, model / "fold_1")
+    assert main([*command, "1", "2"]) == 1  # which is said of all before any work
+    both = "fold_0/checkpoint_calibrated.pth, fold_1/checkpoint_calibrated.pth"
+    assert f"{model} has {both} already: replace them with --overwrite" in capfd.readouterr().err
 
     nnunet = planned("labels")[0]
-    environment = {**copy.environment, "nnUNet_extTrainer": ""}
+    environment = {**nnunet.environment, "nnUNet_extTrainer": ""}
     for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
         type(nnunet).run(
-            _With(nnunet.folder, environment), "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr",
-            "-o", tmp_path / name, "-m", model, "-f", 0, "-chk", checkpoint, "-device", "cpu",
-            "--save_probabilities", "-npp", 1, "-nps", 1,
+            SimpleNamespace(folder=nnunet.folder, environment=environment),
+            "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr", "-o", tmp_path / name, "-m", model,
+            "-f", 0, "-chk", checkpoint, "-device", "cpu", "--save_probabilities", "-npp", 1, "-nps", 1,
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())
     (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
@@ -138,12 +148,6 @@ def test_a_stock_nnunet_predicts_with_it(
         assert gap < 0.02, gap  # nnU-Net averages logits in half precision
 
 
-@dataclass(frozen=True)
-class _With:
-    folder: Path
-    environment: dict[str, str]
-
-
 def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
@@ -153,36 +157,31 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     for case in CASES:
         shutil.copy(copy.raw / "imagesTr" / f"{case}_0000.nii.gz", images / f"new_{case}_0000.nii.gz")
         shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
-    for fold in (0, 1):
-        calibrate_fold(copy.model, fold, method="head", use_mirroring=False)
-    fit, written = calibrate_ensemble(copy.model, [0, 1], images, labels, method="vector", use_mirroring=False)
+    found = calibrate(copy.model, 0, 1, images=images, gt_folder=labels, method="vector")
+    assert [fit.settings.get("fold") for fit, _ in found] == ["0", "1", None]
+    fit, written = found[-1]
     assert list(fit.tried) == ["as trained", "folds", "temperature", "vector"]
     assert [file.parent.name for file in written] == ["fold_0", "fold_1"]
     image = torch.zeros(1, 1, 16, 16)
     fold = forward(copy.model, "checkpoint_calibrated.pth", image)
-    fitted = fit.method
-    assert isinstance(fitted, Vector)
-    expected = np.array(fitted.scale)[:, None, None] * (fold - fold.mean(0)) + np.array(fitted.shift)[:, None, None]
+    scale, shift = (np.array(fit.parameters[name])[:, None, None] for name in ("scale", "shift"))
+    expected = scale * (fold - fold.mean(0)) + shift
     assert forward(copy.model, "checkpoint_calibrated_ensemble.pth", image) == pytest.approx(expected, abs=1e-4)
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")  # of training, in fold 0
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
-        calibrate_ensemble(copy.model, [0], images, labels, use_mirroring=False, overwrite=True)
-    with pytest.raises(ValueError, match=r"calibration\.json was fitted without mirroring"):
-        calibrate_ensemble(copy.model, [0, 1], images, labels, overwrite=True)
+        calibrate(copy.model, 0, images=images, gt_folder=labels, overwrite=True)
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("regions", "3d_small", OURS)
-    network = Network(copy.model, 0, "checkpoint_final.pth", "cpu", mirroring=True)
+    network = open_fold(copy.model, mirroring=True)
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
     features = network.features(image).float().numpy()
     logits = network.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
     weight, bias = network.layer
     ours = np.tensordot(weight, features, 1) + bias[:, None, None, None]
-    gap = np.abs(expit(ours) - expit(logits))[
-        :, 4:-4, 4:-4, 4:-4
-    ]  # at corners, weights are next to 0 in half precision
+    gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
     assert gap.mean() < 5e-4
 
@@ -190,18 +189,14 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
 def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
-        calibrate_fold(copy.model, "all")
-    with pytest.raises(FileNotFoundError, match="has no checkpoint of fold 3; it has fold_0"):
-        calibrate_fold(copy.model, 3)
-    with pytest.raises(FileNotFoundError, match=r"checkpoint_other\.pth does not exist"):
-        calibrate_fold(copy.model, 0, checkpoint="checkpoint_other.pth")
-    with pytest.raises(FileNotFoundError, match="is no trained nnU-Net model folder"):
-        calibrate_fold(copy.model.with_name("other"), 0)
+        calibrate(copy.model, "all")
+    with pytest.raises(FileNotFoundError, match=r"fold_3/checkpoint_final\.pth does not exist"):
+        calibrate(copy.model, 3)
     splits = copy.preprocessed / "splits_final.json"
     splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 3 of 3 have one"):
-        calibrate_fold(copy.model, 0)
+        calibrate(copy.model, 0)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     (splits.parent / "nnUNetPlans_2d").unlink()
     with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
-        calibrate_fold(copy.model, 0)
+        calibrate(copy.model, 0)

@@ -7,17 +7,13 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-SHAPE = (6, 5, 4)
-
 
 def write_image(
     file: Path,
     values: Sequence[int] | None = None,
     *,
-    shape: tuple[int, ...] = SHAPE,
+    shape: tuple[int, ...] = (6, 5, 4),
     spacing: tuple[float, ...] = (0.9, 0.9, 3.0),
-    origin: tuple[float, ...] = (-10.0, 4.0, 2.0),
-    direction: tuple[float, ...] = (1, 0, 0, 0, 1, 0, 0, 0, 1),
 ) -> Path:
     """Write an image of noise, or a mask that holds the values in equal parts."""
     generator = np.random.default_rng(0)
@@ -26,8 +22,7 @@ def write_image(
         voxels = np.resize(np.array(values, dtype=np.uint8), shape)
     image = sitk.GetImageFromArray(voxels)
     image.SetSpacing(spacing)
-    image.SetOrigin(origin)
-    image.SetDirection(direction)
+    image.SetOrigin((-10, 4, 2))
     file.parent.mkdir(parents=True, exist_ok=True)
     sitk.WriteImage(image, str(file))
     return file

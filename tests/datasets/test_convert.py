@@ -30,12 +30,9 @@ def description(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", CONVERTERS)
 def test_nnunet_accepts_what_converters_make(
-    name: str,
-    request: pytest.FixtureRequest,
-    nnunet: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, request: pytest.FixtureRequest, nnunet: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     source = request.getfixturevalue(name.partition("_")[0])
     assert main(["paper", "convert", name, str(source), "-d", "7"]) == 0
     (folder,) = (nnunet / "raw").iterdir()
@@ -46,21 +43,18 @@ def test_nnunet_accepts_what_converters_make(
     said = capsys.readouterr().out
     assert f"Wrote {folder}" in said
     assert "verify_dataset_integrity Done." in said
-    assert "arning" not in said.replace("didn't see any error", "")
-    assert "Error" not in said
+    assert not re.search("[Ww]arning|Error", said)
 
 
 def test_flare21(flare21: Path, nnunet: Path) -> None:
     folder = convert("flare21", flare21, dataset_id=21)
     assert folder == nnunet / "raw" / "Dataset021_FLARE21"
-    assert names(folder) == ["dataset.json", "imagesTr", "imagesTs", "labelsTr"]
     assert names(folder / "imagesTr") == [f"train_00{i}_0000.nii.gz" for i in range(3)]
     assert names(folder / "labelsTr") == [f"train_00{i}.nii.gz" for i in range(3)]
     assert names(folder / "imagesTs") == ["validation_001_0000.nii.gz"]
     published = flare21 / "TrainingMask" / "train_000.nii.gz"
     assert (folder / "labelsTr" / "train_000.nii.gz").samefile(published)
     assert description(folder)["labels"] == {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
-    assert description(folder)["channel_names"] == {"0": "CT"}
     assert description(folder)["numTraining"] == 3
 
 
@@ -69,13 +63,11 @@ def test_brats19(brats19: Path) -> None:
     folder = convert("brats19", brats19, dataset_id=43)
     assert len(names(folder / "imagesTr")) == 3 * 4
     assert names(folder / "labelsTr") == [f"BraTS19_{case}_1.nii.gz" for case in ("2013_0", "CBICA_AAB", "TCIA01")]
-    for channel, sequence in enumerate(("t1", "t1ce", "t2", "flair")):
-        published = brats19 / "HGG" / "BraTS19_TCIA01_1" / f"BraTS19_TCIA01_1_{sequence}.nii.gz"
-        assert (folder / "imagesTr" / f"BraTS19_TCIA01_1_000{channel}.nii.gz").samefile(published)
+    published = brats19 / "HGG" / "BraTS19_TCIA01_1" / "BraTS19_TCIA01_1_t1ce.nii.gz"
+    assert (folder / "imagesTr" / "BraTS19_TCIA01_1_0001.nii.gz").samefile(published)
     published = read_values(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz")
     converted = read_values(folder / "labelsTr" / "BraTS19_2013_0_1.nii.gz")
-    for old, new in ((0, 0), (1, 2), (2, 1), (4, 3)):
-        assert (converted[published == old] == new).all(), old
+    np.testing.assert_array_equal(converted, np.array([0, 2, 1, -1, 3])[published])
     classes = {"background": 0, "edema": 1, "necrotic and non-enhancing core": 2, "enhancing tumor": 3}
     assert description(folder)["labels"] == classes
     assert description(folder)["channel_names"] == {"0": "T1", "1": "T1ce", "2": "T2", "3": "FLAIR"}
@@ -102,13 +94,11 @@ def test_brats19_unpacked(brats19: Path) -> None:
 
 def test_kits19(kits19: Path) -> None:
     folder = convert("kits19", kits19, dataset_id=19)
-    assert folder.name == "Dataset019_KiTS19"
     assert names(folder / "imagesTr") == ["case_00000_0000.nii.gz", "case_00209_0000.nii.gz"]
     assert names(folder / "labelsTr") == ["case_00000.nii.gz", "case_00209.nii.gz"]
     assert names(folder / "imagesTs") == ["case_00210_0000.nii.gz"]
     assert not (folder / "labelsTs").exists()
     assert description(folder)["labels"] == {"background": 0, "kidney": 1, "tumor": 2}
-    assert description(folder)["numTraining"] == 2
 
 
 def test_mrbrains18(mrbrains18: Path) -> None:
@@ -117,14 +107,11 @@ def test_mrbrains18(mrbrains18: Path) -> None:
     assert names(folder / "imagesTs") == [f"mrbrains18_2_000{c}.nii.gz" for c in range(3)]
     assert names(folder / "labelsTs") == ["mrbrains18_2.nii.gz"]
     assert description(folder)["channel_names"] == {"0": "FLAIR", "1": "T1", "2": "IR"}
-    pre = mrbrains18 / "training" / "14" / "pre"
-    for channel, sequence in enumerate(("FLAIR", "reg_T1", "reg_IR")):
-        image = folder / "imagesTr" / f"mrbrains18_14_000{channel}.nii.gz"
-        assert image.samefile(pre / f"{sequence}.nii.gz")
+    registered = mrbrains18 / "training" / "14" / "pre" / "reg_T1.nii.gz"
+    assert (folder / "imagesTr" / "mrbrains18_14_0001.nii.gz").samefile(registered)
     published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
     tissues = read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz")
-    for old, new in enumerate([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]):
-        assert (tissues[published == old] == new).all(), old
+    np.testing.assert_array_equal(tissues, np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4])[published])
     labels = {"background": 0, "gray matter": 1, "white matter": 2, "cerebrospinal fluid": 3, "ignore": 4}
     assert description(folder)["labels"] == labels
 
@@ -137,7 +124,6 @@ def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18:
     folder = convert("mrbrains18_structures", mrbrains18, dataset_id=18)
     published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
     np.testing.assert_array_equal(read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz"), np.minimum(published, 9))
-    assert description(folder)["labels"]["ignore"] == 9  # type: ignore[index]
     assert names(folder) == ["dataset.json", "imagesTr", "labelsTr"]
     assert (folder / "imagesTr" / "mrbrains18_1_0001.nii.gz").samefile(mrbrains18 / "training/1/pre/T1.nii.gz")
 
@@ -148,18 +134,12 @@ def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18:
         ("flare21", "TrainingMask", "TrainingImg/train_000_0000.nii.gz and "),
         ("mrbrains18", "training", "training/1/pre/{FLAIR,reg_T1,reg_IR}"),
         ("brats19", "LGG", "HGG/CASE/CASE_{t1,t1ce,t2,flair,seg}.nii.gz and "),
-        ("kits19", "data", "data/case_00000/imaging.nii.gz and "),
     ],
 )
 def test_another_layout(name: str, missing: str, expected: str, request: pytest.FixtureRequest) -> None:
     source = request.getfixturevalue(name)
     shutil.rmtree(source / missing)
     with pytest.raises(FileNotFoundError, match=f"not laid out as published; expected in it: {re.escape(expected)}"):
-        convert(name, source, dataset_id=1)
-    (source / missing).mkdir()
-    for folder in ("TrainingImg", "HGG"):
-        shutil.rmtree(source / folder, ignore_errors=True)
-    with pytest.raises(FileNotFoundError, match="not laid out as published"):  # nor without cases
         convert(name, source, dataset_id=1)
 
 
@@ -190,8 +170,7 @@ def test_ids_that_are_taken(flare21: Path, nnunet: Path) -> None:
         convert("flare", flare21, dataset_id=1)
     (nnunet / "preprocessed" / "Dataset021_FLARE21").mkdir()  # left from the last time
     convert("flare21", flare21, dataset_id=21)
-    with pytest.raises(FileExistsError, match=r"Dataset021_FLARE21 exists already: choose another id than 21"):
-        convert("flare21", flare21, dataset_id=21)
     (nnunet / "results" / "Dataset022_Other").mkdir()
-    with pytest.raises(FileExistsError, match=r"Dataset022_Other exists already"):
-        convert("flare21", flare21, dataset_id=22)
+    for taken in ("Dataset021_FLARE21", "Dataset022_Other"):
+        with pytest.raises(FileExistsError, match=f"{taken} exists already: choose another id"):
+            convert("flare21", flare21, dataset_id=int(taken[7:10]))

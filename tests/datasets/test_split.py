@@ -8,23 +8,19 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.datasets import split
 
-PATIENTS = tuple(f"patient{number:03d}" for number in range(1, 11))
-CASES = tuple(f"{patient}_frame{frame:02d}" for patient in PATIENTS for frame in (1, 12))
+CASES = tuple(f"patient{number:03d}_frame{frame:02d}" for number in range(1, 11) for frame in (1, 12))
 
 
-def write_dataset(
-    folder: Path, cases: tuple[str, ...] = CASES, *, channels: int = 2, ending: str = ".nii.gz", **more: object
-) -> Path:
+def write_dataset(folder: Path, cases: tuple[str, ...] = CASES, *, ending: str = ".nii.gz", **more: object) -> Path:
     for part in ("imagesTr", "labelsTr", "imagesTs"):
         (folder / part).mkdir(parents=True)
     for case in cases:
-        for channel in range(channels):
+        for channel in range(2):
             (folder / "imagesTr" / f"{case}_{channel:04d}{ending}").write_text(f"{case} {channel}")
         (folder / "labelsTr" / f"{case}{ending}").write_text(case)
     (folder / "imagesTs" / f"unlabelled_0000{ending}").write_text("")
-    names = {str(channel): "MRI" for channel in range(channels)}
-    labels = {"background": 0, "RV": 1}
-    description = {"channel_names": names, "labels": labels, "numTraining": len(cases), "file_ending": ending, **more}
+    labels = {"labels": {"background": 0, "RV": 1}, "channel_names": {"0": "MRI", "1": "MRI"}}
+    description = {**labels, "numTraining": len(cases), "file_ending": ending, **more}
     (folder / "dataset.json").write_text(json.dumps(description))
     return folder
 
@@ -38,24 +34,18 @@ def cases_in(folder: Path) -> list[str]:
     return sorted(path.name.removesuffix(".nii.gz") for path in folder.iterdir())
 
 
-def tree(folder: Path) -> dict[str, str]:
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_a_test_set(acdc: Path, nnunet: Path) -> None:
-    before = tree(acdc)
+    before = sorted(acdc.rglob("*"))
     (folder,) = split(27, test=4, output_id=127)
     assert folder == nnunet / "raw" / "Dataset127_ACDC"
-    assert tree(acdc) == before
+    assert sorted(acdc.rglob("*")) == before
     test, training = cases_in(folder / "labelsTs"), cases_in(folder / "labelsTr")
     assert len(test) == 4
     assert sorted(test + training) == sorted(CASES)
     for part, names in (("Tr", training), ("Ts", test)):
         assert cases_in(folder / f"images{part}") == [f"{name}_{c:04d}" for name in names for c in range(2)]
-        for name in names:
-            assert (folder / f"images{part}" / f"{name}_0001.nii.gz").read_text() == f"{name} 1"
-            assert (folder / f"labels{part}" / f"{name}.nii.gz").read_text() == name
-    assert (folder / "labelsTs" / f"{test[0]}.nii.gz").samefile(acdc / "labelsTr" / f"{test[0]}.nii.gz")
+        for file in (f"images{part}/{names[0]}_0001.nii.gz", f"labels{part}/{names[0]}.nii.gz"):
+            assert (folder / file).samefile(acdc / file.replace("Ts/", "Tr/"))
     old, new = (json.loads((path / "dataset.json").read_text()) for path in (acdc, folder))
     assert new == {**old, "numTraining": 16, "split_by": "nnunet_nacl"}
     assert sorted((nnunet / "raw").iterdir()) == [acdc, folder]
@@ -74,7 +64,7 @@ def test_the_same_split_everywhere() -> None:
 
 
 @pytest.mark.usefixtures("acdc")
-@pytest.mark.parametrize("by_patient", [True, r"^(patient\d+)_", r"t(\d{3})"])
+@pytest.mark.parametrize("by_patient", [True, r"t(\d{3})"])
 def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
     folder, file = split(27, test=3, output_id=127, val=2, by_patient=by_patient)
     (fold,) = json.loads(file.read_text())
@@ -82,7 +72,6 @@ def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
     assert [len(cases) for cases in sets] == [6, 4, 10]
     patients = [{case.partition("_")[0] for case in cases} for cases in sets]
     assert [len(names) for names in patients] == [3, 2, 5]
-    assert set().union(*patients) == set(PATIENTS)
 
 
 def test_other_files_of_nnunet(nnunet: Path) -> None:
@@ -102,12 +91,9 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
     ("wrong", "message"),
     [
         ({"test": 20}, r"test=20 would draw 20 of 20 cases; expected at least one drawn and one left"),
-        ({"test": 10, "by_patient": True}, r"test=10 would draw 10 of 10 patients; "),
         ({"test": "a few"}, r"test must be a number such as 20 or a share such as \"20%\", got 'a few'\."),
-        ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 1, "by_patient": "("}, r"'\(' is no regular expression: "),
-        ({"test": 1, "by_patient": r"(patient00\d)"}, r"The name of case patient010_frame01 does not tell its patient"),
-        ({"test": 4, "val": 16}, r"val=16 would draw 16 of 16 cases"),
+        ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 4, "output_id": None}, r"together with a new id"),
         ({"test": 4, "output_id": 1000}, r"must be from 1 to 999, got 1000\."),
     ],
@@ -121,15 +107,12 @@ def test_what_cannot_be_drawn_leaves_nothing(wrong: dict[str, object], message: 
 
 
 def test_what_exists_is_kept(acdc: Path) -> None:
-    with pytest.raises(FileExistsError, match=r"Dataset027_ACDC exists already: choose another id than 27"):
-        split(27, test=1, output_id=27)
     (file,) = split(27, val=2)
     before = file.read_text()
     with pytest.raises(FileExistsError, match=r"splits_final\.json exists already; models may have been trained by it"):
         split(27, val=3)
     assert file.read_text() == before
-    file.unlink()
-    (acdc / "splits_final.json").write_text("[]")
+    file.rename(acdc / "splits_final.json")
     with pytest.raises(FileExistsError, match=r"raw.*splits_final\.json exists already"):
         split(27, val=3)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.demo import DATASET, _run
+from nnunet_nacl.demo import _run
+from nnunet_nacl.demo._data import DATASET
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
-from nnunet_nacl.experiments import Job
-from nnunet_nacl.experiments._plan import Run
+from nnunet_nacl.experiments._plan import Job, Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
 
 

@@ -51,10 +51,13 @@ BAD = {
     "segmentation cut short": (cut, "predictions/case_1.nii.gz cannot be read: Compressed"),
     "ground truth of other spacing": (
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
-        "predictions/case_1.nii.gz has the spacing (1, 1, 1) mm, not (10, 1, 1) mm as ",
+        "labelsTs/case_1.nii.gz has the spacing (10, 1, 1) mm, not (1, 1, 1) mm as ",
     ),
     "corrupted": (corrupted, "case_1.npz cannot be read: "),  # whatever its values look like
-    "NaN": (partial(save, change=with_nan), "case_1.npz: NaN or infinite values in channel 0."),
+    "NaN": (
+        partial(save, change=with_nan),
+        "case_1.npz: expected probabilities in [0, 1], no logits and no NaN; channel 0 has values from nan to nan.",
+    ),
     "shape": (partial(save, change=lambda p: p[:, :5]), "case_1.npz: expected the shape (3, 6, 20, 20), the 3 classes"),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
@@ -66,7 +69,7 @@ BAD = {
     ),
     "other shape": (
         partial(ground_truth_with, change=lambda y: y[:4]),
-        "predictions/case_1.nii.gz: the shape (6, 20, 20) does not match the ground truth's, (4, 20, 20).",
+        "labelsTs/case_1.nii.gz: the shape (4, 20, 20) is not the segmentation's, (6, 20, 20).",
     ),
     "no ground truth": (
         lambda r, p: (r / "case_1.nii.gz").unlink(),
@@ -106,8 +109,3 @@ def test_a_broken_label_map_does_not_hide_the_reader(folders: Folders) -> None:
     (folders[0] / "case_0.nii.gz").write_bytes(b"")
     assert run_evaluate(folders) == 1
     assert list(reasons(folders)) == ["case_0"]
-
-
-def test_a_part_that_there_is_not(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_evaluate(folders, "--num_parts", 2, "--part_id", 2) == 1
-    assert "part_id must be from 0 to num_parts - 1 = 1; got 2." in capsys.readouterr().err

@@ -12,7 +12,7 @@ from nnunetv2.imageio.nibabel_reader_writer import NibabelIO, NibabelIOWithReori
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWithReorient
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
-from nnunet_nacl.evaluation import METRICS, Settings, evaluate, evaluate_case
+from nnunet_nacl.evaluation import Settings, evaluate, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import LABELS, SUMMARY, Folders, add_case, random_case, run_evaluate, summary_of, write
 
@@ -27,7 +27,7 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
 
     expected = [evaluate_case(*random_case(number)) for number in range(3)]
     for voxels in ("foreground", "union"):
-        for metric in METRICS:
+        for metric in expected[0].calibration[voxels].metrics():
             values = [case.calibration[voxels].metrics()[metric] for case in expected]
             assert summary["mean"][voxels][metric] == pytest.approx(np.mean(values), abs=1e-12)
             low, high = summary["interval"][voxels][metric]
@@ -57,10 +57,8 @@ def test_cases_in_long_form(folders: Folders) -> None:
     summary = summary_of(folders)
     for case in summary["metric_per_case"]:
         for voxels, figures in case["calibration"].items():
-            metrics = [metric for metric in METRICS if metric in figures]
-            lacking = set() if voxels in {"foreground", "union"} else {"ECE_expected", "CECE_expected"}
-            assert set(METRICS) - set(metrics) == lacking
-            for metric in metrics:
+            assert ("ECE_expected" in figures) == ("CECE_expected" in figures) == (voxels in {"foreground", "union"})
+            for metric in figures.keys() - {"classes"}:
                 assert found[case["case"], voxels, "", metric] == figures[metric]
             for label in ("0", "1", "2"):
                 assert found[case["case"], voxels, label, "ECE"] == figures["classes"][label]["ECE"]
@@ -79,19 +77,15 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
     assert result.foreground_mean() == pytest.approx(np.mean([np.mean(values) for values in per_class.values()]))
 
 
-def test_a_case_without_foreground_is_left_out_of_the_mean(folders: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*folders)).mean("foreground", "ECE")
+def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_scores(folders: Folders) -> None:
+    before = evaluate(Predictions.of_folder(*folders))
     p, y = random_case(8)
     add_case(*folders, "empty", p, np.zeros_like(y))
     after = evaluate(Predictions.of_folder(*folders))
-    assert after.mean("foreground", "ECE") == before
-    assert after.to_json()["num_cases"] == {
-        "evaluated": 4,
-        "foreground": 3,
-        "union": 4,
-        "near": 4,
-        "image": 4,
-    }
+    assert after.mean("foreground", "ECE") == before.mean("foreground", "ECE")
+    assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
+    assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])
+    assert after.to_json()["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
     assert math.isnan(after.to_json()["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
 
 

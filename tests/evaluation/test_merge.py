@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate, merge_results, read_summary_or_parts
+from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import SUMMARY, Folders, content, run_evaluate, truncated
 
@@ -17,11 +17,11 @@ def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.glob("p_part0*")} == {
         "p_part0of2.json", "p_part0of2.cases.csv", "p_part0of2.bins.zip"
     }  # fmt: skip
-    merge_results(read_summary_or_parts(tmp_path / "p.json")).write(tmp_path / "merged.json")
+    FolderResult.merged(FolderResult.read_parts(tmp_path / "p.json")).write(tmp_path / "merged.json")
     assert content(tmp_path / "merged.json") == content(tmp_path / "whole.json")
     assert (tmp_path / "merged.cases.csv").read_text() == (tmp_path / "whole.cases.csv").read_text()
-    assert len(read_summary_or_parts(tmp_path / "p.json")) == 2
-    assert len(read_summary_or_parts(tmp_path / "whole.json")) == 1
+    assert len(FolderResult.read_parts(tmp_path / "p.json")) == 2
+    assert len(FolderResult.read_parts(tmp_path / "whole.json")) == 1
 
 
 def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
@@ -30,16 +30,15 @@ def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
     other = evaluate(predictions, Settings(num_bins=10), output=tmp_path / "b.json")
     parts = [evaluate(predictions, output=tmp_path / "p.json", num_parts=3, part_id=part) for part in (0, 2)]
     for results, message in (
-        ([], r"^nothing to merge\.$"),
         ([whole, whole], r"^the case case_0 is in two parts\.$"),
         ([whole, other], r"^parts differ in num_bins: 15 and 10\.$"),
         (parts, r"^expected all parts of one folder, numbered from 0, .*; got 0 of 3, 2 of 3\.$"),
         ([parts[0], whole], r"^expected all parts of one folder, .*; got 0 of 3\.$"),
     ):
         with pytest.raises(ValueError, match=message):
-            merge_results(results)
+            FolderResult.merged(results)
     with pytest.raises(FileNotFoundError, match=r"c\.bins\.zip does not exist\.$"):
-        read_summary_or_parts(tmp_path / "c.json")
+        FolderResult.read_parts(tmp_path / "c.json")
 
 
 def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -> None:
@@ -53,7 +52,7 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
             (folder / f"{name}.nii.gz").unlink()
         assert run_evaluate((gt_folder, folder), "--chill") == 0
     merged = tmp_path / "merged.json"
-    merge_results([FolderResult.read(folder / SUMMARY) for folder in (first, second)]).write(merged)
+    FolderResult.merged([FolderResult.read(folder / SUMMARY) for folder in (first, second)]).write(merged)
     assert len(json.loads(merged.read_text())["metric_per_case"]) == 3
     assert [place.pred_folder for place in FolderResult.read(merged).origin.places] == [str(first), str(second)]
 

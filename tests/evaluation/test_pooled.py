@@ -6,7 +6,7 @@ import pytest
 from nnunet_nacl.evaluation import Settings, evaluate, evaluate_case
 from nnunet_nacl.metrics import NLL_CLIP
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import Folders, add_case, random_case, run_evaluate, summary_of
+from tests.evaluation.generated import Folders, random_case, run_evaluate, summary_of
 
 
 def test_by_hand() -> None:
@@ -45,34 +45,6 @@ def test_summary(folders: Folders) -> None:
     assert sum(one["NLL_sum"] for one in sums) / sum(one["foreground_voxels"] for one in sums) == pytest.approx(
         pooled["NLL_per_foreground"], rel=1e-12
     )
-    assert set(summary["pooled_interval"]["near"]) == {"ECE", "CECE", "over_confidence"}
     assert "NLL_per_foreground" not in evaluate(Predictions.of_folder(*folders), Settings(protocol="authors")).pooled(
         "image"
     )
-
-
-def test_intervals_are_those_of_a_direct_bootstrap(folders: Folders) -> None:
-    result = evaluate(Predictions.of_folder(*folders))
-    tables = [case.result.calibration for case in result.cases]
-    drawn = np.random.default_rng(0).integers(0, 3, (2000, 3))
-    ece, nll, sign = [], [], []
-    for resample in drawn:
-        near, image = tables[resample[0]]["near"], tables[resample[0]]["image"]
-        for number in resample[1:]:
-            near, image = near + tables[number]["near"], image + tables[number]["image"]
-        ece.append(near.metrics()["ECE"])
-        sign.append(near.metrics()["over_confidence"])
-        nll.append(image.per_foreground()["NLL_per_foreground"])
-    found = result.pooled_interval("near")
-    assert found["ECE"] == pytest.approx(np.percentile(ece, [2.5, 97.5]))
-    assert found["over_confidence"] == pytest.approx(np.percentile(sign, [2.5, 97.5]))
-    assert result.pooled_interval("image")["NLL_per_foreground"] == pytest.approx(np.percentile(nll, [2.5, 97.5]))
-
-
-def test_a_case_without_foreground_counts_in_the_scores(folders: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*folders)).pooled("image")
-    p, y = random_case(8)
-    add_case(*folders, "empty", p, np.zeros_like(y))
-    after = evaluate(Predictions.of_folder(*folders))
-    assert after.pooled("image")["NLL_per_foreground"] > before["NLL_per_foreground"]
-    assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])

@@ -7,13 +7,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation import (
-    METRICS,
-    CalibrationTables,
-    Settings,
-    Voxels,
-    evaluate_case,
-)
+from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
 
 IGNORED = 9
@@ -193,7 +187,6 @@ def test_every_metric_by_hand(count: int) -> None:
         "NLL": np.log(4 / 3), "Brier": 0.125, "over_confidence": -0.25, "ECE_expected": 0.25,
         "CECE_expected": 0.5 / 3, "share": count / (count + 1),
     }  # fmt: skip
-    assert tuple(expected) == METRICS
     assert tables["foreground"].metrics() == pytest.approx(expected, rel=1e-12)
     assert tables["image"].per_foreground() == pytest.approx(
         {"NLL_per_foreground": np.log(4 / 3), "Brier_per_foreground": 0.125}
@@ -206,7 +199,7 @@ def test_every_metric_by_hand(count: int) -> None:
 def test_an_empty_set_has_no_metrics(label: int) -> None:
     tables = of_equal_voxels(2, label)
     found = tables["foreground"].metrics()
-    assert tuple(found) == METRICS
+    assert len(found) == 12
     assert found.pop("share") == 0
     assert np.isnan(list(found.values())).all()
     assert np.isnan(list(tables["image"].per_foreground().values())).all()

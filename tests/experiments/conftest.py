@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.experiments import Job, Options
-from nnunet_nacl.experiments._plan import Run
+from nnunet_nacl.experiments._plan import Job, Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from tests.conftest import KINDS, NNUNet, Preprocessed
 from tests.networks.conftest import copy_data_set
@@ -36,4 +35,4 @@ def data_set(nnunet: NNUNet) -> PreprocessedDataSet:
 
 @pytest.fixture
 def job(data_set: PreprocessedDataSet, tmp_path: Path) -> Job:
-    return Job(Run("NACL", TRAINER, 0, 0), data_set.splits[0], data_set, tmp_path / "out", Options("cpu"))
+    return Job(Run("NACL", TRAINER, 0, 0), data_set.splits[0], data_set, tmp_path / "out", "cpu")

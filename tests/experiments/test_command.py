@@ -24,10 +24,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 
 
 def arguments(nnunet: NNUNet, study: str | Path, *options: str) -> list[str]:
-    return [
-        "experiment", str(study), "-d", "901", "-c", "2d_small", "-o", str(nnunet.folder / "out"),
-        "-device", "cpu", *options,
-    ]  # fmt: skip
+    out = str(nnunet.folder / "out")
+    return ["experiment", str(study), "-d", "901", "-c", "2d_small", "-o", out, "-device", "cpu", *options]
 
 
 def fork(command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str) -> None:
@@ -53,21 +51,16 @@ def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return run_here
 
 
-def write_study(file: Path, *runs: str) -> Path:
-    file.write_text("\n  - ".join(["title: Toys\nfigure: curves\nsetting: cases\nruns:", *runs]))
-    return file
-
-
 def test_a_model_that_is_there_is_predicted_with(
     nnunet: NNUNet, trained: Trained, run: Command, tmp_path: Path
 ) -> None:
     known = "{name: known, trainer: nnUNetTrainerNACL_2epochs_2iterations, group: A, value: 100}"
     broken = "{name: broken, trainer: nnUNetTrainerAdan, group: A, value: 50}"
-    study = write_study(tmp_path / "toys.yaml", known, broken)
+    study = tmp_path / "toys.yaml"
+    study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns: [{known}, {broken}]")
     out, results = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME
     assert "# known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, "--dry_run")
     assert not out.exists()
-    assert not results.exists()
     model = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
     shutil.copytree(model, results / model.name)
     (results / "nnUNetTrainerAdan__nnUNetPlans__2d_small").touch()  # where a folder should be
@@ -86,22 +79,20 @@ def test_a_model_that_is_there_is_predicted_with(
 
 @pytest.mark.slow
 def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
-    half = "{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%, group: A, value: 50}"
-    study = write_study(tmp_path / "toys.yaml", half)
+    study = tmp_path / "toys.yaml"
+    study.write_text("title: Toys\nruns: [{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%}]")
     command = [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *BRIEF)]
     with subprocess.Popen(
         command, env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
-        assert process.stdout is not None
         for line in process.stdout:
             if "half, fold 0: Epoch 0" in line:
                 printed = run(study, *BRIEF, "--dry_run")
                 process.kill()
                 break
     assert "# half, fold 0: running" in printed
-    splits = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
-    assert len(splits) == 6
-    assert len(splits[5]["train"]) == -(-len(splits[0]["train"]) // 2)
+    whole, *_, half = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
+    assert len(half["train"]) == -(-len(whole["train"]) // 2)
     assert "half, fold 0: predict: " in run(study, *BRIEF)
     assert "# half, fold 0: done" in run(study, *BRIEF, "--dry_run")
 
@@ -120,7 +111,6 @@ def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkey
     assert "Brier, fold 0: predict: " in printed
     model = nnunet.folder / "results" / NAME / "nnUNetTrainerBrier_1epochs_2iterations__nnUNetPlans__2d_small"
     content = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)
-    assert content["trainer_name"] == "nnUNetTrainerBrier_1epochs_2iterations"
     assert content["current_epoch"] == 1
     assert 0 < content["logging"]["train_losses"][0] < 2
     assert "Brier" in (nnunet.folder / "out" / OUTPUT / "mine" / "test.html").read_text()
@@ -145,8 +135,7 @@ def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) ->
     assert "MbLS is left out, as it cannot be trained on Dataset901_Labels: " in printed
     assert "nnUNetTrainerNACL " in printed
     assert "nnUNetTrainerMbLS" not in printed
-    printed = run("main", "--dry_run", "--methods", "MbLS", status=1)
-    assert "No method of the study main can be trained on Dataset901_Labels." in printed
+    assert "No method of the study main can be trained on" in run("main", "--dry_run", "--methods", "MbLS", status=1)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +144,6 @@ def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) ->
         (["mian", "-d", "901", "-c", "2d"], "There is no study 'mian'; there are main, hyperparameters"),
         (["main", "-d", "901"], "the following arguments are required: -d, -c"),
         (["all", "-d", "901", "-c", "2d", "--methods", "NACL"], "--methods does not go with all"),
-        (["main", "-d", "901", "-c", "2d_small", "-f", "7"], "There is no fold 7"),
-        (["my.yaml", "-d", "901", "-c", "2d_small"], "No such file or directory: 'my.yaml'"),
     ],
 )
 @pytest.mark.usefixtures("nnunet")

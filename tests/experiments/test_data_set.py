@@ -23,33 +23,38 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     splits = folder / "splits_final.json"
     assert not splits.exists()
     assert (data_set.name, data_set.test_cases) == (NAME, TEST_CASES)
-    plans, dataset_json = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
-    trainer = nnUNetTrainer({**plans, "continue_training": False}, "2d_small", 0, dataset_json, torch.device("cpu"))
+    plans, described = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
+    trainer = nnUNetTrainer({**plans, "continue_training": False}, "2d_small", 0, described, torch.device("cpu"))
     trainer.dataset_class = infer_dataset_class(str(folder / "nnUNetPlans_2d"))
     assert trainer.do_split() == (data_set.splits[0]["train"], data_set.splits[0]["val"])
     assert json.loads(splits.read_text()) == data_set.splits
     splits.unlink()
     extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
     data_set.write_splits(extended)
-    data_set.write_splits(extended)
     assert find(NAME).splits == extended
     with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
         data_set.write_splits([*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
     assert json.loads(splits.read_text()) == extended
-    splits.write_text(json.dumps([{"train": ["toy_0"], "val": ["toy_77"]}]))
+    splits.write_text('[{"train": ["toy_0"], "val": ["toy_77"]}]')
     with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
         find()
 
 
-def test_what_is_missing_is_named(nnunet: NNUNet) -> None:
-    with pytest.raises(ValueError, match="Data set '77': Could not find a dataset with the ID 77"):
-        find("77")
-    with pytest.raises(ValueError, match="has no configuration '4d'; it has 2d, 3d_fullres, 2d_small"):
-        find("901", "4d")
-    with pytest.raises(ValueError, match=r"nnUNetv2_plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"):
-        find("901", "2d", "nnUNetResEncUNetMPlans")
-    with pytest.raises(ValueError, match="3d_cascade_small is the second stage of a cascade"):
-        find("901", "3d_cascade_small")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("77",), "Data set '77': Could not find a dataset with the ID 77"),
+        (("901", "2d", "nnUNetResEncUNetMPlans"), r"plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"),
+        (("901", "3d_cascade_small"), "3d_cascade_small is the second stage of a cascade"),
+    ],
+)
+@pytest.mark.usefixtures("nnunet")
+def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find(*arguments)
+
+
+def test_files_that_are_missing(nnunet: NNUNet) -> None:
     preprocessed, raw = nnunet.folder / "preprocessed" / NAME / "nnUNetPlans_2d", nnunet.folder / "raw" / NAME
     (raw / "labelsTs" / "toy_a.nii.gz").unlink()
     assert find().test_cases == ["toy_b"]
@@ -64,30 +69,20 @@ def test_what_is_missing_is_named(nnunet: NNUNet) -> None:
         find()
 
 
-@pytest.mark.parametrize("file", ["plans.json", "dataset.json"])
-def test_a_model_of_other_settings_is_refused(data_set: PreprocessedDataSet, file: str) -> None:
-    model = data_set.model_folder(TRAINER)
-    model.mkdir(parents=True)
-    shutil.copy(data_set.folder / "nnUNetPlans.json", model / "plans.json")
-    shutil.copy(data_set.folder / "dataset.json", model / "dataset.json")
-    data_set.check_model(TRAINER, 0, data_set.splits[0])
-    read = json.loads((model / file).read_text())
-    if file == "plans.json":
-        read["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
-        (model / file).write_text(json.dumps(read))
-        data_set.check_model(TRAINER, 0, data_set.splits[0])
-        read["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
-    else:
-        read["labels"] = {"background": 0, "other": 1, "core": 2}
-    (model / file).write_text(json.dumps(read))
-    with pytest.raises(ValueError, match=f"was trained with another {file} than"):
-        data_set.check_model(TRAINER, 0, data_set.splits[0])
-
-
-def test_a_model_of_other_cases_is_refused(data_set: PreprocessedDataSet) -> None:
-    data_set.check_model(TRAINER, 0, data_set.splits[0])
-    data_set.check_model(TRAINER, 0, data_set.splits[1])  # nothing was trained yet
-    (data_set.model_folder(TRAINER) / "fold_0").mkdir()
-    data_set.check_model(TRAINER, 0, data_set.splits[1])
+def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDataSet) -> None:
+    model, (split, other, *_) = data_set.model_folder(TRAINER), data_set.splits
+    (model / "fold_0").mkdir(parents=True)
+    shutil.copy(data_set.folder / "dataset.json", model)
+    plans = json.loads((data_set.folder / "nnUNetPlans.json").read_text())
+    plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
+    (model / "plans.json").write_text(json.dumps(plans))
+    data_set.check_model(TRAINER, 0, split)
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
-        data_set.check_model(TRAINER, 0, data_set.splits[0])
+        data_set.check_model(TRAINER, 0, other)
+    (model / "dataset.json").write_text('{"labels": {"background": 0, "other": 1}, "file_ending": ".nii.gz"}')
+    with pytest.raises(ValueError, match=r"was trained with another dataset\.json than"):
+        data_set.check_model(TRAINER, 0, split)
+    plans["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
+    (model / "plans.json").write_text(json.dumps(plans))
+    with pytest.raises(ValueError, match=r"was trained with another plans\.json than"):
+        data_set.check_model(TRAINER, 0, split)

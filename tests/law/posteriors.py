@@ -24,7 +24,7 @@ from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate
 
 Array = NDArray[np.float64]
 Uncertain = Literal["voxels", "structures", "outlines"]
-UNCERTAIN: tuple[Uncertain, ...] = get_args(Uncertain)
+UNCERTAIN = get_args(Uncertain)
 Distortion = Callable[[Array, Array], Array]
 
 TEMPERATURES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5)
@@ -34,13 +34,7 @@ _SOFTNESS_MM = 1.2  # of outlines
 
 @dataclass(frozen=True)
 class Volume:
-    """One image and the label maps that it could have.
-
-    Attributes:
-        tails: float64 (K − 1, *spatial), P(y ≥ k) for k = 1 to K − 1: the posterior of the regions {k, ..., K − 1}.
-        labels: uint8 (n, *spatial), n label maps.
-        spacing_mm: of the voxels.
-    """
+    """P(y ≥ k) for k = 1 to K − 1, (K − 1, *spatial), and n label maps that the image could have, (n, *spatial)."""
 
     tails: Array
     labels: NDArray[np.uint8]
@@ -66,19 +60,8 @@ def draw_volume(
     shape: tuple[int, ...],
     spacing_mm: tuple[float, ...],
     draws: int,
-    exact: bool = True,
 ) -> Volume:
-    """Draw a posterior, and label maps from it.
-
-    Args:
-        uncertain: what is.
-        generator: of random numbers.
-        classes: K, the background included.
-        shape: of the image, 2D or 3D.
-        spacing_mm: of its voxels along each axis.
-        draws: n, the number of label maps.
-        exact: whether they have the posterior's frequencies exactly, or only on average (independent draws).
-    """
+    """Draw a posterior of K ``classes``, the background included, and n ``draws`` of label maps from it."""
     size = np.array(shape) * spacing_mm
     grid = np.indices(shape) * np.reshape(spacing_mm, (-1, *[1] * len(shape)))
     if uncertain == "structures":
@@ -92,8 +75,7 @@ def draw_volume(
         units = np.arange(depth.size).reshape(shape) if uncertain == "voxels" else np.zeros(shape, int)
     tails = np.round(tails * draws) / draws
     u = np.tile((np.arange(draws)[:, None] + 0.5) / draws, units.max() + 1)
-    u = generator.permuted(u, axis=0) if exact else generator.random(u.shape)
-    labels = (u[:, units][:, None] < tails).sum(1)
+    labels = (generator.permuted(u, axis=0)[:, units][:, None] < tails).sum(1)
     return Volume(tails, labels.astype(np.uint8), spacing_mm)
 
 
@@ -131,14 +113,9 @@ def with_temperature(p: Array, _: Array, *, temperature: float) -> Array:
     return powers / powers.sum(0)
 
 
-def mixed_with_uniform(p: Array, _: Array, *, share: float) -> Array:
-    """(1 − share) p + share/K: what label smoothing makes of the truth."""
-    return (1 - share) * p + share / len(p)
-
-
-def mixed_with_marginal(p: Array, marginal: Array, *, share: float) -> Array:
-    """(1 − share) p + share · mean of p over all images."""
-    return (1 - share) * p + share * marginal
+def mixed(p: Array, marginal: Array, *, share: float, uniform: bool) -> Array:
+    """(1 − share) p + share/K, what label smoothing makes of the truth; or + share · mean of p over all images."""
+    return (1 - share) * p + share * (1 / len(p) if uniform else marginal)
 
 
 def capped(p: Array, _: Array, *, weight: float) -> Array:
@@ -150,9 +127,8 @@ def capped(p: Array, _: Array, *, weight: float) -> Array:
 
 DISTORTIONS: dict[str, Distortion] = {
     **{f"T = {value:g}": partial(with_temperature, temperature=value) for value in TEMPERATURES},
-    **{f"mixed with uniform, {value:g}": partial(mixed_with_uniform, share=value) for value in (0.01, 0.5)},
-    **{f"label smoothing, {value:g}": partial(mixed_with_uniform, share=value) for value in (0.1, 0.2, 0.3)},
-    **{f"mixed with the marginal, {value:g}": partial(mixed_with_marginal, share=value) for value in (0.01, 0.1, 0.5)},
+    **{f"mixed with uniform, {value:g}": partial(mixed, share=value, uniform=True) for value in (0.01, 0.1, 0.3, 0.5)},
+    **{f"mixed with the marginal, {value:g}": partial(mixed, share=value, uniform=False) for value in (0.01, 0.1, 0.5)},
     **{f"NACL's cap, {value:g}": partial(capped, weight=value) for value in (0.1, 0.2, 0.3)},
 }
 TRUTH = "T = 1"
@@ -190,11 +166,9 @@ def figures(cases: Sequence[dict[Voxels, CalibrationTables]]) -> dict[tuple[str,
     for voxels in cases[0]:
         tables = [case[voxels] for case in cases]
         pooled = sum(tables[1:], tables[0])
-        metrics = pooled.metrics()
         found["ECE, mean over cases", voxels] = float(np.nanmean([one.metrics()["ECE"] for one in tables]))
-        found["ECE, pooled", voxels] = metrics["ECE"]
-        found["NLL", voxels] = metrics["NLL"]
-        found["Brier", voxels] = metrics["Brier"]
+        metrics = pooled.metrics()
+        found.update({(name, voxels): metrics[name.partition(",")[0]] for name in ("ECE, pooled", "NLL", "Brier")})
         if voxels == "image":
             found.update({(name, voxels): value for name, value in pooled.per_foreground().items()})
     return found

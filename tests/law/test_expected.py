@@ -9,7 +9,6 @@ from nnunet_nacl.evaluation import CalibrationTables, Settings, evaluate_case
 from nnunet_nacl.metrics import BinCounts
 
 SETS = ("foreground", "union")
-Rows = list[list[list[float]]]  # [channel][bin] -> count, hits, confidence
 
 
 def dyadic_case(
@@ -53,52 +52,42 @@ def bin_of(value: float, dtype: type, num_bins: int) -> int:
     raise AssertionError(value)
 
 
-def empty_rows(channels: int, num_bins: int) -> Rows:
-    return [[[0.0, 0.0, 0.0] for _ in range(num_bins)] for _ in range(channels)]
-
-
-def add(row: list[list[float]], m: int, probability: float, hit: bool, confidence: float) -> None:
-    row[m][0] += probability
-    row[m][1] += probability * hit
-    row[m][2] += probability * confidence
-
-
-def loop_over_classes(p: np.ndarray, counted: np.ndarray, voxels: str, num_bins: int) -> tuple[Rows, Rows]:
+def loop_over_classes(p: np.ndarray, counted: np.ndarray, voxels: str, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """(channels, bins, 3): count, hits, confidence; of the label, and of each class."""
     dtype, channels = p.dtype.type, len(p)
-    top, classwise = empty_rows(1, num_bins), empty_rows(channels, num_bins)
+    top, classwise = np.zeros((1, num_bins, 3)), np.zeros((channels, num_bins, 3))
     for values in p[:, counted].T.tolist():
         predicted = values.index(max(values))
         for label, probability in enumerate(values):
             if label == 0 and (voxels == "foreground" or predicted == 0):
                 continue  # not in the set
-            add(top[0], bin_of(max(values), dtype, num_bins), probability, predicted == label, max(values))
+            hit = predicted == label
+            top[0, bin_of(max(values), dtype, num_bins)] += probability * np.array([1, hit, max(values)])
             for k in range(channels):
-                add(classwise[k], bin_of(values[k], dtype, num_bins), probability, label == k, values[k])
+                row = probability * np.array([1, label == k, values[k]])
+                classwise[k, bin_of(values[k], dtype, num_bins)] += row
     return top, classwise
 
 
-def loop_over_regions(p: np.ndarray, counted: np.ndarray, voxels: str, num_bins: int) -> tuple[Rows, Rows]:
+def loop_over_regions(p: np.ndarray, counted: np.ndarray, voxels: str, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
     dtype = np.result_type(p.dtype, np.float32).type
-    top, classwise = empty_rows(len(p), num_bins), empty_rows(len(p), num_bins)
+    top, classwise = np.zeros((2, len(p), num_bins, 3))
     for r, channel in enumerate(p):
         for value in channel[counted].tolist():
             for inside, probability in ((True, value), (False, 1 - value)):
                 if not inside and (voxels == "foreground" or value <= 0.5):
                     continue
-                confidence = max(value, 1 - value)
-                add(top[r], bin_of(confidence, dtype, num_bins), probability, (value > 0.5) == inside, confidence)
-                add(classwise[r], bin_of(value, p.dtype.type, num_bins), probability, inside, value)
+                confidence, hit = max(value, 1 - value), (value > 0.5) == inside
+                top[r, bin_of(confidence, dtype, num_bins)] += probability * np.array([1, hit, confidence])
+                classwise[r, bin_of(value, p.dtype.type, num_bins)] += probability * np.array([1, inside, value])
     return top, classwise
 
 
-def assert_same(found: BinCounts | None, rows: Rows) -> None:
+def assert_same(found: BinCounts | None, rows: np.ndarray) -> None:
     assert found is not None
-    for column, name in enumerate(("count", "hits", "confidence")):
-        array = getattr(found, name)
-        assert array.dtype == np.float64
-        np.testing.assert_allclose(array, np.array(rows)[:, :, column], rtol=1e-12, atol=1e-12, err_msg=name)
-    assert found.unbinned.shape == (len(rows),)
     assert not found.unbinned.any()
+    arrays = np.stack([found.count, found.hits, found.confidence], -1)
+    np.testing.assert_allclose(arrays, rows, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_bins", [15, 16])  # with 16, values lie on edges
@@ -118,8 +107,9 @@ def test_against_the_definition(regions: bool, channels: int, dtype: type, num_b
         assert metrics["CECE_expected"] == pytest.approx(np.mean([error(row) for row in classwise]))
 
 
-def error(row: list[list[float]]) -> float:
-    return sum(abs(hits - confidence) for _, hits, confidence in row) / sum(count for count, _, _ in row)
+def error(row: np.ndarray) -> float:
+    count, hits, confidence = row.T
+    return np.abs(hits - confidence).sum() / count.sum()
 
 
 def test_by_hand() -> None:
@@ -127,14 +117,11 @@ def test_by_hand() -> None:
     # p_1 = 0.9: surely in the union, right with probability 0.9; in the foreground with 0.9, and then right.
     p = np.array([[[0.6, 0.1]], [[0.4, 0.9]]])
     found = tables_of(p, np.array([[0, 1]]), regions=False)
-    foreground, union = (found[voxels].expected_top for voxels in SETS)
     bins = [8, 13]  # of 0.6 and 0.9
-    np.testing.assert_allclose(foreground.count[0, bins], [0.4, 0.9])
-    np.testing.assert_allclose(foreground.hits[0, bins], [0, 0.9])
-    np.testing.assert_allclose(foreground.confidence[0, bins], [0.24, 0.81])
-    np.testing.assert_allclose(union.count[0, bins], [0.4, 1])
-    np.testing.assert_allclose(union.hits[0, bins], [0, 0.9])
-    np.testing.assert_allclose(union.confidence[0, bins], [0.24, 0.9])
+    for voxels, count, confidence in (("foreground", [0.4, 0.9], [0.24, 0.81]), ("union", [0.4, 1], [0.24, 0.9])):
+        table = found[voxels].expected_top
+        of_bins = [part[0, bins] for part in (table.count, table.hits, table.confidence)]
+        np.testing.assert_allclose(of_bins, [count, [0, 0.9], confidence])
     assert found["foreground"].metrics()["ECE_expected"] == pytest.approx((0.24 + 0.09) / 1.3)
     assert found["union"].metrics()["ECE_expected"] == pytest.approx(0.24 / 1.4)
 
@@ -143,9 +130,9 @@ def test_by_hand() -> None:
 def test_the_segmentation_does_not_matter(voxels: Sequence[str]) -> None:
     """Where a structure is predicted, argmax p decides, whatever was postprocessed."""
     p, y, _ = dyadic_case(3, 3, np.float32, regions=False)
-    settings = Settings(voxels=tuple(voxels))
-    options = {"ignore_label": 9, "settings": settings}
-    found = evaluate_case(p, y, np.zeros_like(y), **options).calibration
-    for name, wanted in evaluate_case(p, y, **options).calibration.items():
-        np.testing.assert_allclose(found[name].expected_top.hits, wanted.expected_top.hits, rtol=1e-12)
-        np.testing.assert_allclose(found[name].expected_classwise.hits, wanted.expected_classwise.hits, rtol=1e-12)
+    options = {"ignore_label": 9, "settings": Settings(voxels=tuple(voxels))}
+    found, wanted = (evaluate_case(p, y, *more, **options).calibration for more in ([np.zeros_like(y)], []))
+    for name in voxels:
+        for table in ("expected_top", "expected_classwise"):
+            hits = [getattr(one[name], table).hits for one in (found, wanted)]
+            np.testing.assert_allclose(*hits, rtol=1e-12)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from nnunet_nacl.evaluation import CORE_PROBABILITY, Settings, evaluate_case, near_core
+from nnunet_nacl.evaluation import CORE_PROBABILITY, CalibrationTables, Settings, evaluate_case, near_core
 
 
 def scipy_near(core: np.ndarray, spacing: tuple[float, ...], margin: float) -> np.ndarray:
@@ -46,23 +46,22 @@ def test_margin_of_whole_voxels(step: float) -> None:
         assert near_core(core.reshape(shape), (step,) * len(shape), 1.0).sum() == round(1 / step) + 1
 
 
+def near_of(p: list[list[float]], y: list[int], margin_mm: float, **more: object) -> CalibrationTables:
+    settings = Settings(voxels=("near",), margin_mm=margin_mm)
+    arguments = np.array(p)[:, None], np.array([y])
+    return evaluate_case(*arguments, settings=settings, **more).calibration["near"]  # type: ignore[arg-type]
+
+
 def test_ignored_voxels_can_be_its_core() -> None:
     """What the model sees in an ignored voxel is still a prediction: voxels around it are near."""
-    p1 = np.zeros((1, 9))
-    p1[0, 4] = 0.5
-    y = np.zeros((1, 9), int)
-    y[0, 4] = 9
-    found = evaluate_case(np.stack([1 - p1, p1]), y, ignore_label=9, settings=Settings(voxels=("near",), margin_mm=2))
-    assert found.calibration["near"].top.total.tolist() == [4]
-    assert found.calibration["near"].metrics()["share"] == 0.5
+    p1 = [0.0] * 4 + [0.5] + [0.0] * 4
+    found = near_of([[1 - p for p in p1], p1], [0] * 4 + [9] + [0] * 4, 2, ignore_label=9)
+    assert found.top.total.tolist() == [4]
+    assert found.metrics()["share"] == 0.5
 
 
 def test_core_is_above_the_threshold() -> None:
     assert CORE_PROBABILITY == 0.05
-    y, settings = np.zeros((1, 2), int), Settings(voxels=("near",), margin_mm=0)
-    p1 = np.array([[0.04, 0.06]], np.float32)
-    found = evaluate_case(np.stack([1 - p1, p1]), y, settings=settings).calibration["near"]
-    assert found.top.total.tolist() == [1]
-    p1 = np.array([[0.05, 0.0625]])
-    found = evaluate_case(p1[None], y, y, regions=[(1,)], settings=settings).calibration["near"]
-    assert found.top.total.tolist() == [1]
+    assert near_of([[0.96, 0.94], [0.04, 0.06]], [0, 0], 0).top.total.tolist() == [1]
+    of_region = near_of([[0.05, 0.0625]], [0, 0], 0, prediction=np.zeros((1, 2), int), regions=[(1,)])
+    assert of_region.top.total.tolist() == [1]

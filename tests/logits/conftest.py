@@ -18,13 +18,12 @@ def copy_of(model: Path, to: Path) -> Path:
     return Path(shutil.copytree(model, to / model.name, ignore=shutil.ignore_patterns("validation")))
 
 
-def change_checkpoint(model: Path, change: Callable[[dict], object], name: str = "checkpoint_final.pth") -> Path:
-    """Change what ``checkpoint_final.pth`` holds, and write it under a name."""
+def change_checkpoint(model: Path, change: Callable[[dict], object]) -> None:
+    """Change what ``checkpoint_final.pth`` holds."""
     final = model / "fold_0" / "checkpoint_final.pth"
     content = torch.load(final, weights_only=False)
     change(content)
-    torch.save(content, final.with_name(name))
-    return final.with_name(name)
+    torch.save(content, final)
 
 
 @pytest.fixture(scope="package")

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import blosc2
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -14,63 +13,32 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.logits import mean_logits
 from nnunet_nacl.logits._measures import _means, _sums_by_label
-from tests.conftest import KINDS, Planned, Trained
-from tests.logits.conftest import TRAINER, copy_of
-
-
-def predictor_of(model: Path, monkeypatch: pytest.MonkeyPatch) -> nnUNetPredictor:
-    predictor = nnUNetPredictor(device=torch.device("cpu"), allow_tqdm=False)
-    with monkeypatch.context() as patch:
-        patch.setenv("nnUNet_extTrainer", str(trainers_path()))
-        predictor.initialize_from_trained_model_folder(str(model), (0,))
-    return predictor
-
-
-def validation_cases(predictor: nnUNetPredictor, preprocessed: Path, identifier: str) -> tuple[np.ndarray, np.ndarray]:
-    """Logits (C, N) and labels (N,) of all validation cases, read from the files of the preprocessed data."""
-    logits, truth = [], []
-    for case in json.loads((preprocessed / "splits_final.json").read_text())[0]["val"]:
-        image, labels = (blosc2.open(str(preprocessed / identifier / f"{case}{part}.b2nd"))[:] for part in ("", "_seg"))
-        found = predictor.predict_sliding_window_return_logits(torch.from_numpy(image)).double().numpy()
-        logits.append(found.reshape(len(found), -1))
-        truth.append(labels.ravel())
-    return np.concatenate(logits, axis=1), np.concatenate(truth)
-
-
-def check(found: pd.DataFrame, sets: dict[str, np.ndarray], names: list[str], logits: np.ndarray) -> None:
-    """The table holds the means of the logits (C, N) over each set (N,) of voxels."""
-    assert found["true_class"].tolist() == [name for name in sets for _ in names]
-    assert found["logit"].tolist() == names * len(sets)
-    for name, inside in sets.items():
-        rows, chosen = found[found["true_class"] == name], logits[:, inside]
-        assert set(rows["voxels"]) == {chosen.shape[1]}
-        np.testing.assert_allclose(rows["mean"], chosen.mean(1), rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(rows["mean_absolute"], np.abs(chosen).mean(1), rtol=1e-12, atol=1e-12)
+from tests.conftest import KINDS, Planned
+from tests.logits.conftest import copy_of
 
 
 def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     preprocessed = planned("labels")[0].folder / "preprocessed" / KINDS["labels"][0]
-    logits, labels = validation_cases(predictor_of(model, monkeypatch), preprocessed, "nnUNetPlans_2d")
+    predictor = nnUNetPredictor(device=torch.device("cpu"), allow_tqdm=False)
+    with monkeypatch.context() as patch:
+        patch.setenv("nnUNet_extTrainer", str(trainers_path()))
+        predictor.initialize_from_trained_model_folder(str(model), (0,))
+    parts = []
+    for case in json.loads((preprocessed / "splits_final.json").read_text())[0]["val"]:
+        files = (preprocessed / "nnUNetPlans_2d" / f"{case}{part}.b2nd" for part in ("", "_seg"))
+        image, labels = (blosc2.open(str(file))[:] for file in files)
+        found = predictor.predict_sliding_window_return_logits(torch.from_numpy(image)).double().numpy()
+        parts.append(np.concatenate([found, labels]).reshape(4, -1))
+    *logits, labels = np.concatenate(parts, axis=1)
+    table = mean_logits(model, 0).set_index(["true_class", "logit"])
     names = ["background", "shell", "core"]
-    found = mean_logits(model, 0)
-    check(found, {name: labels == value for value, name in enumerate(names)}, names, logits)
-    assert found["voxels"].min() > 100
-    assert found["mean"].round(6).nunique() == 9
-
-
-@pytest.mark.slow
-def test_regions_and_ignored_voxels_against_numpy(
-    planned: Planned, trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = trained("regions_ignore", "3d_small", TRAINER)
-    preprocessed = planned("regions_ignore")[0].folder / "preprocessed" / KINDS["regions_ignore"][0]
-    logits, labels = validation_cases(predictor_of(model, monkeypatch), preprocessed, "nnUNetPlans_3d_fullres")
-    assert 0.3 < (labels != 3).mean() < 0.4
-    sets = {
-        "whole": np.isin(labels, (1, 2)), "outside whole": labels == 0,
-        "core": labels == 2, "outside core": np.isin(labels, (0, 1)),
-    }  # fmt: skip
-    check(mean_logits(model, "0"), sets, ["whole", "core"], logits)
+    assert table.index.tolist() == [(one, other) for one in names for other in names]
+    for true_class, name in enumerate(names):
+        chosen = np.array(logits)[:, labels == true_class]
+        assert set(table.loc[name, "voxels"]) == {chosen.shape[1]}
+        np.testing.assert_allclose(table.loc[name, "mean"], chosen.mean(1), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(table.loc[name, "mean_absolute"], np.abs(chosen).mean(1), rtol=1e-12, atol=1e-12)
+    assert table["mean"].round(6).nunique() == 9
 
 
 def test_sums_by_hand() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnunet_nacl.logits import draw_max_logits, draw_mean_logits
+from nnunet_nacl.logits._plots import draw_max_logits, draw_mean_logits
 
 CLASSES = ["background", "shell", "core"]
 BINS = list(range(-10, 60))
@@ -64,9 +64,3 @@ def test_images_are_the_shares_of_each_epoch() -> None:
     assert first.images[0].norm is second.images[0].norm
     np.testing.assert_array_equal(second.lines[0].get_xdata(), [0, 1, 2, 3])
     np.testing.assert_array_equal(second.lines[0].get_ydata(), [np.nan, 3.5, np.nan, 3.5])
-
-
-def test_more_panels_than_a_row_holds() -> None:
-    figure = draw_max_logits({f"method {number}": history(number, [0, 1]) for number in range(6)})
-    assert len([axes for axes in figure.axes if axes.images]) == 6
-    assert len(figure.axes) == 7

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 from monai.losses import FocalLoss as MonaiFocalLoss
-from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_CE_loss
+from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
-from nnunetv2.utilities.helpers import softmax_helper_dim1
 from scipy import ndimage, stats
 from torch import Tensor
 from torch.distributions import Bernoulli
@@ -54,18 +53,6 @@ def test_cross_entropy_equals_torch(generator: torch.Generator, spatial: tuple[i
     labels[torch.rand(labels.shape, generator=generator) < 0.3] = 5
     expected = F.cross_entropy(logits, labels[:, 0], ignore_index=5)
     torch.testing.assert_close(CrossEntropyLoss(ignore_label=5)(logits, labels), expected)
-
-
-@pytest.mark.parametrize("ignore_label", [None, 4])
-def test_with_dice_equals_nnunets_default_loss(generator: torch.Generator, ignore_label: int | None) -> None:
-    logits = 3 * torch.randn(2, 4, 9, 8, generator=generator)
-    labels = torch.randint(4 if ignore_label is None else 5, (2, 1, 9, 8), generator=generator).short()
-    default = DC_and_CE_loss(
-        {**DICE, "do_bg": False}, {}, ignore_label=ignore_label, dice_class=MemoryEfficientSoftDiceLoss
-    )
-    dice = MemoryEfficientSoftDiceLoss(apply_nonlin=softmax_helper_dim1, do_bg=False, **DICE)
-    loss = CrossEntropyLoss(ignore_label=ignore_label, dice=dice)
-    torch.testing.assert_close(loss(logits, labels), default(logits, labels))
 
 
 @pytest.mark.parametrize("ignore", [False, True])
@@ -156,10 +143,3 @@ def test_mbls_by_hand() -> None:
     cross_entropy = math.log(1 + math.exp(-2) + math.exp(-8))
     loss = MbLSLoss(margin=5, weight=0.1)(logits, torch.zeros(1, 1, 1, 1))
     assert loss.item() == pytest.approx(cross_entropy + 0.1 * 3 / 3)
-
-
-def test_mbls_equals_the_formula_in_3d(generator: torch.Generator) -> None:
-    logits, labels = draw(generator, 4, 3, 4, 5)
-    excess = (logits.max(1, keepdim=True).values - logits - 3).clamp(min=0).mean()
-    expected = F.cross_entropy(logits, labels[:, 0]) + 0.2 * excess
-    torch.testing.assert_close(MbLSLoss(margin=3, weight=0.2)(logits, labels), expected)

@@ -221,23 +221,6 @@ def test_permuting_classes_or_mirroring_changes_nothing(name: str, generator: to
     torch.testing.assert_close(make(name)(logits.flip(-1), labels.flip(-1)), expected)
 
 
-# Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
-@pytest.mark.skipif(
-    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
-)
-@each_kind
-def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    # autograd runs for no device that is not there.
-    monkeypatch.setattr(torch.autograd, "grad", lambda _, piece: (torch.empty_like(piece),))
-    # Fake CUDA tensors have no values: a loss that asked for one, and so made the training loop wait, would raise.
-    with FakeTensorMode():
-        logits = torch.empty(2, CLASSES, 6, 6, device="cuda", dtype=torch.float16)
-        channels = CLASSES + 1 if regions else 1
-        target = torch.empty(2, channels, 6, 6, device="cuda", dtype=torch.bool if regions else torch.int16)
-        loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
-        assert loss(logits.requires_grad_(), target).shape == ()  # computes the gradient, too
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_loss
@@ -307,6 +290,7 @@ def test_wrong_shapes(channels: int, target: tuple[int, ...], settings: dict[str
         (losses.ECPLoss, "class_reduction", "all", "one of 'mean', 'sum'; got 'all'."),
         (losses.MbLSLoss, "margin", -1, "a number of at least 0; got -1."),
         (losses.MbLSLoss, "weight", -1, "a number of at least 0; got -1."),
+        (losses.MbLSLoss, "regions", True, "False: the margin is to the largest logit of competing classes."),
         (losses.NACLLoss, "weight", math.nan, "a number of at least 0; got nan."),
         (losses.NACLLoss, "prior", "box", "one of 'mean', 'gaussian', 'plain_gaussian'; got 'box'."),
         (losses.NACLLoss, "kernel_size", 4, "an odd whole number of at least 3; got 4."),
@@ -322,6 +306,18 @@ def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) 
     assert str(error.value) == f"{setting} must be {expected}"
 
 
-def test_mbls_has_no_form_for_regions() -> None:
-    with pytest.raises(ValueError, match=r"^MbLSLoss has no form for regions \(regions=True\): its margin is to the "):
-        losses.MbLSLoss(regions=True)
+# Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
+@pytest.mark.skipif(
+    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+)
+@each_kind
+def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    # autograd runs for no device that is not there.
+    monkeypatch.setattr(torch.autograd, "grad", lambda _, piece: (torch.empty_like(piece),))
+    # Fake CUDA tensors have no values: a loss that asked for one, and so made the training loop wait, would raise.
+    with FakeTensorMode():
+        logits = torch.empty(2, CLASSES, 6, 6, device="cuda", dtype=torch.float16)
+        channels = CLASSES + 1 if regions else 1
+        target = torch.empty(2, channels, 6, 6, device="cuda", dtype=torch.bool if regions else torch.int16)
+        loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+        assert loss(logits.requires_grad_(), target).shape == ()  # computes the gradient, too

@@ -12,17 +12,6 @@ Pair = tuple[Tensor, Tensor]
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [({}, 1.1442), ({"penalty": "l2"}, 1.1269), ({"weight": 0.2}, 1.1790)],
-)
-def test_monais_published_values(published: Pair, settings: dict[str, object], expected: float) -> None:
-    loss = NACLLoss(border="zero", **settings)
-    assert loss(*published).item() == pytest.approx(expected, abs=5e-5)
-    logits, labels = published
-    assert loss(logits.repeat(4, 1, 1, 1), labels.repeat(4, 1, 1, 1)).item() == pytest.approx(expected, abs=5e-5)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
     [
         ({}, 1.145931),
         ({"prior": "gaussian"}, 1.149143),

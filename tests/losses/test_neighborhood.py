@@ -72,15 +72,8 @@ def test_equals_loops(shape: tuple[int, ...], border: str, prior: str, sigma: fl
     labels = np.random.default_rng(len(shape)).integers(0, 3, (2, *shape))
     if ignore:
         labels[np.random.default_rng(1).random(labels.shape) < 0.5] = IGNORE
-    found = neighbor_shares(
-        torch.from_numpy(labels)[:, None],
-        3,
-        prior=prior,
-        sigma=sigma,
-        kernel_size=size,
-        border=border,
-        ignore_label=IGNORE if ignore else None,
-    )
+    settings = {"prior": prior, "sigma": sigma, "kernel_size": size, "border": border}
+    found = neighbor_shares(torch.from_numpy(labels)[:, None], 3, ignore_label=IGNORE if ignore else None, **settings)
     expected = np.stack([shares_by_loops(one, 3, prior, sigma, size, border) for one in labels])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
 
@@ -93,10 +86,8 @@ def test_by_hand() -> None:
 
 
 def test_regions_are_filtered_one_by_one() -> None:
-    whole, part = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
-    part[..., :2] = 1
-    ignored = torch.zeros(1, 1, 4, 4)
-    ignored[..., 3] = 1
+    whole, part, ignored = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
+    part[..., :2] = ignored[..., 3] = 1
     found = neighbor_shares(torch.cat([whole, part, ignored], 1), 2, regions=True, ignore_label=3)
     assert torch.equal(found[0, 0, :, :3], torch.ones(4, 3))
     torch.testing.assert_close(found[0, 1, 0, :3], torch.tensor([1, 2 / 3, 1 / 2]))

@@ -22,17 +22,6 @@ def test_neighbors_in_other_pieces(
         assert_same(loss, logits, torch.randint(4, (shape[0], 1, *shape[1:]), generator=generator))
 
 
-@pytest.mark.parametrize("shape", [(7, 3, 5, 4), (2, 3, 20, 4, 2), (1, 3, 1, 1)])
-@pytest.mark.parametrize("size", [1, 24, 50, 130, 10_000])
-def test_pieces_cover_everything_once_and_are_no_larger_than_said(shape: tuple[int, ...], size: int) -> None:
-    seen = torch.zeros(shape, dtype=torch.int64)
-    for samples, rows in _pieces._pieces(torch.Size(shape), size):
-        for start, stop in rows:
-            seen[samples, :, start:stop] += 1
-            assert seen[samples, :, start:stop].numel() <= max(size, seen[0, :, 0].numel())
-    assert (seen == 1).all()
-
-
 @pytest.mark.parametrize("classes", [2, 255, 256, 300])
 def test_any_number_of_classes(generator: torch.Generator, classes: int) -> None:
     """More than 255 do not fit into a byte beside the voxels that have none."""
@@ -62,18 +51,6 @@ def test_a_gradient_asked_for_twice(pair: tuple[Tensor, Tensor]) -> None:
     torch.testing.assert_close(leaf.grad, 3 * expected)
     value.backward()  # the first one was given away, and what it became may not change
     torch.testing.assert_close(leaf.grad, 4 * expected)
-
-
-def test_the_gradient_comes_with_the_value(pair: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces, and once: the backward pass computes nothing."""
-    logits, labels = pair
-    expected = value_and_gradient(losses.NACLLoss().mean, logits, labels)[1]
-    monkeypatch.setattr(losses.NACLLoss, "mean", None)
-    leaf = logits.clone().requires_grad_()
-    value = losses.NACLLoss()(leaf, labels)
-    monkeypatch.setattr(_pieces, "_sum_in_pieces", None)
-    value.backward()
-    torch.testing.assert_close(leaf.grad, expected)
 
 
 def test_loss_scaling_does_not_underflow(generator: torch.Generator) -> None:

@@ -81,9 +81,8 @@ def test_equals_monai_by_class() -> None:
     generator = torch.Generator().manual_seed(0)
     p = torch.randn(1, 4, 40, 40, generator=generator).softmax(1)
     y = torch.randint(4, (1, 40, 40), generator=generator)
-    one_hot = torch.nn.functional.one_hot(y, 4).movedim(-1, 1)
     metric = monai.metrics.CalibrationErrorMetric(num_bins=15)
-    metric(y_pred=p, y=one_hot)
+    metric(y_pred=p, y=torch.nn.functional.one_hot(y, 4).movedim(-1, 1))
     tables = [BinCounts.of(p[0, k].double().numpy().ravel(), (y[0] == k).numpy().ravel()) for k in range(4)]
     found = expected_calibration_error(BinCounts.stack(tables)).mean()
     assert found == pytest.approx(float(metric.aggregate()), abs=1e-6)

@@ -25,12 +25,7 @@ TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
     ],
 )
 def test_train_predict_evaluate(
-    preprocessed: Preprocessed,
-    copied: Callable[[str], NNUNet],
-    tmp_path: Path,
-    kind: str,
-    parent: str,
-    network: str,
+    preprocessed: Preprocessed, copied: Callable[[str], NNUNet], tmp_path: Path, kind: str, parent: str, network: str
 ) -> None:
     _, number = preprocessed(kind, parent)
     nnunet, configuration = copied(kind), f"{parent}_{network}"

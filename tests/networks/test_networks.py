@@ -27,14 +27,8 @@ def build(network: str, dims: int, *, deep_supervision: bool = True) -> nn.Modul
     plan = json.loads(json.dumps(NETWORKS[network].architecture(patch_size(network, dims))))
     arguments = {**plan["arch_kwargs"], **SMALL[network]}
     torch.manual_seed(0)
-    return get_network_from_plans(
-        plan["network_class_name"],
-        arguments,
-        plan["_kw_requires_import"],
-        2,
-        CLASSES,
-        deep_supervision=deep_supervision,
-    )
+    name, imported = plan["network_class_name"], plan["_kw_requires_import"]
+    return get_network_from_plans(name, arguments, imported, 2, CLASSES, deep_supervision=deep_supervision)
 
 
 def images(network: str, dims: int) -> torch.Tensor:
@@ -60,15 +54,11 @@ def test_outputs_are_as_the_strides_say_and_gradients_reach_every_parameter(netw
         assert torch.isfinite(parameter.grad).all(), name
 
     built.decoder.deep_supervision = False  # as nnU-Net switches it
-    assert tuple(built.eval()(images(network, dims)).shape) == expected[0]
-
-
-@pytest.mark.parametrize(("network", "dims"), IN_2D_AND_3D)
-def test_weights_saved_with_deep_supervision_predict_the_same_without(network: str, dims: int) -> None:
-    trained, found = build(network, dims).eval(), build(network, dims, deep_supervision=False).eval()
-    found.load_state_dict(trained.state_dict())
-    with torch.no_grad():
-        assert torch.equal(trained(images(network, dims))[0], found(images(network, dims)))
+    predicted = built.eval()(images(network, dims))
+    assert tuple(predicted.shape) == expected[0]
+    found = build(network, dims, deep_supervision=False).eval()
+    found.load_state_dict(built.state_dict())
+    assert torch.equal(found(images(network, dims)), predicted)
 
 
 @pytest.mark.parametrize("network", [name for name in SMALL if name != "unet"])
@@ -130,8 +120,6 @@ def test_nnunets_own_trainers_and_ours_train_it(
     losses = [float(made.train_step(batch)["loss"]) for _ in range(2)]
     assert losses[0] != losses[1]
     assert np.isfinite(losses).all()
-    made.on_validation_epoch_start()
-    assert made.validation_step(batch)["loss"] == pytest.approx(losses[1], abs=5)
     made.set_deep_supervision_enabled(False)
     if network == "transunet":  # an image larger than the patch, and smaller along one axis
         predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), allow_tqdm=False)
@@ -141,7 +129,6 @@ def test_nnunets_own_trainers_and_ours_train_it(
         logits = predictor.predict_sliding_window_return_logits(torch.randn(1, 2, 70, 9))
         assert logits.shape == (3, 2, 70, 9)
         assert torch.isfinite(logits).all()
-    made.set_deep_supervision_enabled(True)  # as nnU-Net does after the validation, whatever the trainer
 
 
 @pytest.mark.gpu

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.nnunet import DataSet, LabelMeaning, ModelName, PlansJson, dataset_in
+from nnunet_nacl.nnunet import DataSet, LabelMeaning, PlansJson
 from nnunet_nacl.nnunet._dataset import read_dataset_json
+from nnunet_nacl.nnunet._names import names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
 CONTENT = {"labels": REGIONS, "file_ending": ".nii.gz", "regions_class_order": [1, 2, 3]}
@@ -35,7 +36,7 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     found = DataSet.read(file, None, [])
     assert found.labels == {"background": 0, "a": 1, "b": 2}
     assert found.meaning.written == ()
-    assert type(found.reader).__name__ == "NaturalImage2DIO"
+    assert found.reader.name == "NaturalImage2DIO"
 
 
 @pytest.mark.parametrize(
@@ -43,11 +44,10 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     [
         ({"labels": [0]}, "labels"),
         ({"labels": {"background": 0, "nerve": 1.5}}, "labels.nerve"),
-        ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, "without a gap; got 0, 3"),
+        ({"labels": {"background": 0, "nerve": 3}, "regions_class_order": None}, r"without a gap; got \(0, 3\)"),
         ({"labels": {}}, "Background label not declared"),
         ({"regions_class_order": [1]}, "as many entries"),
         ({"regions_class_order": None}, "regions_class_order"),
-        ({"regions_class_order": [2, 3, 1]}, r"regions_class_order: expected one of the labels \(2,\); got 3"),
         ({"channel_names": "CT"}, "channel_names"),
         ({"overwrite_image_reader_writer": "np"}, "dataset.json: "),
     ],
@@ -73,9 +73,7 @@ def test_plans_that_are_wrong(text: str, tmp_path: Path) -> None:
 
 def test_configurations_that_inherit(tmp_path: Path) -> None:
     file = tmp_path / "plans.json"
-    configurations = {
-        "a": {"n": 1}, "b": {"inherits_from": "a"}, "c": {"n": 2},
-    }  # fmt: skip
+    configurations = {"a": {"n": 1}, "b": {"inherits_from": "a"}, "c": {"n": 2}}
     file.write_text(json.dumps({"image_reader_writer": "X", "configurations": configurations, "mine": 1}))
     plans = PlansJson.read(file)
     assert plans.lineage("b") == [{"inherits_from": "a"}, {"n": 1}]
@@ -89,9 +87,8 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
 
 
 def test_names(tmp_path: Path) -> None:
-    assert dataset_in("/data/Dataset004_Hippocampus/labelsTs") == "Dataset004_Hippocampus"
-    assert dataset_in("/data/labelsTs") is None
-    folder = tmp_path / "Dataset004_X" / "nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d"
-    name = ModelName.of(folder / "fold_0" / "validation" / "case.npz")
-    assert name == ModelName(folder, "Dataset004_X", "nnUNetTrainerNACL_weight0p2", "nnUNetPlans", "2d")
-    assert ModelName.of(tmp_path / "a__b") is None
+    trainer = "nnUNetTrainerNACL_weight0p2"
+    names = {"dataset": "Dataset004_X", "trainer": trainer, "plans": "nnUNetPlans", "configuration": "2d"}
+    assert names_in(tmp_path / "Dataset004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == names
+    assert names_in(tmp_path / "Dataset004_X__nnUNetPlans__2d" / trainer / "fold_0") == {"trainer": trainer}
+    assert names_in(tmp_path / "a__b") == {}

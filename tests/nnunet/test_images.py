@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,17 +8,17 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import tifffile
-from nnunetv2.imageio.natural_image_reader_writer import NaturalImage2DIO
-from nnunetv2.imageio.nibabel_reader_writer import NibabelIO, NibabelIOWithReorient
-from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWithReorient
-from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
+from nnunetv2.imageio.reader_writer_registry import recursive_find_reader_writer_by_name
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import Geometry, check_geometry, read_image, read_labels, write_image, write_labels
+from nnunet_nacl.nnunet import Reader
+from nnunet_nacl.nnunet._images import Geometry
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
-FILE = Path("a.nii.gz")
+SITK = Reader("SimpleITKIO")
+Write = Callable[[Path], object]
 
 
 def placed(file: Path, *, spacing: tuple[float, ...] = (1, 2, 3), origin: tuple[float, ...] = (10, -20, 30.5),
@@ -45,110 +44,86 @@ def flat(file: Path) -> None:
     io.imsave(file, LABELS[0], check_contrast=False)
 
 
-FORMATS: dict[str, tuple[str, Callable[[Path], object], type]] = {
-    "nii": (".nii", placed, SimpleITKIO),
-    "nii.gz": (".nii.gz", placed, SimpleITKIO),
-    "nii.gz, reoriented": (".nii.gz", placed, SimpleITKIOWithReorient),
-    "nii.gz, nibabel": (".nii.gz", placed, NibabelIO),
-    "nii.gz, nibabel, reoriented": (".nii.gz", placed, NibabelIOWithReorient),
-    "nii.gz, NIfTI-2": (".nii.gz", nifti2, NibabelIO),
-    "mha": (".mha", placed, SimpleITKIO),
-    "nrrd": (".nrrd", placed, SimpleITKIO),
-    "png": (".png", flat, NaturalImage2DIO),
-    "bmp": (".bmp", flat, NaturalImage2DIO),
-    "tif": (".tif", tiff, Tiff3DIO),
-}
+each_format = pytest.mark.parametrize(("ending", "write", "name"), [
+    (".nii", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIO"), (".nii.gz", placed, "SimpleITKIOWithReorient"),
+    (".nii.gz", placed, "NibabelIO"), (".nii.gz", placed, "NibabelIOWithReorient"), (".nii.gz", nifti2, "NibabelIO"),
+    (".mha", placed, "SimpleITKIO"), (".nrrd", placed, "SimpleITKIO"), (".tif", tiff, "Tiff3DIO"),
+    (".png", flat, "NaturalImage2DIO"), (".bmp", flat, "NaturalImage2DIO"),
+])  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_files_are_read_as_nnunet_reads_them_and_written_so_that_they_are_read(tmp_path: Path, name: str) -> None:
+@each_format
+def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, write: Write, name: str) -> None:
     """Labels as nnU-Net writes them, over what is there; other numbers where the same label map lies."""
-    ending, write, reader_class = FORMATS[name]
-    like, reader = tmp_path / f"a{ending}", reader_class()
+    like, peer, reader = tmp_path / f"a{ending}", recursive_find_reader_writer_by_name(name)(), Reader(name)
     write(like)
-    expected, properties = reader.read_seg(str(like))
-    found = read_labels(like, reader)
+    expected, properties = peer.read_seg(str(like))
+    found = reader.read_labels(like)
     assert np.array_equal(found.labels, expected[0])
     if not ending.startswith(".tif"):  # whose images carry the number of a channel
-        image, geometry = read_image([like, like], reader)
+        image, geometry = reader.read_image([like, like])
         assert np.array_equal(image, [found.labels, found.labels])
         assert geometry == found.geometry
     assert found.labels.dtype.kind in "iu"
     assert found.geometry.spacing == pytest.approx(properties["spacing"])
     for _ in range(2):
-        write_labels(found.labels[:, ::-1], like, reader, tmp_path / f"b{ending}")
-    again = read_labels(tmp_path / f"b{ending}", reader)
+        reader.write_labels(found.labels[:, ::-1], like, tmp_path / f"b{ending}")
+    again = reader.read_labels(tmp_path / f"b{ending}")
     assert np.array_equal(again.labels, found.labels[:, ::-1])
-    check_geometry(like, again.geometry, like, found.geometry)
+    again.geometry.check_same(found.geometry)
     values = np.random.default_rng(0).random(found.labels.shape, np.float32)
     values = (200 * values).astype(np.uint8) if ending in {".png", ".bmp"} else values
-    write_image(values, like, reader, tmp_path / f"c{ending}")
-    assert np.array_equal(reader.read_seg(str(tmp_path / f"c{ending}"))[0][0], values)
+    reader.write_image(values, like, tmp_path / f"c{ending}")
+    assert np.array_equal(peer.read_seg(str(tmp_path / f"c{ending}"))[0][0], values)
     assert {file.name.split(".")[0] for file in tmp_path.iterdir()} == set("abc")
     with pytest.raises(ValueError, match=r"the shape .* is not that of the probabilities"):
-        write_labels(found.labels[:, 1:], like, reader, tmp_path / f"b{ending}")
+        reader.write_labels(found.labels[:, 1:], like, tmp_path / f"b{ending}")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_cut_short_is_named(tmp_path: Path, name: str) -> None:
+@each_format
+def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, name: str) -> None:
     """NIfTI files wherever they are cut: SimpleITK fills what they lack with zeros."""
-    ending, write, reader = FORMATS[name]
-    file = tmp_path / f"a{ending}"
+    file, reader = tmp_path / f"a{ending}", Reader(name)
     write(file)
     whole = file.read_bytes()
-    ends = [60] if "nii" not in name else [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1]
-    for end in ends:
+    for end in [60] if "nii" not in ending else [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1]:
         file.write_bytes(whole[:end])
-        for read, what in ((read_labels, file), (read_image, [file])):
+        for read in (reader.read_labels, lambda one: reader.read_image([one])):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):
-                read(what, reader())  # type: ignore[operator]
-    if "nii" in name:
+                read(file)
+    if "nii" in ending:
         file.write_bytes(whole + bytes(100) if ending == ".nii" else whole + gzip.compress(bytes(100)))
         with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):
-            read_labels(file, reader())
+            reader.read_labels(file)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.5])
-@pytest.mark.parametrize("ending", [".nii", ".nii.gz", ".mha"])
+@pytest.mark.parametrize(("ending", "value"), [(".nii.gz", 0.5), (".mha", 0.5), (".mha", np.nan), (".mha", np.inf)])
 def test_labels_that_are_no_whole_numbers(tmp_path: Path, ending: str, value: float) -> None:
-    """SimpleITK reads NaN of NIfTI as 0."""
     labels = LABELS.astype(np.float32)
     labels[4, 5, 6] = value
     file = placed(tmp_path / f"a{ending}", labels=labels)
-    with pytest.raises(ValueError, match=f"{file}.* holds (NaN or infinite values|labels that are not whole numbers)"):
-        read_labels(file, SimpleITKIO())
+    with pytest.raises(ValueError, match=f"{file} holds labels that are not whole numbers"):
+        SITK.read_labels(file)
 
 
-def test_files_that_hold_no_label_map(tmp_path: Path) -> None:
+def test_colors_are_no_labels(tmp_path: Path) -> None:
     io.imsave(tmp_path / "a.png", np.stack([LABELS[0]] * 3, -1), check_contrast=False)
     with pytest.raises(ValueError, match=r"a\.png cannot be read: expected one label for each voxel; got 3 values"):
-        read_labels(tmp_path / "a.png", NaturalImage2DIO())
-    content = placed(tmp_path / "a.nii").read_bytes()
-    file = tmp_path / os.fsdecode(b"caf\xe9.nii")  # over whose name SimpleITK would end the process
-    file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"caf\\udce9\.nii' cannot be read: its name is not in UTF-8"):
-        read_labels(file, SimpleITKIO())
-    (tmp_path / "a.nii").write_bytes(content[:80] + np.float32(np.nan).tobytes() + content[84:])  # pixdim[1]
-    with pytest.raises(ValueError, match=r"a\.nii cannot be read"):
-        read_labels(tmp_path / "a.nii", NibabelIO())
+        Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize("reader", [SimpleITKIO, NibabelIO])
-@pytest.mark.parametrize(
-    ("changed", "expected"),
-    [
-        ({"spacing": (1, 2, 30)}, r"spacing \(30, 2, 1\) mm, not \(3, 2, 1\) mm as a.nii.gz has"),
-        ({"origin": (10, -20, 31)}, "origin "),
-        ({"direction": np.diag([-1, -1, 1])}, r"direction \("),
-        ({"direction": Rotation.from_rotvec([0, 0, 0.01]).as_matrix()}, r"direction \("),
-    ],
-)
-def test_what_differs(tmp_path: Path, reader: type, changed: dict[str, object], expected: str) -> None:
-    mine = read_labels(placed(tmp_path / "a.nii.gz"), reader()).geometry
-    other = read_labels(placed(tmp_path / "b.nii.gz", **changed), reader()).geometry  # type: ignore[arg-type]
-    check_geometry(FILE, mine, FILE, mine)
-    with pytest.raises(ValueError, match=rf"^b.nii.gz has the {expected}"):
-        check_geometry(Path("b.nii.gz"), other, FILE, mine)
+@pytest.mark.parametrize("reader", [SITK, Reader("NibabelIO")])
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({"spacing": (1, 2, 30)}, r"spacing \(30, 2, 1\) mm, not \(3, 2, 1\) mm as .*a.nii.gz has"),
+    ({"origin": (10, -20, 31)}, "origin "), ({"direction": np.diag([-1, -1, 1])}, r"direction \("),
+    ({"direction": Rotation.from_rotvec([0, 0, 0.01]).as_matrix()}, r"direction \("),
+])  # fmt: skip
+def test_what_differs(tmp_path: Path, reader: Reader, changed: dict[str, object], expected: str) -> None:
+    mine = reader.read_labels(placed(tmp_path / "a.nii.gz")).geometry
+    other = reader.read_labels(placed(tmp_path / "b.nii.gz", **changed)).geometry  # type: ignore[arg-type]
+    mine.check_same(mine)
+    with pytest.raises(ValueError, match=rf"b.nii.gz has the {expected}"):
+        other.check_same(mine)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -162,38 +137,37 @@ def test_rounding_is_no_difference(tmp_path: Path, seed: int) -> None:
     SimpleITKIO().write_seg(labels[0], str(tmp_path / "predicted.nii.gz"), properties)
     stored = nibabel.load(image)
     nibabel.save(nibabel.Nifti1Image(np.asarray(stored.dataobj), stored.affine), tmp_path / "b.nii.gz")
-    placed(tmp_path / "c.mha", spacing=spacing, origin=origin, direction=direction)
-    first, *others = (read_labels(file, SimpleITKIO()).geometry for file in sorted(tmp_path.iterdir()))
-    assert len(others) == 3
+    first, *others = (SITK.read_labels(file).geometry for file in sorted(tmp_path.iterdir()))
+    assert len(others) == 2
     for other in others:
-        check_geometry(FILE, first, FILE, other)
+        first.check_same(other)
 
 
-@pytest.mark.parametrize("reader", [SimpleITKIOWithReorient, NibabelIOWithReorient])
-def test_readers_that_reorient_see_no_difference_in_orientation(tmp_path: Path, reader: type) -> None:
+@pytest.mark.parametrize("name", ["SimpleITKIOWithReorient", "NibabelIOWithReorient"])
+def test_readers_that_reorient_see_no_difference_in_orientation(tmp_path: Path, name: str) -> None:
     image = sitk.ReadImage(str(placed(tmp_path / "a.nii.gz")))
     sitk.WriteImage(sitk.DICOMOrient(image, "LPI"), str(tmp_path / "b.nii.gz"))
-    a, b = (read_labels(tmp_path / name, reader()) for name in ("a.nii.gz", "b.nii.gz"))
-    assert np.array_equal(a.labels, b.labels)
-    check_geometry(FILE, a.geometry, FILE, b.geometry)
-    a, b = (read_labels(tmp_path / name, SimpleITKIO()) for name in ("a.nii.gz", "b.nii.gz"))
+    (mine, here), (other, there) = (Reader(name).read_labels(tmp_path / f"{one}.nii.gz") for one in "ab")
+    assert np.array_equal(mine, other)
+    here.check_same(there)
+    here, there = (SITK.read_labels(tmp_path / f"{one}.nii.gz").geometry for one in "ab")
     with pytest.raises(ValueError, match="another orientation"):
-        check_geometry(FILE, a.geometry, FILE, b.geometry)
+        here.check_same(there)
 
 
 def test_formats_without_geometry_agree_with_all(tmp_path: Path) -> None:
     flat(tmp_path / "a.png")
-    image = read_labels(tmp_path / "a.png", NaturalImage2DIO()).geometry
+    image = Reader("NaturalImage2DIO").read_labels(tmp_path / "a.png").geometry
     assert not image.known
-    check_geometry(FILE, image, FILE, Geometry((999, 5, 5)))
+    image.check_same(Geometry(tmp_path, (999, 5, 5)))
     for name, spacing in (("a", None), ("b", [1, 1, 1]), ("c", [3, 1, 1])):
         tiff(tmp_path / f"{name}.tif")
         if spacing:
             (tmp_path / f"{name}.json").write_text(json.dumps({"spacing": spacing}))
-    a, b, c = (read_labels(tmp_path / f"{name}.tif", Tiff3DIO()).geometry for name in "abc")
-    check_geometry(FILE, a, FILE, c)
+    a, b, c = (Reader("Tiff3DIO").read_labels(tmp_path / f"{name}.tif").geometry for name in "abc")
+    a.check_same(c)
     with pytest.raises(ValueError, match=r"spacing \(3, 1, 1\) mm, not \(1, 1, 1\) mm"):
-        check_geometry(FILE, c, FILE, b)
+        c.check_same(b)
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,5 +181,5 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sitk, "WriteImage", cut_short)
     with pytest.raises(OSError, match=rf"cannot be written whole; .*'{tmp_path / 'b.nii.gz'}'"):
-        write_labels(LABELS, like, SimpleITKIO(), tmp_path / "b.nii.gz")
+        SITK.write_labels(LABELS, like, tmp_path / "b.nii.gz")
     assert list(tmp_path.iterdir()) == [like]

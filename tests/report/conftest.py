@@ -5,7 +5,8 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import Comparison, compare
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._comparison import Comparison
 from tests.report.generated import make_result, write_predictions
 
 

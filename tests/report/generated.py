@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 
-from nnunet_nacl.demo import LABELS, draw_case
-from nnunet_nacl.evaluation import Case, CaseResult, FolderResult, Origin, Place, Settings, evaluate_case
+from nnunet_nacl.demo._data import LABELS, draw_case
+from nnunet_nacl.evaluation import FolderResult, Origin, Settings, evaluate_case
+from nnunet_nacl.evaluation._case import Case, CaseResult
+from nnunet_nacl.evaluation._settings import Place
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
@@ -47,13 +49,8 @@ def make_result(
             p = np.stack([p[list(region)].sum(0) for region in regions]).clip(0, 1)
             result = evaluate_case(p, y, y, regions=regions, settings=settings)
         else:
-            result = evaluate_case(
-                p
-                if name in empty
-                else tempered(p, temperature, np.random.default_rng([int(100 * temperature), *name.encode()])),
-                y,
-                settings=settings,
-            )
+            noise = np.random.default_rng([int(100 * temperature), *name.encode()])
+            result = evaluate_case(p if name in empty else tempered(p, temperature, noise), y, settings=settings)
         found.append(_case(name, result))
     return _folder_result(found, labels, settings, temperature)
 
@@ -84,7 +81,7 @@ def _case(name: str, result: CaseResult) -> Case:
 def _folder_result(
     cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
-    place = Place("labelsTs", f"predictions/{temperature}", "dataset.json", None)
+    place = Place("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
     return FolderResult(cases, [], Origin(settings, (place,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))

@@ -1,57 +1,25 @@
-"""Estimates over the cases and over resamples of them, against direct loops."""
+"""Estimates over the cases and over resamples of them: by hand, and equal to those of cases added up."""
+
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.report import Comparison, compare
-from nnunet_nacl.report._metrics import (
-    Metric,
-    compared_metrics,
-    judging_metrics,
-    per_foreground,
-    pooled_gaps,
-)
+from nnunet_nacl.evaluation import Settings
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._metrics import Metric, compared_metrics, judging_metrics, per_foreground, pooled_gaps
 from nnunet_nacl.report._statistics import differences
 from tests.report.generated import NAMED, make_result
 
-NLL, NEAR = Metric("NLL_per_foreground", "image"), Metric("ECE", "near")
+NEAR = Metric("ECE", "near")
 REGIONS = {"background": 0, "organ": [1, 2, 3], "inner": [2, 3]}
 
 
 @pytest.fixture(scope="module")
 def regions() -> Comparison:
     return compare({"one": make_result(labels=REGIONS, settings=Settings())})
-
-
-def draws(num_cases: int) -> np.ndarray:
-    """The cases of each resample."""
-    return np.random.default_rng(0).integers(0, num_cases, (2000, num_cases))
-
-
-def error_of(result: FolderResult, voxels: str, table: str, drawn: np.ndarray) -> float:
-    """ECE of the drawn cases' voxels together, one bin after the other."""
-    tables = [getattr(result.cases[number].result.calibration[voxels], table) for number in drawn]
-    errors = []
-    for row in range(len(tables[0].count)):
-        voxels_there = sum(int(one.count[row].sum()) for one in tables)
-        if voxels_there:
-            gaps = [
-                abs(sum(one.confidence[row, m] for one in tables) - sum(one.hits[row, m] for one in tables))
-                for m in range(tables[0].count.shape[1])
-            ]
-            errors.append(sum(gaps) / voxels_there)
-    return float(np.mean(errors)) if errors else float("nan")
-
-
-def score_of(result: FolderResult, table: str, drawn: np.ndarray) -> float:
-    total = foreground = 0.0
-    for number in drawn:
-        tables = result.cases[number].result.calibration["image"]
-        total += getattr(tables, table).sum()
-        hits = tables.classwise.hits.sum(1)
-        foreground += hits.sum() if len(tables.top.count) == len(hits) else hits[1:].sum()
-    return float(total / foreground)
 
 
 def test_a_ratio_of_sums_by_hand() -> None:
@@ -77,43 +45,36 @@ def test_a_pooled_error_by_hand() -> None:
     assert np.isnan(empty.resampled(np.array([[2.0, 0]]))).all()
 
 
-@pytest.mark.parametrize(("name", "table"), [("NLL_per_foreground", "nll"), ("Brier_per_foreground", "brier")])
-def test_a_ratio_of_sums_equals_a_loop(comparison: Comparison, regions: Comparison, name: str, table: str) -> None:
-    for method in (*comparison.methods, *regions.methods):
-        estimate = Metric(name, "image").of(method)
-        resampled = [score_of(method.result, table, drawn) for drawn in draws(len(NAMED))]
-        assert estimate.value == pytest.approx(score_of(method.result, table, np.arange(len(NAMED))), rel=1e-12)
-        np.testing.assert_allclose(estimate.interval, np.percentile(resampled, [2.5, 97.5]), rtol=1e-12)
-        assert estimate.value == pytest.approx(method.result.pooled("image")[name], rel=1e-12)
-        np.testing.assert_allclose(estimate.interval, method.result.pooled_interval("image")[name], rtol=1e-12)
-
-
-@pytest.mark.parametrize("voxels", ["near", "image"])
-@pytest.mark.parametrize(("name", "table"), [("ECE", "top"), ("CECE", "classwise")])
-def test_a_pooled_error_equals_a_loop(
-    comparison: Comparison, regions: Comparison, name: str, table: str, voxels: str
+@pytest.mark.parametrize(
+    ("name", "voxels"),
+    [("NLL_per_foreground", "image"), ("Brier_per_foreground", "image")]
+    + [(name, voxels) for name in ("ECE", "CECE") for voxels in ("near", "image")],
+)
+def test_values_and_resamples_are_those_of_the_cases_added_up(
+    comparison: Comparison, regions: Comparison, name: str, voxels: str
 ) -> None:
-    for method in (comparison["soft"], regions["one"]):
-        estimate = Metric(name, voxels).of(method)
-        resampled = [error_of(method.result, voxels, table, drawn) for drawn in draws(len(NAMED))[:200]]
-        np.testing.assert_allclose(estimate.resampled(weights_of(draws(len(NAMED))[:200])), resampled, rtol=1e-9)
+    drawn = np.random.default_rng(0).integers(0, len(NAMED), (50, len(NAMED)))
+    for method in (*comparison.methods, *regions.methods):
+        estimate, tables = Metric(name, voxels).of(method), method.result.tables(voxels)
+        pooled = [reduce(add, [tables[case] for case in one]) for one in drawn]
+        expected = [(one.metrics() | one.per_foreground())[name] for one in pooled]
+        weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
+        np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)
         assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
-        np.testing.assert_allclose(estimate.interval, method.result.pooled_interval(voxels)[name], rtol=1e-9)
-
-
-def weights_of(drawn: np.ndarray) -> np.ndarray:
-    return np.array([[np.count_nonzero(one == case) for case in range(drawn.shape[1])] for one in drawn], float)
 
 
 def test_a_difference_in_a_pooled_error() -> None:
     close = compare({"base": make_result(1.0), "other": make_result(0.95)})
-    base, other = (close[name].result for name in ("base", "other"))
     found = differences(close, NEAR)["other"]
-    gaps = np.array(
-        [error_of(other, "near", "top", drawn) - error_of(base, "near", "top", drawn) for drawn in draws(len(NAMED))]
-    )
+    tables = [method.bins("near", "top") for method in close.methods]
+    gaps = []
+    for drawn in np.random.default_rng(0).integers(0, len(NAMED), (2000, len(NAMED))):
+        base, other = (
+            np.abs((one.confidence - one.hits)[drawn].sum(0)).sum() / one.count[drawn].sum() for one in tables
+        )
+        gaps.append(other - base)
     np.testing.assert_allclose(found.interval, np.percentile(gaps, [2.5, 97.5]), rtol=1e-6)
-    fewer = min((gaps <= 0).sum(), (gaps >= 0).sum())
+    fewer = min(sum(gap <= 0 for gap in gaps), sum(gap >= 0 for gap in gaps))
     assert 8 < fewer < 1000  # p above 2^-7
     assert found.p == pytest.approx(2 * (1 + fewer) / 2001)
     # Of four cases however far apart, the sign alone would be as one-sided in one of eight samples.

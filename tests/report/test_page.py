@@ -112,14 +112,20 @@ def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {"soft": make_blurred(2.0), "true": make_blurred(1.0), "sharp": make_blurred(0.5)}
     told = answer(compare(results))
-    assert {one.name: one.says for one in told["judgements"]} == {
+    assert {one["name"]: one["says"] for one in told["judgements"]} == {
         "true": "right", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
-    assert told["judgements"][0].name == "true"
+    assert told["judgements"][0]["name"] == "true"
     assert told["order"].leaders == ["true"]
     assert set(told["to_calibrate"]) == {"soft", "sharp"}
-    page = write(tmp_path, results)
-    first = page.text.partition("Structures and further tables")[0]
+    place = results["true"].origin.places[0]
+    named = {
+        name: with_origin(results[name], places=(replace(place, pred_folder=folder),))
+        for name, folder in (("sharp", "a/predictions_trained"), ("true", "a/predictions"), ("soft", "b/predictions"))
+    }
+    assert answer(compare(named))["to_calibrate"] == ["soft"]  # calibrated predictions stand beside the others
+    first = write(tmp_path, results).text.partition("Structures and further tables")[0]
+    assert "Near is more than 95" not in first
     assert re.search(r"true is right: where it says 90\s%, it is right (89|90|91)\s% of the time\.", first)
     assert re.search(r"sharp is too sure: where it says 90\s%, it is right [67]\d\s% of the time\.", first)
     assert re.search(r"soft is not sure enough: where it says 90\s%, it is right 9\d\s% of the time\.", first)
@@ -139,7 +145,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     results["m5"] = with_origin(results["m5"], places=(place,))
     told = answer(compare(results))
     best = told["order"].names[0]
-    assert [one.name for one in told["judgements"]] == [n for n in told["order"].names if n in {"m0", best, "m5"}]
+    assert [one["name"] for one in told["judgements"]] == [n for n in told["order"].names if n in {"m0", best, "m5"}]
     assert told["before"] == {"m5": "m1"}
     assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
 
@@ -160,6 +166,11 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     assert "other: these cases do not tell" in page.text
     assert "are not told apart by this case." in page.text
     assert f"The only case: {NAMED[0]}" in page.text
+
+
+def test_where_near_is_nearly_the_whole_image(tmp_path: Path) -> None:
+    wide = make_blurred(2.0, settings=Settings(margin_mm=50))
+    assert "Near is more than 95\u00a0% of the image for wide: there, the ECE" in write(tmp_path, {"wide": wide}).text
 
 
 def test_not_a_number_everywhere(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate_case
-from nnunet_nacl.report import Comparison, compare, top_label_curves
+from nnunet_nacl.evaluation import Settings, evaluate_case
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
+from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._statistics import rank_methods
-from nnunet_nacl.report.plots import reliability_curves
-from nnunet_nacl.report.plots._methods import radar, rank_heatmap, tradeoff_scatter
+from nnunet_nacl.report.plots._methods import radar, rank_heatmap, reliability_curves, tradeoff_scatter
 from nnunet_nacl.report.plots._style import INK, to_svg
 from tests.report.generated import make_blurred
 
@@ -31,26 +32,11 @@ def dashed(axes: Axes) -> np.ndarray:
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
 def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Axes, method: str, voxels: str) -> None:
     """From positions of the points and heights of the shares alone."""
-    reliability_curves([top_label_curves(comparison, method, voxels)[0]], axes)
+    reliability_curves([top_label_curves(comparison, method, voxels)[0]], axes, names=[method])
     share = axes.figure.axes[1].patches[0].get_data().values
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
     assert error == pytest.approx(comparison[method].result.pooled(voxels)["ECE"], abs=1e-12)
-
-
-def test_the_band_is_a_bootstrap_over_cases(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    curve = top_label_curves(comparison, "soft", "union")[0]
-    tables = [case.result.calibration["union"].top for case in results["soft"].cases]
-    hits, count = np.stack([t.hits[0] for t in tables]), np.stack([t.count[0] for t in tables])
-    generator, found = np.random.default_rng(7), []
-    for _ in range(4000):
-        drawn = generator.integers(0, len(tables), len(tables))
-        with np.errstate(invalid="ignore"):
-            found.append(hits[drawn].sum(0) / count[drawn].sum(0))
-    filled = curve.share > 0.01
-    low, high = np.nanpercentile(np.array(found)[:, filled], [2.5, 97.5], axis=0)
-    np.testing.assert_allclose(curve.low[filled], low, atol=0.02)
-    np.testing.assert_allclose(curve.high[filled], high, atol=0.02)
 
 
 def test_the_expected_curve_by_hand() -> None:
@@ -72,16 +58,8 @@ def test_the_expected_curve_by_hand() -> None:
         assert list(filled) == list(expected)
         points = np.column_stack([curve.expected_confidence, curve.expected_accuracy])[filled]
         np.testing.assert_allclose(points, list(expected.values()), atol=1e-6)
-        reliability_curves([curve], axes := Figure().add_subplot(1, 1, 1))
+        reliability_curves([curve], axes := Figure().add_subplot(1, 1, 1), names=["one"])
         np.testing.assert_allclose(dashed(axes), points)
-
-
-def test_curves_of_several_methods(comparison: Comparison, axes: Axes) -> None:
-    curves = [top_label_curves(comparison, name, "near")[0] for name in comparison.names]
-    reliability_curves(curves, axes)
-    np.testing.assert_array_equal(dashed(axes), [[0, 0], [1, 1]])  # nothing else is expected near
-    shown = [text.get_text() for text in axes.figure.axes[1].get_legend().get_texts()]
-    assert shown == [f"\u200b{curve.name} ({curve.error:.3f})" for curve in curves]
 
 
 def test_tradeoff(comparison: Comparison, axes: Axes) -> None:

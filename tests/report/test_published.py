@@ -7,7 +7,7 @@ import pytest
 
 from nnunet_nacl.evaluation import FolderResult, Settings
 from nnunet_nacl.report import compare, published
-from nnunet_nacl.report._published import published_method, published_value
+from nnunet_nacl.report._published import published_value
 from nnunet_nacl.report._tables import published_table
 from tests.report.generated import make_result
 from tests.report.test_statistics import paper_tables
@@ -43,30 +43,10 @@ def test_means_are_those_of_the_parts() -> None:
     assert math.isnan(published_value("CE", "DSC", "ACDC"))
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ("nnUNetTrainerDiceCE_paperSchedule_12epochs", "CE+DSC"),
-        ("ECP_classMean_100epochs_50iterations", "ECP"),
-        ("NACL logits", "NACL"),
-        ("NACL_gaussian", "NACL Gaussian"),
-        ("NACL_gaussian_sigma2", None),
-        ("NACL_l2_gaussian", None),
-        ("ours", None),
-    ],
-)
-def test_methods_are_found_by_their_names(ours: str, theirs: str | None) -> None:
-    assert published_method(ours) == theirs
-
-
 @pytest.fixture(scope="module")
 def methods() -> dict[str, FolderResult]:
     brief = Settings(voxels=("foreground",), surface=True)
-    return {
-        "DiceCE": make_result(0.4, settings=brief),
-        "CE": make_result(1.0, settings=brief),
-        "NACL": make_result(1.8, settings=brief),
-    }
+    return {name: make_result(t, settings=brief) for name, t in (("DiceCE", 0.4), ("CE", 1.0), ("NACL", 1.8))}
 
 
 def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderResult]) -> None:

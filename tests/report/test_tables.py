@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.report import Comparison, compare, write_table
+from nnunet_nacl.report import compare, write_table
+from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._tables import (
     FORMATS,
     TABLES,
@@ -52,7 +54,8 @@ def test_markdown() -> None:
 def test_latex() -> None:
     text = to_latex(TABLE)
     for line in (
-        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n\\begin{tabular}{lcc}\n\\toprule\n",
+        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n",
+        "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
         "& ECE $\\downarrow$ & gap \\\\\n",
         "a\\_|b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200*, p < 0.001 \\\\\n",
         "c\\$<i>\\&\\textasciitilde  & 0.250 & +0.010, p = 0.200 \\\\\n",
@@ -75,13 +78,11 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison) -> None
     assert list(nll) == sorted(nll)
     best = {column.title: column.best for column in table.columns}
     assert best["NLL per foreground voxel"] == best["ECE near"] == "right"
-    values = table.values()
-    for name in comparison.names:
-        result = comparison[name].result
-        assert values.loc[name, "Dice"] == pytest.approx(result.foreground_mean(), abs=1e-12)
-        low, high = result.pooled_interval("near")["ECE"]
-        found = list(values.loc[name, ["ECE near", "ECE near low", "ECE near high"]])
-        assert found == pytest.approx([result.pooled("near")["ECE"], low, high], abs=1e-12)
+    found, soft = table.values().loc["soft"], comparison["soft"].result
+    assert found["Dice"] == pytest.approx(soft.foreground_mean(), abs=1e-12)
+    assert tuple(found[["ECE near low", "ECE near high"]]) == pytest.approx(
+        Metric("ECE", "near").of(comparison["soft"]).interval
+    )
     same = make_result(0.4)
     table = methods_table(compare({"one": same, "same": same, "other": make_result(0.1)}))
     assert [column.best for column in table.columns] == [None] * len(table.columns)
@@ -124,10 +125,8 @@ def test_one_case_has_no_intervals_and_no_p() -> None:
 
 def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
     methods = dict(zip(["=DiceCE", "CE", "NACL"], results.values(), strict=True))
-    for form in FORMATS:
-        for name in TABLES:
-            text = write_table({"Demo": methods}, name, form=form)
-            assert "core" in text or "CE" in text
+    texts = [write_table({"Demo": methods}, name, form=form) for form in FORMATS for name in TABLES]
+    assert all("core" in text or "CE" in text for text in texts)
     # A name that a spreadsheet would take for a formula.
     assert write_table({"Demo": methods}, form="csv").count("\n'=DiceCE,") == 1
 

@@ -15,15 +15,12 @@ from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.training.nnUNetTrainer.primus.primus_trainers import nnUNet_Primus_S_Trainer
-from nnunetv2.training.nnUNetTrainer.variants.loss.nnUNetTrainerCELoss import nnUNetTrainerCELoss
-from nnunetv2.training.nnUNetTrainer.variants.network_architecture.nnUNetTrainerNoDeepSupervision import (
-    nnUNetTrainerNoDeepSupervision,
-)
+from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find
 from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe
+from nnunet_nacl.trainers import CalibratedLossMixin, Recipe, _calibrated
 from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES
 from tests.conftest import KINDS, NNUNet, Planned
 
@@ -42,16 +39,8 @@ class TinyPrimus(nnUNet_Primus_S_Trainer):
         return Primus(inputs, 396, (8, 8, 8), outputs, 2, 6, configuration_manager.patch_size)
 
 
-class PrimusNACL(CalibratedLossMixin, TinyPrimus):
-    recipe = Recipe("NACL", settings={"weight": 0.2})
-
-
-class NoDeepSupervisionNACL(CalibratedLossMixin, nnUNetTrainerNoDeepSupervision):
-    recipe = Recipe("NACL", dice=True)
-
-
-class DiceOnCE(CalibratedLossMixin, nnUNetTrainerCELoss):
-    recipe = Recipe("NACL", dice=True)
+def mixed(trainer: type[nnUNetTrainer], recipe: Recipe) -> type[nnUNetTrainer]:
+    return type("nnUNetTrainerMixed", (CalibratedLossMixin, trainer), {"recipe": recipe})
 
 
 @pytest.fixture
@@ -121,24 +110,16 @@ def test_dice_ce_is_nnunets_default_loss(make: Make, kind: str, configuration: s
     assert values[1] == pytest.approx(values[0], rel=1e-4)
 
 
-def test_a_network_of_one_scale(make: Make) -> None:
+def test_a_network_of_one_scale(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """nnU-Net's own trainer divides 0 by 0 here."""
-    architecture = make("NACL").plans_manager.plans["configurations"]["2d_small"]["architecture"]
-    arguments = architecture["arch_kwargs"]
-    for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage", "n_conv_per_stage_decoder"):
-        arguments[name] = arguments[name][:-1]
-    arguments["n_stages"] = 2
-    trainer = make("DiceNACL", architecture=architecture)
-    assert trainer.loss.weight_factors == (1.0,)
-    assert np.isfinite(step(trainer))
+    monkeypatch.setattr(nnUNetTrainer, "_get_deep_supervision_scales", lambda _: [[1.0, 1.0]])
+    assert make("DiceNACL").loss.weight_factors == (1.0,)
 
 
 def test_keeps_nnunets_guard_for_distributed_training(make: Make) -> None:
     trainer = make("DiceNACL", initialized=False)
     trainer.is_ddp = True
-    loss = trainer._build_loss()
-    assert loss.weight_factors[-1] > 0
-    assert loss.loss.dice.ddp
+    assert trainer._build_loss().weight_factors[-1] > 0
 
 
 def test_cascade(make: Make) -> None:
@@ -160,25 +141,23 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_front_of_primus(make: Make) -> None:
-    class Scheduled(PrimusNACL):
-        recipe = Recipe("NACL", paper_schedule=True)
-
-    for trainer_class, optimizer in ((PrimusNACL, torch.optim.AdamW), (Scheduled, torch.optim.Adam)):
-        trainer = make(trainer_class, "labels", "3d_small")
+    for paper_schedule, optimizer in ((False, torch.optim.AdamW), (True, torch.optim.Adam)):
+        recipe = Recipe("NACL", settings={"weight": 0.2}, paper_schedule=paper_schedule)
+        trainer = make(mixed(TinyPrimus, recipe), "labels", "3d_small")
         first = trainer.optimizer
         trainer.on_train_epoch_start()  # its warm-up makes an optimizer for each stage
         assert type(trainer.optimizer) is optimizer
-        assert trainer.optimizer is first or trainer_class is PrimusNACL
-        assert trainer.loss.weight == (0.2 if trainer_class is PrimusNACL else 0.1)
+        assert trainer.optimizer is first or not paper_schedule
+        assert trainer.loss.weight == 0.2
         assert np.isfinite(step(trainer))
 
 
 def test_other_trainers(make: Make) -> None:
-    trainer = make(NoDeepSupervisionNACL)
+    trainer = make(mixed(find("nnUNetTrainerNoDeepSupervision"), Recipe("NACL")))
     assert isinstance(trainer.loss, NACLLoss)
     assert np.isfinite(step(trainer))
     with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
-        make(DiceOnCE)
+        make(mixed(find("nnUNetTrainerCELoss"), Recipe("NACL", dice=True)))
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs_5iterations", 8)])
@@ -192,6 +171,15 @@ def test_the_schedule(make: Make, suffix: str, epochs: int) -> None:
         trainer.lr_scheduler.step(epoch)
         rates.append(trainer.optimizer.param_groups[0]["lr"])
     assert rates == [1e-3, 1e-3, 1e-4, 1e-4, 1e-3]
+
+
+@pytest.mark.parametrize("name", ["DA5", "PaperCE"])
+def test_a_budget_for_any_trainer(make: Make, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A trainer of nnU-Net, and one with a recipe whose schedule has a budget of its own."""
+    found = {"nnUNetTrainerPaperCE": mixed(nnUNetTrainer, Recipe("CE", paper_schedule=True))}
+    monkeypatch.setattr(_calibrated, find.__name__, lambda wanted: found.get(wanted) or find(wanted))
+    trainer = make(f"{name}_8epochs_5iterations")
+    assert (trainer.num_epochs, trainer.num_iterations_per_epoch) == (8, 5)
 
 
 def test_goes_on_with_a_training_of_another_trainer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

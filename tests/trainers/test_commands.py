@@ -1,7 +1,6 @@
 """Our trainers in nnU-Net's own commands, as users run them."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,6 @@ from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, PICTURE_NAME, VA
 from tests.conftest import KINDS, NNUNet, Preprocessed, Trained
 
 BRIEF = "2epochs_2iterations"
-CLASS_NAMES = {"NACL": "NACLLoss", "DiceNACL": "NACLLoss", "DiceFL": "FocalLoss", "SVLS": "SVLSLoss"}
-
-
-def train(nnunet: NNUNet, number: str, configuration: str, trainer: str, *options: object) -> Path:
-    """Train fold 0; returns its folder."""
-    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, *(options or ["-device", "cpu"]))
-    (fold,) = (nnunet.folder / "results").glob(f"Dataset{number}_*/{trainer}__nnUNetPlans__{configuration}/fold_0")
-    return fold
 
 
 def log(fold: Path) -> str:
@@ -31,7 +22,6 @@ def log(fold: Path) -> str:
     [
         ("labels", "2d_small", "nnUNetTrainerNACL"),
         ("regions", "3d_small", "nnUNetTrainerDiceNACL"),
-        pytest.param("ignore", "3d_small", "nnUNetTrainerDiceFL", marks=pytest.mark.slow),
         pytest.param("regions_ignore", "2d_small", "nnUNetTrainerSVLS", marks=pytest.mark.slow),
     ],
 )
@@ -41,23 +31,18 @@ def test_train_predict_evaluate(
     nnunet, number = preprocessed(kind, configuration)
     fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
     printed = log(fold)
-    assert f"nnunet_nacl trains with {CLASS_NAMES[trainer.removeprefix('nnUNetTrainer')]}(" in printed
+    assert f"nnunet_nacl trains with {'SVLS' if 'SVLS' in trainer else 'NACL'}Loss(" in printed
     assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
     assert ("MemoryEfficientSoftDiceLoss" in printed) == ("Dice" in trainer)
-    assert "nan" not in [line.split()[-1] for line in printed.splitlines() if "_loss" in line]
     check_progress(fold, printed)
-    raw = nnunet.folder / "raw" / KINDS[kind][0]
-    predictions = tmp_path / "predictions"
+    raw, predictions = nnunet.folder / "raw" / KINDS[kind][0], tmp_path / "predictions"
     nnunet.run(
         "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
         "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 0, "-nps", 0,
         "-device", "cpu", "--disable_tta",
     )  # fmt: skip
-    with np.load(predictions / "toy_0.npz") as archive:
-        assert len(archive["probabilities"]) == (2 if "regions" in kind else 3)
     nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
     summary = json.loads((predictions / "calibration_summary.json").read_text())
-    assert summary["skipped"] == []
     assert summary["num_cases"]["evaluated"] == 6
     assert all(0 < summary["mean"][voxels]["ECE"] < 1 for voxels in ("foreground", "union"))
 
@@ -65,14 +50,12 @@ def test_train_predict_evaluate(
 def check_progress(fold: Path, printed: str) -> None:
     """Of two epochs, and of the final validation with --npz."""
     logged = torch.load(fold / "checkpoint_final.pth", weights_only=False)["logging"]
-    for name in VALUES:
-        assert len(logged[name]) == 2
-        assert np.isfinite(logged[name]).all()
-    assert all(0 <= error <= 1 for name in VALUES[:2] for error in logged[name])
-    assert all(abs(over) < ece + 1e-9 for over, ece in zip(logged[VALUES[2]], logged[VALUES[0]], strict=True))
+    ece, cece, over, *_ = values = np.array([logged[name] for name in VALUES])
+    assert values.shape == (8, 2)
+    assert np.isfinite(values).all()
+    assert ((ece >= 0) & (cece >= 0) & (cece <= 1) & (np.abs(over) < ece + 1e-9)).all()
     assert [len(histogram) for histogram in logged[MAX_LOGIT_HISTOGRAM]] == [70, 70]
     assert (fold / PICTURE_NAME).stat().st_size > 10_000
-    assert (fold / "progress.png").is_file()
     assert printed.count("ECE over near") == 3
     summary = json.loads((fold / "validation" / "calibration_summary.json").read_text())
     assert len(summary["metric_per_case"]) == len(list((fold / "validation").glob("*.npz"))) > 0
@@ -93,29 +76,26 @@ def test_wrong_suffix_is_explained_by_nnunets_train_command(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_validate_and_continue(preprocessed: Preprocessed) -> None:
+def test_it_goes_on_after_an_interruption(preprocessed: Preprocessed) -> None:
     nnunet, number = preprocessed("labels", "2d_small")
     trainer = "nnUNetTrainerNACL_paperSchedule_4epochs_2iterations"
-    fold = train(nnunet, number, "2d_small", trainer)
-    shutil.rmtree(fold / "validation")
-    train(nnunet, number, "2d_small", trainer, "-device", "cpu", "--val", "--npz")
-    assert list((fold / "validation").glob("*.npz"))
+    command = ["nnUNetv2_train", number, "2d_small", 0, "-tr", trainer, "-device", "cpu"]
+    nnunet.run(*command)
+    (fold,) = (nnunet.folder / "results").glob(f"*/{trainer}__nnUNetPlans__2d_small/fold_0")
     final = fold / "checkpoint_final.pth"
     checkpoint = torch.load(final, weights_only=False)
-    checkpoint["current_epoch"] = 3  # as an interruption after the third epoch leaves it
     before = {name: values[:3] for name, values in checkpoint["logging"].items() if isinstance(values, list)}
     checkpoint["logging"] |= before
+    checkpoint["current_epoch"] = 3  # as an interruption after the third epoch leaves it
     torch.save(checkpoint, fold / "checkpoint_latest.pth")
-    final.unlink()
-    for file in fold.glob("training_log_*.txt"):
+    for file in (final, *fold.glob("training_log_*.txt")):
         file.unlink()
-    train(nnunet, number, "2d_small", trainer, "-device", "cpu", "--c")
+    nnunet.run(*command, "--c")
     logged = torch.load(final, weights_only=False)["logging"]
     assert {len(logged[name]) for name in (*VALUES, MAX_LOGIT_HISTOGRAM)} == {4}
     assert logged[VALUES[3]][:3] == before[VALUES[3]]
     assert np.isfinite(logged[VALUES[0]]).all()
-    rates = [line.split()[-1] for line in log(fold).splitlines() if "Current learning rate" in line]
-    assert rates == ["0.0001"]
+    assert [line.split()[-1] for line in log(fold).splitlines() if "Current learning rate" in line] == ["0.0001"]
 
 
 @pytest.mark.gpu
@@ -124,4 +104,6 @@ def test_validate_and_continue(preprocessed: Preprocessed) -> None:
 def test_train_on_cuda_with_autocast_and_compile(preprocessed: Preprocessed, configuration: str) -> None:
     nnunet, number = preprocessed("labels", configuration)
     trainer = f"nnUNetTrainerDiceNACL_{BRIEF}"
-    assert "Using torch.compile..." in log(train(nnunet, number, configuration, trainer, "-device", "cuda"))
+    nnunet.run("nnUNetv2_train", number, configuration, 0, "-tr", trainer, "-device", "cuda")
+    (fold,) = (nnunet.folder / "results").glob(f"*/{trainer}__nnUNetPlans__{configuration}/fold_0")
+    assert "Using torch.compile..." in log(fold)

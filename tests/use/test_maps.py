@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from skimage.io import imread, imsave
 
-from nnunet_nacl.cli import main
 from nnunet_nacl.use import write_maps
 from tests.generated import description, geometry, names, plans, random_case, random_folder, read, write_predictions
 
@@ -58,21 +57,6 @@ def test_scaled_where_the_format_has_no_fractions(tmp_path: Path) -> None:
     assert "Scaled to uint16: 65535 stands for confidence 1, entropy 1.09861." in said
     mark = json.loads((tmp_path / "out" / "maps.json").read_text())
     assert mark["largest_stands_for"] == {"confidence": 1.0, "entropy": math.log(3)}
-
-
-def test_a_bad_case_is_named_and_the_others_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = random_folder(tmp_path / "in", "abcd")
-    (folder / "a.nii.gz").unlink()
-    np.savez_compressed(folder / "b.npz", probabilities=random_case(2))
-    (folder / "c.npz").write_bytes((folder / "c.npz").read_bytes()[:500])
-    assert main(["maps", str(folder), "-o", str(tmp_path / "out")]) == 1
-    printed = capsys.readouterr().out
-    assert "Mapped 1 of 4 cases into" in printed
-    assert f"Not mapped: a: {folder / 'a.nii.gz'} does not exist: no predicted segmentation." in printed
-    assert "the segmentation b.nii.gz" in printed
-    assert "Not mapped: c: " in printed
-    assert names(tmp_path / "out") == {"d_confidence.nii.gz", "maps.json"}
-    assert [entry["case"] for entry in json.loads((tmp_path / "out" / "maps.json").read_text())["skipped"]] == [*"abc"]
 
 
 def test_a_map_that_there_is_not(tmp_path: Path) -> None:

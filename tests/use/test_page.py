@@ -38,7 +38,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_holds_every_case_and_asks_for_nothing(page: Path) -> None:
     text = page.read_text()
     assert sorted(re.findall(r'<article data-case="(\w+)"', text)) == ["a", "b", "c"]
-    assert text.count("<tr") == 4 + 3 * 3  # the list of cases, and of each one its structures
+    assert text.count("<tr") == 4 + 3 * 9  # the list of cases, and of each one its values
     assert not re.search(r"url\(|@import|(?:https?:)?//(?!www\.w3\.org)\w+\.\w+/", re.sub(r'"data:[^"]+"', "", text))
     assert re.search(r"Not shown: image: \S+c_0000\.nii\.gz does not exist", text)
     layers = re.findall(r'"data:image/(jpeg|png);base64,([^"]+)"', text)

@@ -1,4 +1,4 @@
-"""Plots that compare methods: reliability, segmentation against calibration, and ranks."""
+"""Plots that compare methods: reliability, segmentation against calibration, ranks, predicted Dice."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -12,23 +12,19 @@ from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
+from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import Ranking
 from nnunet_nacl.report.plots._style import INK, color_of, labelled, marker_of, wrapped
 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
+_MANY = 2000  # from so many points on, they are drawn as pixels, which keeps the page small
 
 
-def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence[str] | None = None) -> None:
+def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence[str]) -> None:
     """The curves of several methods in one diagram, and each bin's share of the voxels below.
 
-    Dashed lines: where the curves would lie if perfectly calibrated.
-
-    Args:
-        data: one curve for each method.
-        ax: where to draw.
-        names: of all methods, by whose order colors and markers are chosen; by default those of the curves.
+    Dashed lines: where the curves would lie if perfectly calibrated. Colors go by the ``names`` of all methods.
     """
-    names = [curve.name for curve in data] if names is None else names
     style: Any
     perfect: Any = {"linestyle": "--", "linewidth": 0.8, "label": "_perfect"}
     if any(curve.expected_accuracy is None for curve in data):
@@ -138,3 +134,14 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_title(data.scheme)
+
+
+def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
+    """True against predicted Dice, all methods on the same axes. Below the dashed line a method promises too much."""
+    ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
+    rows = reviews.frame[reviews.frame["method"] == method]
+    style: Any = {"color": color_of(reviews.names, method), "alpha": 0.6, "markeredgewidth": 0, "markersize": 3.5}
+    ax.plot(rows["predicted_dice"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
+    ends = (np.floor(10 * reviews.frame[["predicted_dice", "dice"]].min().min()) / 10 - 0.01, 1.01)
+    title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method]['dice_error'])}"
+    ax.set(xlim=ends, ylim=ends, xlabel="predicted Dice", ylabel="true Dice", title=title)

@@ -1,4 +1,4 @@
-"""A study's variants: as radar, relative differences, curves and arrows."""
+"""A study's variants: as radar, relative differences, curves and arrows; figures of Murugesan et al., MedIA 2025."""
 
 import math
 from typing import Any
@@ -31,11 +31,7 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
 
 
 def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """A metric on an axis for each group: one line for the first value of each, one for the second, and so on.
-
-    References:
-        Murugesan et al., Medical Image Analysis 2025, figure 6.
-    """
+    """A metric on an axis for each group, a line for the first value of each, and so on: the paper's figure 6."""
     values = _values(comparison, study, metric)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
@@ -82,11 +78,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """(first − second) / first in per cent at each value, with 95 % intervals; in the color of the better one.
-
-    References:
-        Murugesan et al., Medical Image Analysis 2025, figure 7.
-    """
+    """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
     groups, pairs = list(study.groups), study.pairs(comparison)
     left, right = groups[::-1] if metric.higher_is_better else groups
     reach = 0.0
@@ -109,11 +101,7 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
 
 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
-    """Dice against the calibration error: an arrow from each group's first value (cross) to its second (circle).
-
-    References:
-        Murugesan et al., Medical Image Analysis 2025, figure 3.
-    """
+    """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     for pair in study.pairs(comparison):
         methods = [comparison[one.method] for one in pair]
         (x0, x1), (y0, y1) = ([each.of(one) for one in methods] for each in (metric, DICE))

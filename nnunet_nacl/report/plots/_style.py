@@ -88,11 +88,8 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
 
 def save_plot(figure: Figure, file: Path, *, dpi: int = 200) -> None:
     """Write a figure, completely or not at all, in the format that the file's ending says."""
-    stream = io.BytesIO()  # where a disk is full, Matplotlib's writers leave errors of their own
-    with plot_style():
-        figure.savefig(stream, format=file.suffix[1:].lower(), dpi=dpi)
-    with whole_file(file) as partial:
-        partial.write_bytes(stream.getvalue())
+    with plot_style(), whole_file(file) as partial:
+        figure.savefig(partial, dpi=dpi)
 
 
 def described(figure: Figure) -> str:

@@ -1,12 +1,59 @@
-"""The commands ``experiment`` and ``demo``."""
+"""The commands ``link``, ``export``, ``experiment`` and ``demo``."""
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from nnunet_nacl.commands._shared import MAIN_PATH, Positive, allow_interrupts, find_device, say_next, wrong_usage
+from nnunet_nacl.commands._shared import MAIN_PATH, find_device, say_next
+
+
+def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - the option's name
+    """Make nnU-Net's commands find our trainers, in this Python environment.
+
+    Then nnUNetv2_train DATASET CONFIGURATION FOLD -tr nnUNetTrainerCE --npz trains with one of them.
+
+    Args:
+        remove: undo it
+        list: only list the trainers, and the settings that their names can carry
+    """
+    from nnunet_nacl import linking
+
+    if list:
+        _list_trainers()
+    elif remove:
+        print(f"Removed {linking.unlink()}")
+    else:
+        print(linking.link())
+    return 0
+
+
+def _list_trainers() -> None:
+    from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
+
+    print("Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):")
+    print(*(f"    {name}" for name in trainer_names()), sep="\n")
+    print("\nSettings are suffixes of the name, in any order, with p for the decimal point, as in")
+    print("nnUNetTrainerNACL_weight0p2_gaussian_sigma2_100epochs:\n")
+    for name, loss in LOSSES.items():
+        print(f"{name}: {loss.summary}")
+        for setting in loss.settings:
+            print(f"    _{setting.shown():<44} default {setting.default:<8} paper: {setting.paper}")
+    print("all of them", *(f"    _{suffix:<44} {meaning}" for suffix, meaning in SCHEDULE_SUFFIXES.items()), sep="\n")
+
+
+def export(model_folder: str) -> int:
+    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net runs.
+
+    Args:
+        model_folder: RESULTS/DATASET/TRAINER__PLANS__CONFIG
+    """
+    from nnunet_nacl.export import NOTE_NAME, export_model
+
+    print(f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it says how to use it, and what it needs.")
+    return 0
 
 
 def experiment(
@@ -17,8 +64,8 @@ def experiment(
     p: str = "nnUNetPlans",
     f: Sequence[int] = (0,),
     methods: Sequence[str] | None = None,
-    epochs: Positive | None = None,
-    iterations: Positive | None = None,
+    epochs: int | None = None,
+    iterations: int | None = None,
     paper_schedule: bool = False,
     o: str = "nnunet_nacl_experiments",
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
@@ -43,36 +90,36 @@ def experiment(
         dry_run: only print what is done, running and left, as shell commands
 
     Examples:
-        nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
     from nnunet_nacl import experiments
 
+    tables = experiments.read_studies(study)
     if d is None and c is None and not dry_run:
-        print(experiments.study_file(study).read_text(encoding="utf-8"), end="")
+        print(*(table.text for table in tables), sep="\n", end="")
         return 0
     if d is None or c is None:
-        raise wrong_usage("the following arguments are required: -d, -c")
+        raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
     if study == "all" and methods:
-        raise wrong_usage("--methods does not go with all: methods differ between studies.")
-    # "all" lacks the one that needs configurations which the plans may not have.
-    names = [name for name in experiments.STUDIES if name != "backbones"] if study == "all" else [study]
-    tables = [experiments.read_study(name) for name in names]
+        raise argparse.ArgumentError(None, "--methods does not go with all: methods differ between studies.")
     suffix = "_paperSchedule" if paper_schedule else ""
     suffix += (f"_{epochs}epochs" if epochs else "") + (f"_{iterations}iterations" if iterations else "")
-    options = experiments.Options(
+    plan = partial(
+        experiments.plan_experiment,
+        plans=p,
+        folds=f,
+        suffix=suffix,
+        output=o,
         # what is printed may be for another machine
         device=device if dry_run and device != "auto" else find_device(device),
         surface=surface,
     )
-    plan = partial(experiments.plan_experiment, plans=p, folds=f, suffix=suffix, options=options, output=o)
     planned = [plan(table.chosen(methods) if methods else table, d, c) for table in tables]
     if dry_run:
         experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
         return 0
-    allow_interrupts()
     failures = experiments.run_experiments(planned)
     pages = [page for one in planned for page in experiments.report_experiment(one, shlex.join(command_line))]
     for job, failure in failures.items():
@@ -88,7 +135,6 @@ def demo() -> int:
     """Train, calibrate, predict and evaluate on a built-in data set, in minutes, in the folder nnunet_nacl_demo."""
     from nnunet_nacl.demo import run_demo
 
-    allow_interrupts()
     run_demo("nnunet_nacl_demo", device=find_device("auto"))
     say_next("the same with a model and data of your own:", *MAIN_PATH)
     return 0

@@ -24,13 +24,14 @@ from nnunetv2.paths import nnUNet_raw
 from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate import Head, Temperature, Vector
-from nnunet_nacl.calibrate import _model as of_model
-from nnunet_nacl.calibrate._fit import AS_TRAINED, split_cases, try_methods
+from nnunet_nacl.calibrate import split_cases
+from nnunet_nacl.calibrate._fit import AS_TRAINED, try_methods
 from nnunet_nacl.calibrate._judge import NUM_BINS, _decoded, _gaps, _predicted, judge
 from nnunet_nacl.calibrate._link import Link
-from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
-from nnunet_nacl.nnunet import DataSet, PreprocessedCases, model_folder
+from nnunet_nacl.calibrate._methods import Head, Temperature, Vector
+from nnunet_nacl.calibrate._model import Network, logits_of
+from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)
 METHODS = (AS_TRAINED, "temperature", "vector", "isotonic", "head")
@@ -57,26 +58,6 @@ class Isotonic:
         return np.log(np.maximum(raised, 1e-38)).astype(np.float32)
 
 
-def networks_of(model: Path, folds: list[str]) -> list[of_model.Network]:
-    """Of all folds."""
-    return [of_model.Network(model, fold, "checkpoint_final.pth", "cpu", mirroring=True) for fold in folds]
-
-
-def validation_sample(network: of_model.Network, fold: str, data_set: DataSet) -> Sample:
-    """As the command draws it."""
-    names, load = PreprocessedCases.of_fold(network.predictor, fold)
-    most = voxels_per_case(len(network.layer[0][0]) + data_set.meaning.num_channels, len(names))
-    samples = []
-    for name in tqdm(names, desc=f"fold {fold}, validation"):
-        image, labels, properties = load(name)
-        features = network.features(image)
-        index, sample = of_model.sample_case(
-            of_model._logits(features, network.layer), labels, name, data_set, network.spacing_mm(properties), most
-        )
-        samples.append(replace(sample, features=features.reshape(len(features), -1)[:, index].float().numpy()))
-    return Sample.join(samples)
-
-
 def sums_of_case(sample: Sample, logits: Any) -> dict[str, Any]:
     """What the metrics of a case are made of; every voxel has the weight 1."""
     link, p, hot = sample.link, sample.link.probabilities(logits.astype(np.float64)), sample.hot()
@@ -90,6 +71,7 @@ def sums_of_case(sample: Sample, logits: Any) -> dict[str, Any]:
     confidence, hits = p.max(0)[near], (p.argmax(0) == sample.truth)[near]
     return {
         "NLL": float(link.nll(logits.astype(np.float64), sample.truth).sum()),
+        "NLL_near": float(link.nll(logits[:, near].astype(np.float64), sample.truth[near]).sum()),
         "Brier": float(((p - hot) ** 2).sum()),
         "foreground": int(true.any(0).sum()),
         "near": int(near.sum()),
@@ -105,6 +87,7 @@ def metrics(cases: dict[str, Any], chosen: Any) -> dict[str, float]:
     gaps = cases["gaps"][chosen].sum(0) / near
     return {
         "NLL": cases["NLL"][chosen].sum() / foreground,
+        "NLL_near": cases["NLL_near"][chosen].sum() / foreground,
         "Brier": cases["Brier"][chosen].sum() / foreground,
         "ECE": np.abs(gaps).sum(),
         "over_confidence": gaps.sum(),
@@ -117,15 +100,15 @@ def measure(options: argparse.Namespace) -> None:
     """One model, or the ensemble of several folds."""
     start = time.time()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
-    data_set = DataSet.read(model / "dataset.json", model / "plans.json", [])
-    networks = networks_of(model, options.fold)
+    networks = [
+        Network(model, fold, checkpoint="checkpoint_final.pth", device="cpu", mirroring=True) for fold in options.fold
+    ]
     fitted, held_out, samples = [], [], []
     for network, fold in zip(networks, options.fold, strict=True):
-        sample = validation_sample(network, fold, data_set)
+        sample = network.sample(PreprocessedCases.of_fold(network.predictor, fold))
         trials = try_methods(sample, network.layer)
-        parts = list(split_cases(sample.names).values())
         held = np.empty_like(sample.logits)
-        for part in parts:
+        for part in split_cases(sample.names):
             outside = np.isin(sample.case, [sample.names.index(name) for name in part])
             held[:, outside] = Isotonic(sample.take(~outside)).logits(sample.logits[:, outside])
         held_out.append({**{name: vars(score) for name, score in trials.scores.items()},
@@ -145,22 +128,20 @@ def measure(options: argparse.Namespace) -> None:
         features = [network.features(image) for network in networks]
         means: dict[str, Any] = {}
         for network, of_fold, methods in zip(networks, features, fitted, strict=True):
-            trained = of_model._logits(of_fold, network.layer)
+            trained = logits_of(of_fold, network.layer)
             for method in METHODS:
                 if method == AS_TRAINED:
                     logits = trained
                 elif method == "isotonic":
                     logits = methods[method].logits(trained.reshape(len(trained), -1)).reshape(trained.shape)
                 else:
-                    logits = of_model._logits(of_fold, methods[method].layer(*network.layer))
+                    logits = logits_of(of_fold, methods[method].layer(*network.layer))
                 means[method] = means.get(method, 0) + logits / len(networks)
             for count, calibrators in by_count.items():
                 for number, (method, calibrator) in enumerate(calibrators):
                     name_of_draw = f"{method} of {count} cases, {number // 2}"
-                    means[name_of_draw] = of_model._logits(of_fold, calibrator.layer(*network.layer))
-        _, sample = of_model.sample_case(
-            means[AS_TRAINED], labels, name, data_set, networks[0].spacing_mm(properties), 10**9
-        )
+                    means[name_of_draw] = logits_of(of_fold, calibrator.layer(*network.layer))
+        _, sample = networks[0].draw(name, means[AS_TRAINED], labels, properties, 10**9)
         near_truth.append(sample.truth[sample.near])
         for method, mean in means.items():
             logits = sample.link.centered(mean.reshape(len(mean), -1))

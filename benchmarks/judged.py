@@ -17,6 +17,10 @@ from typing import Any
 
 import pandas as pd
 
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.report import compare
+from nnunet_nacl.report._tables import methods_table
+
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 
 
@@ -32,8 +36,9 @@ def row(folder: Path) -> dict[str, float]:
         for name in ("test", "decoded", "calibrated", "calibrated_decoded")
     )
     (predicted,) = (one for one in load(folder / "review.json")["judgements"] if one["structure"] == "(all)")
-    pooled, interval, segmentation = test["pooled"], test["pooled_interval"], test["segmentation"]["foreground_mean"]
-    nll, ece = interval["image"]["NLL_per_foreground"], interval["near"]["ECE"]
+    pooled, segmentation = test["pooled"], test["segmentation"]["foreground_mean"]
+    result = FolderResult.read(folder / "test" / "calibration_summary.json")
+    interval = methods_table(compare({"": result})).values().iloc[0]
     of_paper = {
         f"{metric}_{voxels}{suffix}": test["mean"][voxels][f"{metric}{suffix}"]
         for voxels in ("foreground", "union")
@@ -46,12 +51,12 @@ def row(folder: Path) -> dict[str, float]:
         "decoded": decoded["segmentation"]["foreground_mean"]["Dice"],
         "HD95": segmentation["HD95"],
         "NLL": pooled["image"]["NLL_per_foreground"],
-        "NLL_low": nll[0],
-        "NLL_high": nll[1],
+        "NLL_low": interval["NLL per foreground voxel low"],
+        "NLL_high": interval["NLL per foreground voxel high"],
         "Brier": pooled["image"]["Brier_per_foreground"],
         "ECE_near": pooled["near"]["ECE"],
-        "ECE_near_low": ece[0],
-        "ECE_near_high": ece[1],
+        "ECE_near_low": interval["ECE near low"],
+        "ECE_near_high": interval["ECE near high"],
         "over_confidence": pooled["near"]["over_confidence"],
         "near_share": pooled["near"]["share"],
         "T": load(folder / "temperature.json")["parameters"]["temperature"],

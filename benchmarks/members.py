@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
-from nnunet_nacl.nnunet import PredictionFolder, Predictions, write_labels
+from nnunet_nacl.nnunet import PredictionFolder, Predictions
 from nnunet_nacl.use import combine_members
 
 
@@ -36,7 +36,7 @@ def geometric_mean(members: Sequence[Path], output: Path) -> None:
         p = (powers / powers.sum(0)).astype(np.float32)
         np.savez_compressed(output / f"{case.name}.npz", probabilities=p)
         labels = p.argmax(0).astype(np.uint8)
-        write_labels(labels, case.prediction, folders[0].data_set.reader, output / case.prediction.name)
+        folders[0].data_set.reader.write_labels(labels, case.prediction, output / case.prediction.name)
 
 
 def difference(ours: Path, nnunets: Path) -> tuple[float, int]:

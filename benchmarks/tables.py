@@ -119,8 +119,8 @@ def calibrations(where: str) -> pd.DataFrame:
     rows = read("calibrate", where)
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": {"as trained": "trained"}})
     rows["signed"] = rows["ECE"].where(rows["over_confidence"] > 0, -rows["ECE"])
-    kept = ["NLL", "Brier", "signed", "Dice", "decoded", "T_left", "NLL_minus_vector", "NLL_minus_vector_low",
-            "NLL_minus_vector_high"]  # fmt: skip
+    kept = ["NLL", "NLL_near", "Brier", "signed", "Dice", "decoded", "T_left",
+            "NLL_minus_vector", "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
     of_model = ["configuration", "trainer", "folds"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
     wide.columns = wide.columns.map("_".join)
@@ -141,10 +141,11 @@ def calibrate(where: str) -> str:
         **{title: f"{{NLL_{title}:.3f}}" for title in ("trained", "temperature", "vector", "isotonic", "head")},
         "head − vector (95 %)": "{NLL_minus_vector_head:+.3f} ({NLL_minus_vector_low_head:+.3f} to "
         "{NLL_minus_vector_high_head:+.3f})",
-        "Brier": "{Brier_trained:.3f} → {Brier_head:.3f}",
-        "ECE near, signed": "{signed_trained:+.3f} → {signed_head:+.3f}",
-        "Dice": "{Dice_trained:.3f} → {Dice_head:.3f}",
-        "decoded": "{decoded_trained:.3f} → {decoded_head:.3f}",
+        "NLL near": "{NLL_near_trained:.3f}→{NLL_near_head:.3f}",
+        "Brier": "{Brier_trained:.3f}→{Brier_head:.3f}",
+        "ECE near, signed": "{signed_trained:+.3f}→{signed_head:+.3f}",
+        "Dice": "{Dice_trained:.3f}→{Dice_head:.3f}",
+        "decoded": "{decoded_trained:.3f}→{decoded_head:.3f}",
         "T*": "{T_left_head:.2f}",
     }
     return table(calibrations(where), columns)
@@ -240,8 +241,8 @@ def function_time() -> str:
 
 def loss_time() -> str:
     """Of each loss, and its memory."""
-    columns = {"2D: ms": ("2d", "ms"), "over Dice + CE": ("2d", "over_nnunet"), "memory": ("2d", "memory")}
-    columns |= {"3D: ms": ("3d", "ms"), "over Dice + CE ": ("3d", "over_nnunet"), "memory ": ("3d", "memory")}
+    columns = {"2D: time": ("2d", "over_nnunet"), "memory": ("2d", "memory")}
+    columns |= {"3D: time": ("3d", "over_nnunet"), "memory ": ("3d", "memory")}
     rows = read("loss_time")
     shapes = {shape: rows[rows["shape"] == shape].set_index("loss").add_suffix(f"_{shape}") for shape in ("2d", "3d")}
     both = shapes["2d"].join(shapes["3d"]).reset_index()

@@ -21,7 +21,8 @@ from nnunet_nacl.losses import NACLLoss, SegmentationLoss
 from nnunet_nacl.losses._cross_entropy import cross_entropy
 from nnunet_nacl.losses._target import Target
 from nnunet_nacl.nnunet import hooks
-from nnunet_nacl.trainers import PREFIX, CalibratedLossMixin, parse_name
+from nnunet_nacl.trainers import CalibratedLossMixin, parse_name
+from nnunet_nacl.trainers._names import PREFIX
 
 
 def one_hot(target: Tensor, logits: Tensor, loss_mask: Tensor | None) -> Tensor:

@@ -25,9 +25,9 @@ from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate import split_cases
+from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import AS_TRAINED, try_methods
 from nnunet_nacl.calibrate._judge import NUM_BINS, _decoded, _gaps, _predicted, judge
-from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import Head, Temperature, Vector
 from nnunet_nacl.calibrate._model import Network, logits_of
 from nnunet_nacl.calibrate._sample import Sample
@@ -42,14 +42,14 @@ class Isotonic:
     """Isotonic regression after temperature scaling, one function for all classes (IRM, Mix-n-Match, ICML 2020)."""
 
     def __init__(self, sample: Sample) -> None:
-        self.temperature, self.link = Temperature.fit(sample), sample.link
+        self.temperature, self.activation = Temperature.fit(sample), sample.activation
         q = self._scaled(sample.logits)
         weights = np.broadcast_to(sample.weights, q.shape).reshape(-1)
         self.curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
         self.curve.fit(q.reshape(-1), sample.hot().reshape(-1).astype(float), weights)
 
     def _scaled(self, logits: Any) -> Any:
-        return self.link.probabilities(self.temperature.logits(logits).astype(np.float64))
+        return self.activation.probabilities(self.temperature.logits(logits).astype(np.float64))
 
     def logits(self, logits: Any, _: Any = None) -> Any:
         """Calibrated logits."""
@@ -60,18 +60,18 @@ class Isotonic:
 
 def sums_of_case(sample: Sample, logits: Any) -> dict[str, Any]:
     """What the metrics of a case are made of; every voxel has the weight 1."""
-    link, p, hot = sample.link, sample.link.probabilities(logits.astype(np.float64)), sample.hot()
-    assert link is Link.SOFTMAX
+    activation, p, hot = sample.activation, sample.activation.probabilities(logits.astype(np.float64)), sample.hot()
+    assert activation is Activation.SOFTMAX
     true = sample.structures()
     dice = {}
-    for name, inside in (("Dice", _predicted(p, link)), ("decoded", _decoded(sample, p))):
+    for name, inside in (("Dice", _predicted(p, activation)), ("decoded", _decoded(sample, p))):
         with np.errstate(invalid="ignore"):
             dice[name] = (2 * (inside & true).sum(1) / (inside.sum(1) + true.sum(1))).tolist()
     near = sample.near
     confidence, hits = p.max(0)[near], (p.argmax(0) == sample.truth)[near]
     return {
-        "NLL": float(link.nll(logits.astype(np.float64), sample.truth).sum()),
-        "NLL_near": float(link.nll(logits[:, near].astype(np.float64), sample.truth[near]).sum()),
+        "NLL": float(activation.nll(logits.astype(np.float64), sample.truth).sum()),
+        "NLL_near": float(activation.nll(logits[:, near].astype(np.float64), sample.truth[near]).sum()),
         "Brier": float(((p - hot) ** 2).sum()),
         "foreground": int(true.any(0).sum()),
         "near": int(near.sum()),
@@ -144,7 +144,7 @@ def measure(options: argparse.Namespace) -> None:
         _, sample = networks[0].draw(name, means[AS_TRAINED], labels, properties, 10**9)
         near_truth.append(sample.truth[sample.near])
         for method, mean in means.items():
-            logits = sample.link.centered(mean.reshape(len(mean), -1))
+            logits = sample.activation.centered(mean.reshape(len(mean), -1))
             results.setdefault(method, []).append(sums_of_case(sample, logits))
             if method in METHODS:
                 near_logits.setdefault(method, []).append(logits[:, sample.near])
@@ -196,7 +196,7 @@ def write(  # noqa: PLR0917
         if method in METHODS:
             logits = np.concatenate(near_logits[method], axis=1).astype(np.float32)
             ones = np.ones(truth.size, np.float32)
-            sample = Sample(Link.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
+            sample = Sample(Activation.SOFTMAX, logits, truth, ones, ones > 0, np.zeros(truth.size, np.int32), ("all",))
             line["T_left"] = Temperature.fit(sample).temperature
             for key in values:
                 line[f"{key}_low"], line[f"{key}_high"] = interval(resampled[method][key])

@@ -111,7 +111,7 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        found = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 

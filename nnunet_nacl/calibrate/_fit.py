@@ -10,8 +10,8 @@ import numpy as np
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
+from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._judge import Score, judge
-from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import METHODS, Head, Layer, Method, Temperature, Vector
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
@@ -46,8 +46,8 @@ class Fit:
     def calibrator(self) -> Method:
         """The method with its parameters."""
         if self.method == Vector.method:
-            link = Link.SOFTMAX if self.model.regions_class_order is None else Link.SIGMOID
-            return Vector(**self.parameters, link=link)
+            activation = Activation.SOFTMAX if self.model.regions_class_order is None else Activation.SIGMOID
+            return Vector(**self.parameters, activation=activation)
         return METHODS[self.method](**self.parameters)
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
@@ -85,7 +85,7 @@ class Trials:
     ) -> Fit:
         """The method of the lowest NLL on held-out cases, or the wanted one, as what is written."""
         method = wanted or min(self.fitted, key=lambda name: self.scores[name].NLL)
-        parameters = {name: value for name, value in vars(self.fitted[method]).items() if name != "link"}
+        parameters = {name: value for name, value in vars(self.fitted[method]).items() if name != "activation"}
         cases = sorted(case for part in self.parts for case in part)
         return Fit(method, parameters, model, cases, self.scores, settings, list(skipped))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import Fit, try_methods
-from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature
 from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
@@ -123,12 +123,12 @@ def apply_folder(
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:
-    probabilities, link = SavedCase(files, data_set).probabilities(np.float32), Link.of(data_set.meaning)
+    probabilities, activation = SavedCase(files, data_set).probabilities(np.float32), Activation.of(data_set.meaning)
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
         # In double precision, so that rounding swaps no two classes: a temperature keeps the segmentation.
-        part[:] = link.probabilities(method.logits(link.logits(part.astype(np.float64))))
+        part[:] = activation.probabilities(method.logits(activation.logits(part.astype(np.float64))))
     keeps = isinstance(method, Temperature) and files.thresholds is None
     labels = None if keeps else data_set.meaning.segmentation(probabilities)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._link import Floats, Link
+from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample
 
 NUM_BINS = 15
@@ -31,11 +31,11 @@ class Score:
 
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
-    link, weights = sample.link, sample.weights.astype(np.float64)
-    p = link.probabilities(logits.astype(np.float64))
+    activation, weights = sample.activation, sample.weights.astype(np.float64)
+    p = activation.probabilities(logits.astype(np.float64))
     hot = sample.hot()
     squares = (p - hot) ** 2
-    if link is Link.SOFTMAX:
+    if activation is Activation.SOFTMAX:
         foreground = (weights * ~hot[0]).sum()[None]
         squares = squares.sum(0, keepdims=True)
         confidence, hits = p.max(0)[None], (p.argmax(0) == sample.truth)[None]
@@ -46,11 +46,11 @@ def judge(sample: Sample, logits: Floats) -> Score:
         _gaps(*row, weights[sample.near]) for row in zip(confidence[:, sample.near], hits[:, sample.near], strict=True)
     ]
     return Score(
-        NLL=float(np.mean((link.nll(logits.astype(np.float64), sample.truth) * weights).sum(1) / foreground)),
+        NLL=float(np.mean((activation.nll(logits.astype(np.float64), sample.truth) * weights).sum(1) / foreground)),
         Brier=float(np.mean((squares * weights).sum(1) / foreground)),
         ECE=float(np.mean([np.abs(gap).sum() for gap in gaps])),
         over_confidence=float(np.mean([gap.sum() for gap in gaps])),
-        Dice=_dice(sample, _predicted(p, link)),
+        Dice=_dice(sample, _predicted(p, activation)),
         Dice_decoded=_dice(sample, _decoded(sample, p)),
     )
 
@@ -62,9 +62,11 @@ def _gaps(confidence: Floats, hits: NDArray[np.bool_], weights: Floats) -> Float
     return gaps
 
 
-def _predicted(p: Floats, link: Link) -> NDArray[np.bool_]:
+def _predicted(p: Floats, activation: Activation) -> NDArray[np.bool_]:
     """The structures (S, n) as nnU-Net predicts them."""
-    inside: NDArray[np.bool_] = p.argmax(0) == np.arange(1, len(p))[:, None] if link is Link.SOFTMAX else p > 0.5
+    inside: NDArray[np.bool_] = (
+        p.argmax(0) == np.arange(1, len(p))[:, None] if activation is Activation.SOFTMAX else p > 0.5
+    )
     return inside
 
 
@@ -73,7 +75,7 @@ def _decoded(sample: Sample, p: Floats) -> NDArray[np.bool_]:
 
     Of classes, a voxel may only become the structure that is most probable there, so that none has two labels.
     """
-    if sample.link is Link.SOFTMAX:
+    if sample.activation is Activation.SOFTMAX:
         p = p[1:]
         candidates = p.argmax(0) == np.arange(len(p))[:, None]
     else:

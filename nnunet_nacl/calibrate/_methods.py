@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
-from nnunet_nacl.calibrate._link import Floats, Link
+from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample
 
 Layer: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -31,7 +31,7 @@ class Temperature:
         """The T from 0.05 to 100 of the smallest NLL, which is convex in 1/T."""
 
         def nll(log: float) -> float:
-            return sample.link.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
+            return sample.activation.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
 
         bounds = (np.log(0.05), np.log(100))
         log = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x
@@ -55,7 +55,7 @@ class Vector:
 
     scale: list[float]
     shift: list[float]
-    link: Link
+    activation: Activation
 
     method: ClassVar[str] = "vector"
 
@@ -67,7 +67,7 @@ class Vector:
 
         def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             scale, shift = x.astype(np.float32).reshape(2, channels, 1)
-            value, gradient = sample.link.loss(sample.logits * scale + shift, sample.truth, sample.weights)
+            value, gradient = sample.activation.loss(sample.logits * scale + shift, sample.truth, sample.weights)
             by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
             by_shift = gradient.sum(1, dtype=np.float64)
             away = x - start  # so that the parameters of a class that is never in doubt stay finite
@@ -75,17 +75,17 @@ class Vector:
             return value, np.concatenate([by_scale, by_shift]) + 2 * _SMALL_PULL * away
 
         scale, shift = _minimum(loss, start).reshape(2, channels).tolist()
-        return cls(scale, shift, sample.link)
+        return cls(scale, shift, sample.activation)
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
         scale, shift = (np.array(values, logits.dtype)[:, None] for values in (self.scale, self.shift))
-        return self.link.centered(logits) * scale + shift
+        return self.activation.centered(logits) * scale + shift
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
         scale = np.array(self.scale)
-        centered = [self.link.centered(part.astype(np.float64)) for part in (weight, bias)]
+        centered = [self.activation.centered(part.astype(np.float64)) for part in (weight, bias)]
         return scale[:, None] * centered[0], scale * centered[1] + np.array(self.shift)
 
 
@@ -119,7 +119,7 @@ class Head:
         weight, bias = vector.layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
         free = np.append(np.ones(len(mean)), 0)
-        p = sample.link.probabilities(center.astype(np.float32) @ inputs)
+        p = sample.activation.probabilities(center.astype(np.float32) @ inputs)
         curvature = (inputs * (share * (p * (1 - p)).sum(0))) @ inputs.T
 
         x: NDArray[np.float64] = center
@@ -133,7 +133,7 @@ class Head:
                 u: NDArray[np.float64], back: NDArray[np.float64] = back, pull: NDArray[np.float64] = strength * free
             ) -> tuple[float, NDArray[np.float64]]:
                 at = u.reshape(center.shape) @ back
-                value, by_logits = sample.link.loss(at.astype(np.float32) @ inputs, sample.truth, sample.weights)
+                value, by_logits = sample.activation.loss(at.astype(np.float32) @ inputs, sample.truth, sample.weights)
                 gradient = (by_logits @ inputs.T).astype(np.float64) + 2 * pull * (at - center)
                 return value + float((pull * (at - center) ** 2).sum()), (gradient @ back.T).reshape(-1)
 

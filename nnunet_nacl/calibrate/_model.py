@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._fit import AS_TRAINED, Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._link import Floats, Link
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature
 from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
 from nnunet_nacl.files import whole_file
@@ -72,7 +72,7 @@ class Network:
         spacing = list(map(float, self.predictor.configuration_manager.spacing))
         if len(spacing) == 2:
             spacing = [float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]), *spacing]
-        p = Link.of(self.meaning).probabilities(logits)
+        p = Activation.of(self.meaning).probabilities(logits)
         labels = np.maximum(labels, 0)  # −1: outside the crop to what is not 0
         index, sample = draw_case(name, p, labels, spacing, most, self.meaning)
         return index, sample.with_logits(logits, index)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._link import Floats, Link, Truth
+from nnunet_nacl.calibrate._activation import Activation, Floats, Truth
 from nnunet_nacl.evaluation import CORE_PROBABILITY, near_core
 from nnunet_nacl.nnunet import LabelMeaning
 
@@ -21,7 +21,7 @@ class Sample:
     """Voxels of several cases.
 
     Attributes:
-        link: softmax for classes, sigmoid for regions.
+        activation: softmax for classes, sigmoid for regions.
         logits: (C, n) as trained; of classes less their mean in each voxel.
         truth: (n,) classes, or bool (R, n).
         weights: (n,) how many voxels of its case each stands for.
@@ -31,7 +31,7 @@ class Sample:
         features: (F, n) that enter the network's last layer, if they are known.
     """
 
-    link: Link
+    activation: Activation
     logits: Floats
     truth: Truth
     weights: NDArray[np.float32]
@@ -62,15 +62,17 @@ class Sample:
 
     def with_logits(self, logits: Floats, index: NDArray[np.intp]) -> "Sample":
         """The voxels of one case, drawn there, with logits (C, *spatial) of another model."""
-        return replace(self, logits=self.link.centered(logits.reshape(len(logits), -1)[:, index]))
+        return replace(self, logits=self.activation.centered(logits.reshape(len(logits), -1)[:, index]))
 
     def hot(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a channel: bool (C, n)."""
-        return self.truth == np.arange(len(self.logits))[:, None] if self.link is Link.SOFTMAX else self.truth
+        return (
+            self.truth == np.arange(len(self.logits))[:, None] if self.activation is Activation.SOFTMAX else self.truth
+        )
 
     def structures(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        return self.hot()[1:] if self.link is Link.SOFTMAX else self.truth
+        return self.hot()[1:] if self.activation is Activation.SOFTMAX else self.truth
 
     def check(self, meaning: LabelMeaning) -> None:
         """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
@@ -101,16 +103,16 @@ def draw_case(  # noqa: PLR0917
 
     Near are those within 5 mm of a voxel to which the prediction gives the foreground, or a region, more than 0.05.
     """
-    link, labels = Link.of(meaning), labels.reshape(-1)
-    foreground = 1 - p[0] if link is Link.SOFTMAX else p.max(0)
+    activation, labels = Activation.of(meaning), labels.reshape(-1)
+    foreground = 1 - p[0] if activation is Activation.SOFTMAX else p.max(0)
     near = near_core(foreground > CORE_PROBABILITY, spacing_mm, 5.0).reshape(-1)
     index, weights = draw_voxels(near, labels != meaning.ignored, most, name)
-    logits, drawn = link.logits(p.reshape(len(p), -1)[:, index]), labels[index]
+    logits, drawn = activation.logits(p.reshape(len(p), -1)[:, index]), labels[index]
     if meaning.regions is None:
         truth = drawn.astype(np.int64)
     else:
         truth = np.stack([np.isin(drawn, region) for region in meaning.regions])
-    return index, Sample(link, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (name,))
+    return index, Sample(activation, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (name,))
 
 
 def draw_voxels(

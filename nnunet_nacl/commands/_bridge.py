@@ -64,7 +64,9 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: An
     options: dict[str, Any] = {"default": None}
     if parameter.default is not parameter.empty:
         required, options["default"] = False, parameter.default
-    kinds = [one for one in get_args(hint) if one is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
+    kinds = (
+        [kind for kind in get_args(hint) if kind is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
+    )
     kind = kinds[0]
     if get_origin(kind) is Sequence:
         kind, options["nargs"] = get_args(kind)[0], "+"

@@ -65,9 +65,9 @@ def networks(
     if network is None:
         from nnunet_nacl.networks import NETWORKS
 
-        for name, one in NETWORKS.items():
-            dimensions = " and ".join(f"{number}D" for number in one.dimensions)
-            print(f"{name:15} {one.summary}\n{'':15} {dimensions}, patch sizes in multiples of {one.multiple}")
+        for name, entry in NETWORKS.items():
+            dimensions = " and ".join(f"{number}D" for number in entry.dimensions)
+            print(f"{name:15} {entry.summary}\n{'':15} {dimensions}, patch sizes in multiples of {entry.multiple}")
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")

@@ -121,7 +121,7 @@ def experiment(
         experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
         return 0
     failures = experiments.run_experiments(planned)
-    pages = [page for one in planned for page in experiments.report_experiment(one, shlex.join(command_line))]
+    pages = [page for plan in planned for page in experiments.report_experiment(plan, shlex.join(command_line))]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     if failures:

@@ -127,16 +127,16 @@ class FolderResult:
         if not self.cases:
             return {}
         tables, weights = self.tables(voxels), resample_weights(len(self.cases))
-        stacked = (BinCounts.stack([getattr(one, name) for one in tables]) for name in ("top", "classwise"))
-        top, classwise = (one.resampled(weights) for one in stacked)
-        num_classes = max(one.num_classes for one in tables)
+        stacked = (BinCounts.stack([getattr(table, name) for table in tables]) for name in ("top", "classwise"))
+        top, classwise = (counts.resampled(weights) for counts in stacked)
+        num_classes = max(table.num_classes for table in tables)
         values = {
             "ECE": mean_of_known(expected_calibration_error(top)),
             "CECE": mean_of_known(expected_calibration_error(classwise)[:, :num_classes]),
             "over_confidence": mean_of_known(ratio((top.confidence - top.hits).sum(-1), top.total)),
         }
         if self._has_scores(voxels):
-            sums = np.array([list(one.score_sums().values()) for one in tables])
+            sums = np.array([list(table.score_sums().values()) for table in tables])
             nll, brier, foreground = np.moveaxis(weights @ sums, -1, 0)
             values |= {name: ratio(score, foreground) for name, score in zip(SCORES, (nll, brier), strict=True)}
         return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
@@ -225,11 +225,13 @@ class FolderResult:
         text = json.dumps(header, default=str, ensure_ascii=False).encode(errors="replace").decode()
         arrays: dict[str, Any] = {
             "header": np.array(text),
-            "segmentation": [[list(one.values()) for one in case.result.segmentation.values()] for case in self.cases],
+            "segmentation": [
+                [list(values.values()) for values in case.result.segmentation.values()] for case in self.cases
+            ],
         }
         for voxels in self.voxels if self.cases else ():
-            tables = [one.arrays() for one in self.tables(voxels)]
-            arrays |= {f"{voxels}_{name}": [one[name] for one in tables] for name in tables[0]}
+            tables = [table.arrays() for table in self.tables(voxels)]
+            arrays |= {f"{voxels}_{name}": [arrays_of_case[name] for arrays_of_case in tables] for name in tables[0]}
         with file.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -284,8 +286,8 @@ class FolderResult:
                 raise ValueError(f"the case {case.name} is in two parts.")
         evaluated = {case.name for case in cases}
         skipped = {entry.case: entry for result in results for entry in result.skipped if entry.case not in evaluated}
-        places = tuple(dict.fromkeys(place for origin in origins for place in origin.places))
-        origin = replace(origins[0], places=places, part=None)
+        folders = tuple(dict.fromkeys(pair for origin in origins for pair in origin.folders))
+        origin = replace(origins[0], folders=folders, part=None)
         return FolderResult(cases, [skipped[case] for case in sorted(skipped)], origin)
 
 
@@ -357,6 +359,8 @@ def format_table(results: Mapping[str, FolderResult]) -> str:
 
 def _table_row(result: FolderResult) -> dict[str, float]:
     metrics = ("Dice", "HD95", "NSD") if result.settings.surface else ("Dice",)
-    values = dict.fromkeys(("Dice", "HD95", "NSD"), np.nan) | {one: result.foreground_mean(one) for one in metrics}
+    values = dict.fromkeys(("Dice", "HD95", "NSD"), np.nan) | {
+        metric: result.foreground_mean(metric) for metric in metrics
+    }
     values |= {title: result.pooled(voxels).get(metric, np.nan) for title, (voxels, metric) in _POOLED.items()}
     return values | {f"{m} {of}": result.mean(of, m) if of in result.voxels else np.nan for m, of in _PAPER}

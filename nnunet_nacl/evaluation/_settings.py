@@ -53,7 +53,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Place:
+class Folders:
     """A folder of predictions, and that of their ground truth."""
 
     gt_folder: str
@@ -68,7 +68,7 @@ class Origin:
     """
 
     settings: Settings
-    places: tuple[Place, ...]
+    folders: tuple[Folders, ...]
     labels: LabelMeaning
     reader: str
     versions: dict[str, str]
@@ -80,9 +80,9 @@ class Origin:
         cls, predictions: Predictions, data_set: DataSet, settings: Settings, part: tuple[int, int] | None
     ) -> "Origin":
         """That of an evaluation by this version."""
-        places = tuple(Place(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders)
+        folders = tuple(Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders)
         versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
-        return cls(settings, places, data_set.meaning, data_set.reader.name, versions, part)
+        return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
@@ -94,7 +94,7 @@ class Origin:
         return {"counting": self.counting, **asdict(self.settings), **labels}
 
     def settings_json(self) -> dict[str, Any]:
-        """Settings, places and labels, as summaries have them."""
-        places = {name: [getattr(place, name) for place in self.places] for name in Place.__dataclass_fields__}
-        one_or_all = {name: paths[0] if len(set(paths)) == 1 else paths for name, paths in places.items()}
+        """Settings, folders and labels, as summaries have them."""
+        folders = {name: [getattr(pair, name) for pair in self.folders] for name in Folders.__dataclass_fields__}
+        one_or_all = {name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()}
         return {**one_or_all, "part": self.part, **self._counted_by()}

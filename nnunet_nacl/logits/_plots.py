@@ -48,11 +48,13 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
         figure, panels = _panels(first["true_class"].nunique(), 3.1, 2.6, ("logit of", "mean |logit|"))
         for true_class, axes in zip(first["true_class"].unique(), panels, strict=True):
             rows = first["true_class"] == true_class
-            bars = pd.DataFrame({name: one[rows].set_index("logit")["mean_absolute"] for name, one in means.items()})
+            bars = pd.DataFrame(
+                {name: frame[rows].set_index("logit")["mean_absolute"] for name, frame in means.items()}
+            )
             colors = [color_of(names, name) for name in names]
             bars.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
             axes.set_title(f"true: {true_class}")
-        handles = [one[0] for one in panels[0].containers]
+        handles = [bars[0] for bars in panels[0].containers]
         figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS))
     return figure
 

@@ -37,7 +37,9 @@ class Method:
         """``BinCounts`` (cases, rows, M), the table of that name of each case; None if a case has none."""
         if (voxels, table) not in self.cache:
             of_cases = [getattr(tables, table) for tables in self.tables(voxels)]
-            self.cache[voxels, table] = None if any(one is None for one in of_cases) else BinCounts.stack(of_cases)
+            self.cache[voxels, table] = (
+                None if any(counts is None for counts in of_cases) else BinCounts.stack(of_cases)
+            )
         return self.cache[voxels, table]
 
     def pooled(self, voxels: str) -> dict[str, float]:
@@ -91,7 +93,7 @@ class Comparison:
     @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel."""
-        return "image" in self.voxels and all(one.result.settings.counts_all_voxels for one in self.methods)
+        return "image" in self.voxels and all(method.result.settings.counts_all_voxels for method in self.methods)
 
     @property
     def has_surface(self) -> bool:
@@ -100,7 +102,7 @@ class Comparison:
     def before(self, method: Method) -> str | None:
         """The name of what a calibrated method was before, if that is compared, too."""
         _, folder = calibrated_by(method.origin) or ("", None)
-        folders = {Path(one.origin.places[0].pred_folder).resolve(): one.name for one in self.methods}
+        folders = {Path(method.origin.folders[0].pred_folder).resolve(): method.name for method in self.methods}
         return None if folder is None else folders.get(folder.resolve())
 
 
@@ -122,10 +124,13 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     """
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
-    structures = {n: [f"{result.labels.name_of(one)} {one}" for one in result.names] for n, result in results.items()}
+    structures = {
+        n: [f"{result.labels.name_of(structure)} {structure}" for structure in result.names]
+        for n, result in results.items()
+    }
     _check_alike("structures", structures)
     _check_alike("numbers of bins", {name: [str(result.settings.num_bins)] for name, result in results.items()})
-    voxels = [one for one in get_args(Voxels) if all(one in result.voxels for result in results.values())]
+    voxels = [name for name in get_args(Voxels) if all(name in result.voxels for result in results.values())]
     if not voxels:
         _check_alike("voxel sets", {name: result.voxels for name, result in results.items()})
     notes: list[str] = []
@@ -140,7 +145,9 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     if 0 < len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
     first = methods[0].result
-    return Comparison(dataset, methods, methods[0].name, [first.labels.name_of(one) for one in first.names], notes)
+    return Comparison(
+        dataset, methods, methods[0].name, [first.labels.name_of(structure) for structure in first.names], notes
+    )
 
 
 def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
@@ -177,9 +184,9 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
     """
     whole = sorted({"foreground", "union", "image"}.intersection(*(case.result.calibration for case in cases)))
     tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
-    if any(one.classwise.unbinned.any() for one in tables):  # with the paper's protocol tables lack voxels
+    if any(table.classwise.unbinned.any() for table in tables):  # with the paper's protocol tables lack voxels
         return True
-    sizes = [one.classwise.hits.sum(-1)[1 if one.has_background else 0 :] for one in tables]
+    sizes = [table.classwise.hits.sum(-1)[1 if table.has_background else 0 :] for table in tables]
     return all(np.array_equal(sizes[0], other) for other in sizes)
 
 
@@ -187,7 +194,7 @@ def _reduced(result: FolderResult, cases: Sequence[str], voxels: Sequence[Voxels
     """A result of some of its cases and voxel sets."""
     by_name, kept = {case.name: case for case in result.cases}, []
     for case in (by_name[name] for name in cases):
-        calibration = {one: case.result.calibration[one] for one in voxels}
+        calibration = {name: case.result.calibration[name] for name in voxels}
         kept.append(replace(case, result=replace(case.result, calibration=calibration)))
     settings = replace(result.settings, voxels=tuple(voxels))
     return replace(result, cases=kept, origin=replace(result.origin, settings=settings))

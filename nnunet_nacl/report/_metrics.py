@@ -119,8 +119,8 @@ class Metric:
     def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:  # over all regions
             all_tables = method.tables(self.voxels)
-            sums = np.array([float(getattr(one, _SCORES[self.name]).sum()) for one in all_tables])
-            return per_foreground(sums, np.array([float(one.foreground_voxels) for one in all_tables]))
+            sums = np.array([float(getattr(tables, _SCORES[self.name]).sum()) for tables in all_tables])
+            return per_foreground(sums, np.array([float(tables.foreground_voxels) for tables in all_tables]))
         if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
@@ -132,10 +132,10 @@ class Metric:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
         if not self.voxels:
             return method.segmentation(self.name)
-        return np.array([[one.metrics().get(self.name, np.nan)] for one in method.tables(self.voxels)])
+        return np.array([[tables.metrics().get(self.name, np.nan)] for tables in method.tables(self.voxels)])
 
 
-def place(voxels: str) -> str:
+def voxels_text(voxels: str) -> str:
     """Where a voxel set lies, in a sentence: ``near the structures``, ``over the union``."""
     return "near the structures" if voxels == "near" else f"over the {voxels}"
 
@@ -166,13 +166,13 @@ def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
     Empty if neither near nor image was evaluated, and no set is asked for.
     """
     scores = [Metric("NLL_per_foreground", "image")] if comparison.has_scores else []
-    pooled = [one for one in POOLED if one in comparison.voxels] if voxels is None else [voxels]
-    return scores + [Metric("ECE", one) for one in pooled[:1]]
+    pooled = [name for name in POOLED if name in comparison.voxels] if voxels is None else [voxels]
+    return scores + [Metric("ECE", name) for name in pooled[:1]]
 
 
 def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """The paper's: ECE and CECE over a voxel set, by default over each that labels choose."""
-    sets = [one for one in comparison.voxels if one not in POOLED] if voxels is None else [voxels]
+    sets = [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
     return [Metric(name, one) for name in ("ECE", "CECE") for one in sets]
 
 

@@ -19,7 +19,7 @@ from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, judging_metrics, number_text, paper_metrics, place
+from nnunet_nacl.report._metrics import DICE, judging_metrics, number_text, paper_metrics, voxels_text
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
 from nnunet_nacl.report._reliability import judge
@@ -60,13 +60,19 @@ def write_report(
         raise FileNotFoundError(f"images: {images} is not a folder.")
     comparisons = compare_all(results)
     folder = None if images is None else Path(images)
-    sections = [_section(one, folder, study) for one in tqdm(comparisons, desc="drawing", unit="data set")]
-    alike = len({frozenset(one.names) for one in comparisons}) == 1
-    shared = set.intersection(*(set(one.voxels) for one in comparisons))
-    used = [one for one in comparisons if published_data_set(one.dataset) and any(map(published_method, one.names))]
+    sections = [
+        _section(comparison, folder, study) for comparison in tqdm(comparisons, desc="drawing", unit="data set")
+    ]
+    alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
+    shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
+    used = [
+        comparison
+        for comparison in comparisons
+        if published_data_set(comparison.dataset) and any(map(published_method, comparison.names))
+    ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = PackageLoader("nnunet_nacl.report")
-    environment.filters |= {"place": place, "number": number_text, "p": tables.p_text}
+    environment.filters |= {"voxels": voxels_text, "number": number_text, "p": tables.p_text}
     environment.filters |= {"csv": tables.to_csv, "latex": tables.to_latex}
     html = environment.get_template("report.html.j2").render(
         sections=sections,
@@ -76,7 +82,7 @@ def write_report(
         command=command,
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        voxel_sets=[one for one in _SWITCHED if any(one in comparison.voxels for comparison in comparisons)],
+        voxel_sets=[name for name in _SWITCHED if any(name in comparison.voxels for comparison in comparisons)],
         confidence_colors=[f"rgb{color[:3]}" for color in confidence_colors()],
     )
     with whole_file(file) as unfinished:
@@ -88,7 +94,7 @@ _numbers = count()  # of plots, so that no two on a page share an id
 
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
     # Matplotlib and to_svg escape texts.
-    return [Markup(to_svg(draw_panels([one]), prefix=f"f{next(_numbers)}-")) for one in drawings]  # noqa: S704
+    return [Markup(to_svg(draw_panels([drawing]), prefix=f"f{next(_numbers)}-")) for drawing in drawings]  # noqa: S704
 
 
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
@@ -105,7 +111,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         **answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
         "study": study,
-        "missing": [one.method for one in study.variants if one.method not in names] if study else [],
+        "missing": [variant.method for variant in study.variants if variant.method not in names] if study else [],
         "study_pictures": _pictures(panels.study_panels(comparison, study)) if study else [],
         "methods": tables.methods_table(comparison),
         "folded": folded,
@@ -116,7 +122,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "rankings": _rankings([comparison]) if many else [],
         "reviews": reviews,
         "review_table": tables.review_table(reviews) if reviews.judgements else None,
-        "review_pictures": _pictures(partial(dice_scatter, reviews, one) for one in reviews.judgements),
+        "review_pictures": _pictures(partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements),
         "case_views": case_views(comparison, main, images),
         "cases": tables.cases_table(comparison),
         "label_legend": legend(comparison.methods[0].result.labels),
@@ -140,8 +146,8 @@ def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
 def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
     found = all_rankings(comparisons)
-    pictures = _pictures(partial(rank_heatmap, one) for one in found)
-    shown = [tables.rank_table(one, comparisons) for one in found]
+    pictures = _pictures(partial(rank_heatmap, ranking) for ranking in found)
+    shown = [tables.rank_table(ranking, comparisons) for ranking in found]
     return [{"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)]
 
 
@@ -156,15 +162,15 @@ def answer(comparison: Comparison) -> dict[str, Any]:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
     judgements = {name: judge(comparison, name, judging[-1].voxels) for name in named} if judging else {}
     lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
-    off = [name for name, one in judgements.items() if one["says"] in {"too sure", "not sure enough"}]
+    off = [name for name, judgement in judgements.items() if judgement["says"] in {"too sure", "not sure enough"}]
     before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
-    stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.places[0].pred_folder) for name in comparison.names}
+    stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder) for name in comparison.names}
     alone = [name for name, stem in stems.items() if [*stems.values()].count(stem) == 1]
     to_calibrate = [name for name in off if name in alone and name not in {*calibrated, *before.values()}]
-    place = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.places[0]
+    predicted = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.folders[0]
     shares = {name: comparison[name].pooled("near")["share"] for name in names} if "near" in comparison.voxels else {}
     return {
-        "judgements": [one for one in judgements.values() if not np.isnan(one["error"])],
+        "judgements": [judgement for judgement in judgements.values() if not np.isnan(judgement["error"])],
         "before": before,
         "wide": [name for name, share in shares.items() if share > _WIDE],
         "order": order,
@@ -173,8 +179,8 @@ def answer(comparison: Comparison) -> dict[str, Any]:
         "dice_gap": differences(comparison, DICE).get(names[0]),
         "lacking": {method.name: evaluate_command(method.result) for method in lacking},
         "to_calibrate": to_calibrate,
-        "next_folder": place.pred_folder,
-        "next_truth": place.gt_folder,
+        "next_folder": predicted.pred_folder,
+        "next_truth": predicted.gt_folder,
     }
 
 

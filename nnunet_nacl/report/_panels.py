@@ -30,10 +30,10 @@ def write_plot(results: Mapping[str, Results], kind: str, file: str | Path, *, v
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
     comparisons = compare_all(results, voxels)
     if kind == "ranks":
-        panels: list[Panel] = [partial(rank_heatmap, one) for one in all_rankings(comparisons, voxels)]
+        panels: list[Panel] = [partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons, voxels)]
     else:
         draw = {"reliability": reliability_panels, "tradeoff": tradeoff_panels, "radar": radar_panels}[kind]
-        panels = [panel for one in comparisons for panel in draw(one, voxels)]
+        panels = [panel for comparison in comparisons for panel in draw(comparison, voxels)]
     save_plot(draw_panels(panels), file)
 
 
@@ -41,14 +41,14 @@ def reliability_panels(comparison: Comparison, voxels: str | None = None, *, ove
     """A diagram for each method, or one of all of them; with regions, for each region."""
     names = comparison.names
     of_methods = [top_label_curves(comparison, name, voxels or comparison.main) for name in names]
-    of_panels = zip(*of_methods, strict=True) if overlaid else ([one] for curves in of_methods for one in curves)
+    of_panels = zip(*of_methods, strict=True) if overlaid else ([curve] for curves in of_methods for curve in curves)
     return [partial(reliability_curves, curves, names=names) for curves in of_panels]
 
 
 def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
     """Dice against what calibration is judged by; over a given voxel set, against ECE and CECE."""
     metrics = (voxels is None and judging_metrics(comparison)) or paper_metrics(comparison, voxels)
-    return [partial(tradeoff_scatter, comparison, one) for one in metrics]
+    return [partial(tradeoff_scatter, comparison, metric) for metric in metrics]
 
 
 def radar_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
@@ -63,8 +63,8 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
         return []
     metrics = [DICE, *judging_metrics(comparison), *paper_metrics(comparison)]
     draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
-    if study.plot == "radar" and len({one.group for one in there}) > 2:  # a radar of two axes is a line
-        draw, metrics = study_radar, [one for one in metrics if one.name != "CECE"]
+    if study.plot == "radar" and len({variant.group for variant in there}) > 2:  # a radar of two axes is a line
+        draw, metrics = study_radar, [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":
         metrics.remove(DICE)
-    return [partial(draw, comparison, study, one) for one in metrics]
+    return [partial(draw, comparison, study, metric) for metric in metrics]

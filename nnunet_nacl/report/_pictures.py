@@ -51,7 +51,9 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     1 − p_r); ``wrong`` is what is wrong and at least 90 % sure; ``missing`` says which image or methods cannot be read,
     or have changed.
     """
-    by_method = {m.name: next(one for one in m.result.cases if one.name == case).states for m in comparison.methods}
+    by_method = {
+        m.name: next(found for found in m.result.cases if found.name == case).states for m in comparison.methods
+    }
     origin = comparison.methods[0].origin
     reader, truth_file = Reader(origin.reader), _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)
@@ -81,12 +83,12 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         if not origin.settings.ignore_geometry:
             geometry.check_same(read.geometry)
         image = first[numbers]
-    shown = [foreground[numbers], *(one > 0 for one in segmentations.values())]
+    shown = [foreground[numbers], *(labels_of > 0 for labels_of in segmentations.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]
-    segmentations = {name: one[window] for name, one in segmentations.items()}
-    confidences = {name: one[window] for name, one in confidences.items()}
-    wrong = {name: (one != truth) & (truth <= highest) for name, one in segmentations.items()}
+    segmentations = {name: image[window] for name, image in segmentations.items()}
+    confidences = {name: image[window] for name, image in confidences.items()}
+    wrong = {name: (image != truth) & (truth <= highest) for name, image in segmentations.items()}
     return {
         "numbers": numbers,
         "num_slices": len(foreground),
@@ -96,7 +98,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         "image": None if image is None else image[window],
         "segmentations": segmentations,
         "confidences": confidences,
-        "wrong": {name: one & (confidences[name] >= SURE) for name, one in wrong.items()},
+        "wrong": {name: voxels & (confidences[name] >= SURE) for name, voxels in wrong.items()},
         "missing": missing,
     }
 
@@ -166,7 +168,7 @@ def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
     """Color and name of each label of a segmentation; with regions the smallest one that a label belongs to."""
     entries = []
     for label in filter(None, labels.known):
-        holding = [one for one in labels.regions or () if label in one]
+        holding = [region for region in labels.regions or () if label in region]
         if holding or labels.regions is None:
             name = labels.name_of(min(holding, key=len) if holding else label)
             entries.append((LABEL_COLORS[(label - 1) % len(LABEL_COLORS)], name))
@@ -176,12 +178,12 @@ def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
 def confidence_colors() -> list[tuple[int, ...]]:
     """From unsure (dark) to sure (bright)."""
     colors = matplotlib.colormaps["cividis"](np.linspace(0, 1, _STEPS), bytes=True)
-    return [tuple(one) for one in np.asarray(colors).tolist()]
+    return [tuple(color) for color in np.asarray(colors).tolist()]
 
 
 def _label_layer(labels: Labels) -> str:
     shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
-    colors = [(0, 0, 0, 0), *((*bytes.fromhex(one[1:]), _OPACITY) for one in LABEL_COLORS)]
+    colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
     return _png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
 
 

@@ -131,12 +131,12 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
     sure = np.nan_to_num(ratio(tables.confidence[:num_rows], count))
     base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
 
-    def divergence(one: Array, other: Array) -> Array:
-        known, bounded = np.maximum(one, 1e-300), np.maximum(other, NLL_CLIP)
-        return np.where(one > 0, one * np.log(known / bounded), 0) - one + other
+    def divergence(p: Array, other: Array) -> Array:
+        known, bounded = np.maximum(p, 1e-300), np.maximum(other, NLL_CLIP)
+        return np.where(p > 0, p * np.log(known / bounded), 0) - p + other
 
     found = {}
-    for score, of in (("NLL", divergence), ("Brier", lambda one, other: (one - other) ** 2)):
+    for score, of in (("NLL", divergence), ("Brier", lambda p, other: (p - other) ** 2)):
         for part, other in (("calibration", sure), ("discrimination", base)):
             total = (share * (of(hit, other) + (of(1 - hit, 1 - other) if regions else 0))).sum(-1)
             found[f"{score} {part}"] = float(total.mean() if regions else total.sum())

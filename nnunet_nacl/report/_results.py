@@ -36,7 +36,7 @@ def read_results(
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
-        dataset = printable(next(iter(re.findall(r"Dataset\d{3}_[^/]+", read[0].origin.places[0].gt_folder)), ""))
+        dataset = printable(next(iter(re.findall(r"Dataset\d{3}_[^/]+", read[0].origin.folders[0].gt_folder)), ""))
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
@@ -76,7 +76,7 @@ def printable(text: str) -> str:
 
 def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
     """The method that calibrated the predictions, such as ``vector``, and the folder before."""
-    file = Path(origin.places[0].pred_folder) / CALIBRATED_NAME
+    file = Path(origin.folders[0].pred_folder) / CALIBRATED_NAME
     if not file.is_file():
         return None
     content = json.loads(file.read_text())
@@ -107,11 +107,11 @@ def evaluate_command(result: FolderResult) -> str:
     options += ["--bins", str(settings.num_bins)] if settings.num_bins != usual.num_bins else []
     options += ["--protocol", settings.protocol] if settings.protocol != usual.protocol else []
     options += ["--num_parts", str(part[1]), "--part_id", str(part[0])] if part is not None else []
-    words = ([place.gt_folder, place.pred_folder, *options] for place in result.origin.places)
-    return "\n".join(shlex.join(["nnunet_nacl", "evaluate", *one]) for one in words)
+    words = ([pair.gt_folder, pair.pred_folder, *options] for pair in result.origin.folders)
+    return "\n".join(shlex.join(["nnunet_nacl", "evaluate", *arguments]) for arguments in words)
 
 
 def review_command(result: FolderResult) -> str:
     """The ``nnunet_nacl review`` command that judges these predictions by the ground truth; a line for each folder."""
-    words = ([place.pred_folder, "-gt", place.gt_folder] for place in result.origin.places)
-    return "\n".join(shlex.join(["nnunet_nacl", "review", *one]) for one in words)
+    words = ([pair.pred_folder, "-gt", pair.gt_folder] for pair in result.origin.folders)
+    return "\n".join(shlex.join(["nnunet_nacl", "review", *arguments]) for arguments in words)

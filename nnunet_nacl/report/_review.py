@@ -51,19 +51,21 @@ def read_reviews(comparison: Comparison) -> Reviews:
     shared = {name: [rows[case][row] for row in structures for case in cases] for name, rows in found.items() if cases}
     frame = pd.DataFrame([{"method": name, **row} for name, rows in shared.items() for row in rows])
     judgements = {name: judge(rows) for name, rows in shared.items()}
-    missing = {one.name: review_command(one.result) for one in comparison.methods if one.name not in found}
+    missing = {method.name: review_command(method.result) for method in comparison.methods if method.name not in found}
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
 def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[dict[str, Any]]]:
     """Case -> rows of its compared structures, in their order; without the cases of which a review lacks any."""
     summary, rows = method.result.file, list[dict[str, Any]]()
-    for folders in ([Path(place.pred_folder) for place in method.result.origin.places], [summary and summary.parent]):
+    for folders in ([Path(pair.pred_folder) for pair in method.result.origin.folders], [summary and summary.parent]):
         with suppress(FileNotFoundError):
             rows = rows or [row for folder in folders if folder is not None for row in read_judged(folder)]
     by_structure, found = {(row["case"], row["structure"]): row for row in rows}, {}
     for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):
-        of_case = [by_structure[case, one] for one in comparison.structures if (case, one) in by_structure]
+        of_case = [
+            by_structure[case, structure] for structure in comparison.structures if (case, structure) in by_structure
+        ]
         if len(of_case) < len(comparison.structures):
             continue
         found[case] = of_case

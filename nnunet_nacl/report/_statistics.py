@@ -40,7 +40,7 @@ def differences(comparison: Comparison, metric: Metric, baseline: str | None = N
     if (metric, baseline) in comparison.cache:
         return cast("dict[str, Difference]", comparison.cache[metric, baseline])
     base = metric.of(comparison[baseline])
-    gaps = {one.name: metric.of(one).minus(base) for one in comparison.methods if one.name != baseline}
+    gaps = {method.name: metric.of(method).minus(base) for method in comparison.methods if method.name != baseline}
     p_values = [_p_value(gap) for gap in gaps.values()]
     tested = zip(gaps.items(), p_values, holm(p_values), strict=True)
     found = {name: Difference(gap.value, gap.interval, p, corrected) for (name, gap), p, corrected in tested}
@@ -98,7 +98,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     order = np.argsort(p)  # NaN ones come last
     factors = np.count_nonzero(~np.isnan(p)) - np.arange(p.size)
     corrected = np.maximum.accumulate(np.minimum(p[order] * factors, 1))
-    return [float(one) for one in corrected[np.argsort(order)]]
+    return [float(p) for p in corrected[np.argsort(order)]]
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class Ranking:
 
 def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
     """Sum-rank by Dice and what calibration is judged by; None if data sets differ in that."""
-    judging, *others = (judging_metrics(one, voxels) for one in comparisons)
-    alike = judging and all(one == judging for one in others)
+    judging, *others = (judging_metrics(comparison, voxels) for comparison in comparisons)
+    alike = judging and all(metrics == judging for metrics in others)
     return _rank(comparisons, "sum-rank", [DICE, *judging]) if alike else None
 
 
@@ -134,7 +134,7 @@ def rank_methods(comparisons: Sequence[Comparison], scheme: str, voxels: str | N
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
-    shared = [one for one in comparisons[0].voxels if all(one in other.voxels for other in comparisons)]
+    shared = [name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
@@ -145,7 +145,7 @@ def all_rankings(comparisons: Sequence[Comparison], voxels: str | None = None) -
     of_paper = voxels or _paper_voxels(comparisons)
     schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
     found = [rank_by_scores(comparisons), *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes)]
-    return [one for one in found if one is not None]
+    return [ranking for ranking in found if ranking is not None]
 
 
 def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric]) -> Ranking:
@@ -157,7 +157,9 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
         num_cases = len(comparison.cases)
         weights = np.concatenate([np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, number)])
-        of_metrics = [_ranks([one.of(comparison[name]) for name in names], one, scheme, weights) for one in metrics]
+        of_metrics = [
+            _ranks([metric.of(comparison[name]) for name in names], metric, scheme, weights) for metric in metrics
+        ]
         ranked.append(np.stack(of_metrics, axis=-1))
     by_metric, *resampled = combine(ranked, axis=0)
     drawn = combine(resampled, axis=-1).round(9)  # sums of the same ranks in another order may differ in their last bit
@@ -169,8 +171,8 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
 def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Array) -> Array:
     """(resamples, M) ranks by a metric, in each of the resamples."""
     if scheme == "sum-rank":
-        return ranks(np.stack([one.resampled(weights) for one in estimates], axis=1), metric.higher_is_better)
-    by_case = np.stack([one.by_case for one in estimates if one.by_case is not None], axis=1)
+        return ranks(np.stack([estimate.resampled(weights) for estimate in estimates], axis=1), metric.higher_is_better)
+    by_case = np.stack([estimate.by_case for estimate in estimates if estimate.by_case is not None], axis=1)
     return mean_case_rank(by_case, metric.higher_is_better, weights)
 
 

@@ -42,12 +42,12 @@ class Study:
     @property
     def groups(self) -> dict[str, list[Variant]]:
         """Group -> its variants, in the order given."""
-        names = dict.fromkeys(one.group for one in self.variants)
-        return {name: [one for one in self.variants if one.group == name] for name in names}
+        names = dict.fromkeys(variant.group for variant in self.variants)
+        return {name: [variant for variant in self.variants if variant.group == name] for name in names}
 
     def compared(self, comparison: Comparison) -> list[Variant]:
         """The variants whose methods are compared."""
-        return [one for one in self.variants if one.method in comparison.names]
+        return [variant for variant in self.variants if variant.method in comparison.names]
 
     def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
         """The pairs that are compared: for arrows each group at its two values, else both groups at each value."""
@@ -56,7 +56,7 @@ class Study:
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
         else:
             both = product(*groups) if len(groups) == 2 else []
-            pairs = [(one, two) for one, two in both if one.value == two.value]
+            pairs = [(first, second) for first, second in both if first.value == second.value]
         return [pair for pair in pairs if pair[0] in there and pair[1] in there]
 
 
@@ -64,12 +64,12 @@ def relative_difference(
     comparison: Comparison, metric: Metric, first: Variant, second: Variant
 ) -> tuple[float, Interval]:
     """(first − second) / first in %, over the cases and structures that both have, with its 95 % paired interval."""
-    one, other = metric.of(comparison[first.method]), metric.of(comparison[second.method])
-    one, other = one.shared_with(other), other.shared_with(one)
+    base, other = metric.of(comparison[first.method]), metric.of(comparison[second.method])
+    base, other = base.shared_with(other), other.shared_with(base)
 
     def percent(weights: Array) -> Array:
-        values = one.resampled(weights)
+        values = base.resampled(weights)
         return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
 
-    relative = Estimate(percent, one.num_cases, min(one.num_known, other.num_known))
+    relative = Estimate(percent, base.num_cases, min(base.num_known, other.num_known))
     return relative.value, relative.interval

@@ -13,7 +13,7 @@ from nnunet_nacl.files import write_csv
 from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, place
+from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, voxels_text
 from nnunet_nacl.report._published import DATA_SETS, published_data_set, published_method, published_value
 from nnunet_nacl.report._reliability import error_by_chance, split_scores
 from nnunet_nacl.report._results import printable
@@ -116,7 +116,7 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
     style = table.shown(intervals=intervals, digits=digits).style
     style = style.format(escape="latex").format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     bold = table.bold()
-    style = style.apply(lambda _: bold.map(lambda one: "textbf:--rwrap;" if one else ""), axis=None)
+    style = style.apply(lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None)
     note = table.note if intervals else table.note.replace(_INTERVALS, "")
     caption = _escape_latex(f"{table.title}. {note}")
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
@@ -131,7 +131,9 @@ def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -
     """CSV with unrounded numbers, empty if not defined."""
     del digits
     values, stream = table.values(intervals=intervals), io.StringIO()
-    rows = [[name, *("" if np.isnan(one) else f"{one:.10g}" for one in row)] for name, *row in values.itertuples()]
+    rows = [
+        [name, *("" if np.isnan(value) else f"{value:.10g}" for value in row)] for name, *row in values.itertuples()
+    ]
     write_csv(stream, [[table.index, *values.columns], *rows], lineterminator="\n")
     return stream.getvalue()
 
@@ -145,7 +147,9 @@ def _table(title: str, comparison: Comparison, note: str, columns: list[Column],
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
-    return ": ".join(filter(None, [title, ", ".join(one.dataset for one in comparisons if one.dataset)]))
+    return ": ".join(
+        filter(None, [title, ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)])
+    )
 
 
 def _cases(comparison: Comparison) -> str:
@@ -162,7 +166,7 @@ def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: boo
             order = order_by(comparison, metric)
             best = order.names[0] if len(order.leaders) == 1 and order.behind else None
         title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-        values, intervals = [one.value for one in estimates], [one.interval for one in estimates]
+        values, intervals = [estimate.value for estimate in estimates], [estimate.interval for estimate in estimates]
         columns.append(Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best))
         if expected and metric.voxels and metric.voxels not in POOLED:
             by_model = replace(metric, name=f"{metric.name}_expected")
@@ -205,7 +209,7 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     columns = [replace(c, title=c.title.replace("_voxels", " (voxels)")) for c in _columns(comparison, metrics)]
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip
-        values = [published_value(one, metric, dataset) for one in theirs]
+        values = [published_value(method, metric, dataset) for method in theirs]
         columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
     what = f"those on {dataset}" if dataset else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
     note = (
@@ -224,7 +228,7 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in _metrics.compared_metrics(comparison, voxels):
         gaps = differences(comparison, metric).values()
-        means, intervals, p_values = zip(*((one.mean, one.interval, one.p_holm) for one in gaps), strict=True)
+        means, intervals, p_values = zip(*((gap.mean, gap.interval, gap.p_holm) for gap in gaps), strict=True)
         columns.append(Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow))
     note = (
         f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
@@ -239,16 +243,16 @@ def structures_table(comparison: Comparison, voxels: str | None = None) -> Table
     columns = []
     for metric in _metrics.segmentation_metrics(comparison):
         for method in comparison.methods:
-            means = [case_means(one).value for one in metric.values(method).T[:, :, None]]
+            means = [case_means(values).value for values in metric.values(method).T[:, :, None]]
             title = f"{metric.title} {method.name}"
             columns.append(Column(title, means, digits=metric.digits, arrow=metric.arrow))
     for method in comparison.methods:
         counts = method.bins(voxels, "classwise")
         errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
-        means = [case_means(one).value for one in errors.T[-len(comparison.structures) :, :, None]]
+        means = [case_means(values).value for values in errors.T[-len(comparison.structures) :, :, None]]
         columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
     pooled = " of all cases together" if voxels in POOLED else ""
-    note = f"Means over cases. Class ECE: of the structure's own probability, {place(voxels)}{pooled}."
+    note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     return _table("Structures", comparison, note, columns, "structure")
 
 
@@ -257,7 +261,7 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
     voxels = voxels or comparison.main
     pooled = [method.pooled(voxels) for method in comparison.methods]
     columns = [
-        Column(title, [one.get(metric, np.nan) for one in pooled], signed="−" in title)
+        Column(title, [values.get(metric, np.nan) for values in pooled], signed="−" in title)
         for title, metric in (
             ("pooled ECE", "ECE"),
             ("pooled CECE", "CECE"),
@@ -265,16 +269,16 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
             ("pooled ECE if perfectly calibrated", "ECE_expected"),
             ("share of the image", "share"),
         )
-        if any(metric in one for one in pooled)
+        if any(metric in values for values in pooled)
     ]
     further = [Metric(name, voxels) for name in ("MCE", "ACE")]
-    columns += [Column(one.name, [one.of(method).value for method in comparison.methods]) for one in further]
+    columns += [Column(metric.name, [metric.of(method).value for method in comparison.methods]) for metric in further]
     splits = [
-        split_scores(one.bins(voxels, "classwise").sum(), one.num_classes(voxels), regions=comparison.has_regions)
-        for one in comparison.methods
+        split_scores(method.bins(voxels, "classwise").sum(), method.num_classes(voxels), regions=comparison.has_regions)
+        for method in comparison.methods
     ]
     columns += [
-        Column(title, [one[title] for one in splits], digits=4, arrow="↓" if "calibration" in title else "↑")
+        Column(title, [split[title] for split in splits], digits=4, arrow="↓" if "calibration" in title else "↑")
         for title in splits[0]
     ]
     note = (
@@ -282,7 +286,7 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
         "different orders."
     )
-    return _table(f"Further metrics {place(voxels)}", comparison, note, columns)
+    return _table(f"Further metrics {voxels_text(voxels)}", comparison, note, columns)
 
 
 def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -293,7 +297,7 @@ def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
         for method in comparison.methods
         for metric in (DICE, ece)
     ]
-    note = f"Dice: mean over the structures. ECE: {place(ece.voxels)}."
+    note = f"Dice: mean over the structures. ECE: {voxels_text(ece.voxels)}."
     return _table("Cases", comparison, note, columns, "case")
 
 
@@ -362,7 +366,7 @@ def write_table(
         raise ValueError(f"table: expected one of {', '.join(known)}; got {name}.")
     comparisons = compare_all(results, voxels)
     if name in TABLES:
-        tables = [TABLES[name](one, voxels) for one in comparisons]
+        tables = [TABLES[name](comparison, voxels) for comparison in comparisons]
     else:
         by_paper = name in SCHEMES
         ranking = rank_methods(comparisons, name, voxels) if by_paper else rank_by_scores(comparisons, voxels)

@@ -96,7 +96,9 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
     apart = DiceOptimalLabels(label, thresholds, _expected(structures, label))
 
     own = np.array([structure.best_threshold(structure.p)[0] for structure in structures])
-    label, _ = _largest((one.gain(threshold) for one, threshold in zip(structures, own, strict=True)), len(structures))
+    label, _ = _largest(
+        (structure.gain(threshold) for structure, threshold in zip(structures, own, strict=True)), len(structures)
+    )
     shared = DiceOptimalLabels(label, own, _expected(structures, label))
 
     best = shared if shared.expected_dice.sum() > apart.expected_dice.sum() else apart

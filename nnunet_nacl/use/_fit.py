@@ -118,9 +118,9 @@ class ReviewFit:
         seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen:
             raise ValueError(f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is.")
-        known = [one for one in self.held_out if one["spearman"] is not None and one["structure"] in names]
-        ranks = sorted(one["spearman"] for one in known)
-        agreement = " to ".join(dict.fromkeys(f"{one:.2f}" for one in ranks[:1] + ranks[-1:]))
+        known = [row for row in self.held_out if row["spearman"] is not None and row["structure"] in names]
+        ranks = sorted(row["spearman"] for row in known)
+        agreement = " to ".join(dict.fromkeys(f"{rank:.2f}" for rank in ranks[:1] + ranks[-1:]))
         told = "how well it orders other cases is not known"
         if ranks:
             told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"

@@ -40,15 +40,15 @@ def write_maps(
     predictions = PredictionFolder.read(pred_folder)
     data_set, meaning = predictions.data_set, predictions.data_set.meaning
     names = [meaning.name_of(structure) for structure in meaning.structures]
-    for one in what:
-        if one not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
+    for kind in what:
+        if kind not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
             raise ValueError(
-                f"There is no map {one}; expected confidence, entropy or structure:NAME with one of the names "
+                f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
             )
     dtype = data_set.image_dtype
     outcomes = meaning.num_channels if meaning.regions is None else 2
-    largest = {_name(one): math.log(outcomes) if one == "entropy" else 1.0 for one in what}
+    largest = {_name(kind): math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
     work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
     with write_folder(
         output, predictions.cases, work, [predictions], "mapped", num_processes=num_processes, overwrite=overwrite

@@ -32,7 +32,9 @@ def combine_members(
     """
     folders = read_members(members)
     meaning = folders[0].data_set.meaning
-    calibrated, others = ([one.folder for one in folders if one.is_calibrated is what] for what in (True, False))
+    calibrated, others = (
+        [member.folder for member in folders if member.is_calibrated is what] for what in (True, False)
+    )
     if calibrated and others:
         raise ValueError(f"members: {calibrated[0]} is calibrated, and {others[0]} is not.")
     names = [meaning.name_of(structure) for structure in meaning.structures]

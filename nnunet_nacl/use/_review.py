@@ -43,8 +43,8 @@ class Review:
         """The first cases with the structure that ranks lowest, judgements and notes, for people."""
         lines, total = ["trust  rank  case  structure"], len(self.cases)
         for row, *_ in [*ranked_cases(self.table).values()][:most]:
-            place = f"{row['trust']:5.2f}  {row['rank']} of {total}"
-            lines.append("  ".join([place, row["case"], row["structure"], "; ".join(row["reasons"])]))
+            rank = f"{row['trust']:5.2f}  {row['rank']} of {total}"
+            lines.append("  ".join([rank, row["case"], row["structure"], "; ".join(row["reasons"])]))
         if total > most:
             lines.append(f"… and {total - most} more cases")
         if self.judgements:
@@ -239,6 +239,6 @@ def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
         "judgements": review.judgements,
         "judged": of_truth,
         "notes": review.notes,
-        "skipped": [asdict(one) for one in review.skipped],
+        "skipped": [asdict(case) for case in review.skipped],
     }
     write_json(review.file.with_suffix(".json"), content)

@@ -4,29 +4,31 @@ import torch
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
+from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import try_methods
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._link import Link
 from nnunet_nacl.calibrate._methods import Head, Temperature, Vector
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels
 from nnunet_nacl.nnunet import LabelMeaning
 from nnunet_nacl.use import dice_optimal_mask
 
-SOFTMAX, SIGMOID = Link.SOFTMAX, Link.SIGMOID
+SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
 
 
-def sample_of(link: Link, logits: np.ndarray, truth: np.ndarray, *, cases: int = 10, **more: object) -> Sample:
+def sample_of(
+    activation: Activation, logits: np.ndarray, truth: np.ndarray, *, cases: int = 10, **more: object
+) -> Sample:
     size = logits.shape[1]
     case = (np.arange(size) * cases // size).astype(np.int32)
     fields = {"weights": np.ones(size, np.float32), "near": np.ones(size, bool), **more}
     names = tuple(f"case_{number}" for number in range(cases))
-    return Sample(link, link.centered(logits.astype(np.float32)), truth, case=case, names=names, **fields)
+    return Sample(activation, activation.centered(logits.astype(np.float32)), truth, case=case, names=names, **fields)
 
 
-def drawn(link: Link, right: np.ndarray, seed: int = 0) -> np.ndarray:
+def drawn(activation: Activation, right: np.ndarray, seed: int = 0) -> np.ndarray:
     """Labels drawn from the posterior whose logits are right."""
     generator = np.random.default_rng(seed)
-    if link is SIGMOID:
+    if activation is SIGMOID:
         return generator.random(right.shape) < expit(right)
     return (generator.random(right.shape[1]) > softmax(right, axis=0).cumsum(0)).sum(0).clip(0, len(right) - 1)
 
@@ -50,29 +52,29 @@ def test_loss_by_hand() -> None:
     assert gradient == pytest.approx(np.array([[-0.5, 0.6], [0.25, 0.6], [0.25, -1.2]]) / 4)
 
 
-@pytest.mark.parametrize("link", Link)
-def test_loss_is_torchs(link: Link) -> None:
+@pytest.mark.parametrize("activation", Activation)
+def test_loss_is_torchs(activation: Activation) -> None:
     generator = np.random.default_rng(0)
     logits, weights = generator.normal(size=(4, 50)) * 3, generator.random(50)
-    truth = generator.integers(0, 4, 50) if link is SOFTMAX else generator.random((4, 50)) < 0.4
+    truth = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
     tensor = torch.tensor(logits, requires_grad=True)
-    if link is SOFTMAX:
+    if activation is SOFTMAX:
         each = torch.nn.functional.cross_entropy(tensor.T, torch.tensor(truth), reduction="none")
     else:
         target = torch.tensor(truth).double()
         each = torch.nn.functional.binary_cross_entropy_with_logits(tensor, target, reduction="none").sum(0)
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
-    value, gradient = link.loss(logits, truth, weights)
+    value, gradient = activation.loss(logits, truth, weights)
     assert value == pytest.approx(expected.item(), rel=1e-12)
     assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
 
 
-@pytest.mark.parametrize("link", Link)
+@pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("temperature", [0.5, 2.5])
-def test_temperature_recovers(link: Link, temperature: float, features: np.ndarray) -> None:
+def test_temperature_recovers(activation: Activation, temperature: float, features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
-    sample = sample_of(link, temperature * right, drawn(link, right))
+    sample = sample_of(activation, temperature * right, drawn(activation, right))
     assert Temperature.fit(sample).temperature == pytest.approx(temperature, rel=0.02)
 
 
@@ -82,42 +84,42 @@ def test_the_range_of_temperatures() -> None:
     assert Temperature.fit(sample_of(SOFTMAX, logits, 1 - truth)).temperature == pytest.approx(100, rel=1e-3)
 
 
-@pytest.mark.parametrize("link", Link)
-def test_vector_recovers(link: Link, features: np.ndarray) -> None:
-    trained = link.centered(LAYER[0] @ features + LAYER[1][:, None])
+@pytest.mark.parametrize("activation", Activation)
+def test_vector_recovers(activation: Activation, features: np.ndarray) -> None:
+    trained = activation.centered(LAYER[0] @ features + LAYER[1][:, None])
     right = trained * np.array([[0.4], [0.6], [0.5]]) + np.array([[0.3], [-0.5], [0.1]])
-    fitted = Vector.fit(sample_of(link, trained, drawn(link, right)))
-    p, expected = (link.probabilities(logits) for logits in (fitted.logits(trained), right))
+    fitted = Vector.fit(sample_of(activation, trained, drawn(activation, right)))
+    p, expected = (activation.probabilities(logits) for logits in (fitted.logits(trained), right))
     assert np.abs(p - expected).mean() < 0.006
 
 
-@pytest.mark.parametrize("link", Link)
-def test_head_recovers_and_is_logistic_regression(link: Link, features: np.ndarray) -> None:
+@pytest.mark.parametrize("activation", Activation)
+def test_head_recovers_and_is_logistic_regression(activation: Activation, features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     spoiled = (
         LAYER[0] * 2.5 + 0.3 * np.random.default_rng(5).normal(size=LAYER[0].shape) * [1, 1, 1, 1, 0.02, 1],
         LAYER[1] + [1, 0, -1],
     )
-    truth = drawn(link, right)
-    sample = sample_of(link, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
+    truth = drawn(activation, right)
+    sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
     *_, head = Head.fit(sample, Vector.fit(sample), spoiled)
     assert head.strength == 1e-6
-    p = link.probabilities(head.logits(sample.logits, features).astype(np.float64))
-    assert np.abs(p - link.probabilities(right)).mean() < 0.008
+    p = activation.probabilities(head.logits(sample.logits, features).astype(np.float64))
+    assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
     regression = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000)
-    if link is SIGMOID:
+    if activation is SIGMOID:
         expected = np.stack([regression.fit(scaled, of_region).predict_proba(scaled)[:, 1] for of_region in truth])
     else:
         expected = regression.fit(scaled, truth).predict_proba(scaled).T
     assert np.abs(p - expected).max() < 2e-3
 
 
-@pytest.mark.parametrize("link", Link)
-def test_a_last_layer_gives_calibrated_logits(link: Link, features: np.ndarray) -> None:
+@pytest.mark.parametrize("activation", Activation)
+def test_a_last_layer_gives_calibrated_logits(activation: Activation, features: np.ndarray) -> None:
     few = features[:, :100].astype(np.float64)
     trained = LAYER[0] @ few + LAYER[1][:, None]
-    for method in (Temperature(1.7), Vector([0.5, 1.5, 0.8], [0.1, 0.2, -0.4], link)):
+    for method in (Temperature(1.7), Vector([0.5, 1.5, 0.8], [0.1, 0.2, -0.4], activation)):
         weight, bias = method.layer(*LAYER)
         assert weight @ few + bias[:, None] == pytest.approx(method.logits(trained), abs=1e-10)
 

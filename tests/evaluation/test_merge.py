@@ -54,7 +54,7 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
     merged = tmp_path / "merged.json"
     FolderResult.merged([FolderResult.read(folder / SUMMARY) for folder in (first, second)]).write(merged)
     assert len(json.loads(merged.read_text())["metric_per_case"]) == 3
-    assert [place.pred_folder for place in FolderResult.read(merged).origin.places] == [str(first), str(second)]
+    assert [pair.pred_folder for pair in FolderResult.read(merged).origin.folders] == [str(first), str(second)]
 
 
 def test_written_and_read_again(folders: Folders) -> None:

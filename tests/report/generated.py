@@ -11,7 +11,7 @@ import SimpleITK as sitk
 from nnunet_nacl.demo._data import LABELS, draw_case
 from nnunet_nacl.evaluation import FolderResult, Origin, Settings, evaluate_case
 from nnunet_nacl.evaluation._case import Case, CaseResult
-from nnunet_nacl.evaluation._settings import Place
+from nnunet_nacl.evaluation._settings import Folders
 from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
@@ -81,10 +81,10 @@ def _case(name: str, result: CaseResult) -> Case:
 def _folder_result(
     cases: list[Case], labels: dict[str, object], settings: Settings, temperature: float
 ) -> FolderResult:
-    place = Place("labelsTs", f"predictions/{temperature}")
+    pair = Folders("labelsTs", f"predictions/{temperature}")
     regions = [value for value in labels.values() if isinstance(value, list)] or None
     meaning = LabelMeaning.of_names(labels, regions)
-    return FolderResult(cases, [], Origin(settings, (place,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))
+    return FolderResult(cases, [], Origin(settings, (pair,), meaning, "SimpleITKIO", {"nnunet-nacl": "0"}))
 
 
 def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Sequence[str] = NAMED) -> dict[str, Path]:

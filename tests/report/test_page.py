@@ -118,9 +118,9 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert told["judgements"][0]["name"] == "true"
     assert told["order"].leaders == ["true"]
     assert set(told["to_calibrate"]) == {"soft", "sharp"}
-    place = results["true"].origin.places[0]
+    pair = results["true"].origin.folders[0]
     named = {
-        name: with_origin(results[name], places=(replace(place, pred_folder=folder),))
+        name: with_origin(results[name], folders=(replace(pair, pred_folder=folder),))
         for name, folder in (("sharp", "a/predictions_trained"), ("true", "a/predictions"), ("soft", "b/predictions"))
     }
     assert answer(compare(named))["to_calibrate"] == ["soft"]  # calibrated predictions stand beside the others
@@ -141,8 +141,8 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     folder.mkdir()
     applied = '{"method": "vector", "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
-    place = replace(results["m5"].origin.places[0], pred_folder=str(folder))
-    results["m5"] = with_origin(results["m5"], places=(place,))
+    pair = replace(results["m5"].origin.folders[0], pred_folder=str(folder))
+    results["m5"] = with_origin(results["m5"], folders=(pair,))
     told = answer(compare(results))
     best = told["order"].names[0]
     assert [one["name"] for one in told["judgements"]] == [n for n in told["order"].names if n in {"m0", best, "m5"}]

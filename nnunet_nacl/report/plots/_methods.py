@@ -88,9 +88,9 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
-    dice, error = ([one.of(method).value for method in comparison.methods] for one in (DICE, metric))
+    dice, error = ([drawn.of(method).value for method in comparison.methods] for drawn in (DICE, metric))
     ax, angles = polar_axes(ax, [wrapped(name) for name in comparison.names])
-    closed, dice, error = ([*one, one[0]] for one in (angles, dice, error))
+    closed, dice, error = ([*values, values[0]] for values in (angles, dice, error))
     for label, values, color, marker in (("Dice", dice, "#0072B2", "o"), (metric.axis, error, "#A0522D", "s")):
         ax.plot(closed, values, color=color, marker=marker, markersize=4, linewidth=1.3, label=label)
     ax.fill_between(closed, error, dice, color="#0072B2", alpha=0.12)

@@ -37,7 +37,7 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
     names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]  # the paper's names
     for place, line in zip(lines.index, lines.to_numpy(), strict=True):
-        told = ", ".join(f"{one.group} {one.text}" for one in values[values["place"] == place].itertuples())
+        told = ", ".join(f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples())
         style: Any = {"color": color_of(names, names[place]), "marker": marker_of(names, names[place])}
         label = wrapped(f"{names[place]}: {told}", 44, 6)
         ax.plot([*angles, angles[0]], [*line, line[0]], markersize=4, linewidth=1.3, label=label, **style)
@@ -54,9 +54,11 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
     groups, values = list(study.groups), _values(comparison, study, metric)
-    named = any(isinstance(one.value, str) for one in study.variants)
+    named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
-        order = [text for text in dict.fromkeys(one.text for one in study.variants) if text in set(values["text"])]
+        order = [
+            text for text in dict.fromkeys(variant.text for variant in study.variants) if text in set(values["text"])
+        ]
         values["at"] = values["text"].map(order.index)
     ticks = values.drop_duplicates("at").sort_values("at")
     gaps, slanted = np.diff(ticks["at"]), named and len(ticks) > 3
@@ -88,7 +90,7 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
             continue
         ax.barh(number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85)
         ax.errorbar(percent, number, xerr=arms(percent, ends), color=INK, linewidth=0.8, capsize=2)
-        reach = max(reach, *(abs(one) for one in (percent, *ends) if not math.isnan(one)))
+        reach = max(reach, *(abs(value) for value in (percent, *ends) if not math.isnan(value)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * reach or -1, 1.1 * reach or 1)
     ax.set_yticks(range(len(pairs)), [wrapped(first.text, 12) for first, _ in pairs])
@@ -103,8 +105,8 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
 def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """Dice against error: arrows from each group's first value (cross) to its second (circle), as in figure 3."""
     for pair in study.pairs(comparison):
-        methods = [comparison[one.method] for one in pair]
-        (x0, x1), (y0, y1) = ([each.of(one) for one in methods] for each in (metric, DICE))
+        methods = [comparison[variant.method] for variant in pair]
+        (x0, x1), (y0, y1) = ([drawn.of(method) for method in methods] for drawn in (metric, DICE))
         tail, head = (x0.value, y0.value), (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue

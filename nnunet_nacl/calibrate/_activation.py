@@ -1,4 +1,4 @@
-"""The link between logits and probabilities: a softmax over classes, or a sigmoid for each region."""
+"""From logits to probabilities and back: a softmax over classes, or a sigmoid for each region."""
 
 from enum import Enum
 from typing import Any
@@ -20,36 +20,36 @@ SMALLEST_REST = 2.0**-25
 """What 1 − p counts as for a region's p of 1: in float32, p rounds to 1 where 1 − p is below this."""
 
 
-class Link(Enum):
+class Activation(Enum):
     """Turns logits (C, n) into probabilities and back, and compares them with the truth."""
 
     SOFTMAX = "softmax"
     SIGMOID = "sigmoid"
 
     @classmethod
-    def of(cls, meaning: LabelMeaning) -> "Link":
+    def of(cls, meaning: LabelMeaning) -> "Activation":
         """That of a data set: nnU-Net predicts classes with a softmax, regions with sigmoids."""
         return cls.SOFTMAX if meaning.regions is None else cls.SIGMOID
 
     def logits(self, p: Floats) -> Floats:
         """The logits of probabilities (C, n): ln p less its mean over classes; ln p − ln(1 − p) of regions."""
         logits: Floats = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
-        if self is Link.SOFTMAX:
+        if self is Activation.SOFTMAX:
             return self.centered(logits)
         return logits - np.log(np.maximum(1 - p.astype(np.float64), SMALLEST_REST)).astype(p.dtype)
 
     def centered(self, logits: Floats) -> Floats:
         """Logits of classes less their mean in each voxel, which the softmax does not see; those of regions."""
-        return logits - logits.mean(0, keepdims=True) if self is Link.SOFTMAX else logits
+        return logits - logits.mean(0, keepdims=True) if self is Activation.SOFTMAX else logits
 
     def probabilities(self, logits: Floats) -> Floats:
         """The probabilities of logits (C, ...)."""
-        p: Floats = softmax(logits, axis=0) if self is Link.SOFTMAX else expit(logits)
+        p: Floats = softmax(logits, axis=0) if self is Activation.SOFTMAX else expit(logits)
         return p
 
     def nll(self, logits: Floats, truth: Truth) -> Floats:
         """−ln p of the truth: (1, n) of classes, (R, n) of regions."""
-        if self is Link.SIGMOID:
+        if self is Activation.SIGMOID:
             return np.logaddexp(0, np.where(truth, -logits, logits))
         of_truth: Floats = np.take_along_axis(logits, truth[None].astype(np.intp), 0)
         nll: Floats = logsumexp(logits, axis=0, keepdims=True) - of_truth
@@ -58,7 +58,7 @@ class Link(Enum):
     def loss(self, logits: Floats, truth: Truth, weights: Floats) -> tuple[float, Floats]:
         """The weighted mean NLL, of regions summed over them, and its gradient by the logits (C, n)."""
         share = weights / weights.sum()
-        if self is Link.SIGMOID:
+        if self is Activation.SIGMOID:
             p = self.probabilities(logits)
             return float((self.nll(logits, truth) * share).sum(dtype=np.float64)), (p - truth) * share
         index = np.arange(logits.shape[1])

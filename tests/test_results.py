@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -81,3 +82,9 @@ def test_what_a_cap_costs_on_hippocampus() -> None:
     caps = rows["method"].map(lambda name: 1 - 0.1 * 2 / 3 if name == "LS" else 1 - 0.1 / 3)
     assert rows["NLL_cap"].to_list() == pytest.approx(-np.log(caps) * size, abs=0.0005)
     assert f"{size:.1f} voxels" in (ROOT / "docs" / "results" / "losses.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)
+def test_what_a_benchmark_imports_is_there(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(script.parent)
+    runpy.run_path(str(script), run_name="imported")

@@ -239,7 +239,7 @@ class FolderResult:
     def load(cls, file: Path) -> "FolderResult":
         """Read what :meth:`save` wrote; a ValueError says that it is damaged, or something else."""
         try:
-            with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
                 arrays = dict(archive)
             origin, files, skipped, metrics = _header().validate_json(str(arrays["header"]))
             results = (_read_result(number, arrays, origin, metrics) for number in range(len(files)))

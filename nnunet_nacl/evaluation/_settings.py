@@ -44,6 +44,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
+        if self.num_bins < 1:
+            raise ValueError(f"bins must be 1 or more; got {self.num_bins}.")
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
 
     @property

@@ -98,6 +98,8 @@ def test_bad_regions() -> None:
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match=r"^voxels must be some of .*; got \('background',\)\.$"):
         Settings(voxels=("background",))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^bins must be 1 or more; got 0\.$"):
+        Settings(num_bins=0)
 
 
 SPACING = (2.0, 1.0, 0.5)

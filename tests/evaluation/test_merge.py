@@ -63,5 +63,7 @@ def test_written_and_read_again(folders: Folders) -> None:
     assert json.dumps(again.to_json()) == json.dumps(result.to_json())
     assert again.origin == result.origin
     (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"calibration_bins\.zip cannot be read as bin tables: File is not a zip file$"):
+    with pytest.raises(
+        ValueError, match=r"calibration_bins\.zip cannot be read as bin tables: File is not a zip file$"
+    ):
         FolderResult.read(folders[1] / SUMMARY)

@@ -14,7 +14,7 @@ from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import Ranking
-from nnunet_nacl.report.plots._style import INK, color_of, labelled, marker_of, wrapped
+from nnunet_nacl.report.plots._style import INK, color_of, labelled, legend_columns, marker_of, wrapped
 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 _MANY = 2000  # from so many points on, they are drawn as pixels, which keeps the page small
@@ -53,8 +53,9 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
         color = color_of(names, curve.name)
         below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
     below.set(xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels")
-    style = {"loc": "upper center", "ncols": 2, "fontsize": 7.5, "title": "method (pooled ECE)"}
-    below.legend(*ax.get_legend_handles_labels(), bbox_to_anchor=(0.5, -0.6), **style)
+    style = {"loc": "upper center", "fontsize": 7.5, "title": "method (pooled ECE)"}
+    handles, labels = ax.get_legend_handles_labels()
+    below.legend(handles, labels, bbox_to_anchor=(0.5, -0.6), ncols=legend_columns(labels), **style)
 
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
@@ -66,8 +67,8 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
             draw_point(ax, error, dice, color=color, marker=marker, label=labelled(method.name))
     ax.margins(0.12)
     ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)", title=wrapped(comparison.dataset, 40))
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, fontsize=8)
+    if labels := ax.get_legend_handles_labels()[1]:
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=legend_columns(labels), fontsize=8)
 
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
@@ -97,7 +98,8 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
     ax.set_title(wrapped(comparison.dataset, 40), pad=14)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
+    columns = legend_columns(ax.get_legend_handles_labels()[1])
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
 
 
 def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, NDArray[np.float64]]:

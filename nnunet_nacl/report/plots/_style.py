@@ -65,6 +65,11 @@ def labelled(name: str) -> str:
     return f"\u200b{wrapped(name)}"
 
 
+def legend_columns(labels: Sequence[str]) -> int:
+    """Two, if all labels are so short that two fit side by side."""
+    return 2 if max(map(len, "\n".join(labels).split("\n"))) <= 20 else 1
+
+
 def plot_style() -> AbstractContextManager[None]:
     """Within this context, plots have our style. Outside, a notebook's own style stays."""
     return matplotlib.rc_context(_PARAMETERS)
@@ -80,8 +85,10 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
             drawn = len(figure.axes)
             panel(ax=figure.add_subplot(rows, columns, number))
             legends = [ax.get_legend() for ax in figure.axes[drawn:]]
-            lines = sum(text.get_text().count("\n") + 1 for legend in legends if legend for text in legend.get_texts())
-            below = max(below, 0.1 * lines + 0.3 * bool(lines) + 0.8 * (len(legends) - 1))
+            labels = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+            lines = "\n".join(labels).count("\n") + 1 if labels else 0
+            height = 0.17 * lines / legend_columns(labels)
+            below = max(below, height + 0.3 * bool(lines) + 0.8 * (len(legends) - 1))
         figure.set_size_inches(size * columns, (size + below) * rows)
     return figure
 

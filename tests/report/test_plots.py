@@ -1,6 +1,7 @@
 """What is drawn is what was counted; what is said of it follows from it."""
 
 from dataclasses import replace
+from io import BytesIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,10 +13,11 @@ from nnunet_nacl.evaluation import Settings, evaluate_case
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
+from nnunet_nacl.report._panels import reliability_panels, tradeoff_panels
 from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._statistics import rank_methods
 from nnunet_nacl.report.plots._methods import radar, rank_heatmap, reliability_curves, tradeoff_scatter
-from nnunet_nacl.report.plots._style import INK, to_svg
+from nnunet_nacl.report.plots._style import INK, draw_panels, to_svg
 from tests.report.generated import make_blurred
 
 
@@ -92,3 +94,16 @@ def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:
     root = ElementTree.fromstring(to_svg(axes.figure, prefix="p-"))
     assert text in "".join(root.itertext())
     assert root.get("aria-label") == text
+
+
+@pytest.mark.parametrize(
+    "names", [["CE", "NACL"], ["Dice + CE (nnU-Net)", "Dice + CE, calibrated"], ["x" * 60, "y" * 60]]
+)
+def test_legends_stay_within_the_figure(names: list[str]) -> None:
+    """In two columns, or in one if the names are long."""
+    comparison = compare({name: make_blurred(num_cases=2) for name in names})
+    for panels in (reliability_panels(comparison, overlaid=True), tradeoff_panels(comparison)[:1]):
+        figure = draw_panels(panels)
+        figure.savefig(BytesIO())
+        (box,) = (legend.get_window_extent() for axes in figure.axes if (legend := axes.get_legend()))
+        assert min(box.x0, box.y0, figure.bbox.x1 - box.x1) >= 0

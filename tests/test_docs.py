@@ -16,6 +16,7 @@ import pytest
 from nnunet_nacl.cli import COMMANDS, command_help, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.experiments._study import STUDIES, read_study
+from nnunet_nacl.trainers import LOSSES
 from tests.evaluation.generated import add_case, random_case
 from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
@@ -134,6 +135,12 @@ def test_page_of_commands_has_every_option() -> None:
         section = page.split(f"## nnunet_nacl {name}\n")[1].split("\n## ")[0]
         options = {word for action in command.parser()._actions for word in action.option_strings}
         assert all(re.search(rf"(?<![\w-]){option}\b", section) for option in options), name
+
+
+def test_every_loss_has_its_row() -> None:
+    train, readme = ((ROOT / page).read_text(encoding="utf-8") for page in ("docs/train.md", "README.md"))
+    assert all(f"\n| `nnUNetTrainer{name}` |" in train for name in LOSSES)
+    assert all(f"`{name}`" in readme for name in LOSSES)
 
 
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:

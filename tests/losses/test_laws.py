@@ -10,7 +10,7 @@ from nnunetv2.utilities.helpers import softmax_helper_dim1
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from nnunet_nacl import losses
+from nnunet_nacl import losses, trainers
 from nnunet_nacl.losses import SegmentationLoss, _pieces
 
 Make = Callable[..., SegmentationLoss]
@@ -79,6 +79,10 @@ def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, toleranc
     torch.testing.assert_close(value, expected, rtol=tolerance, atol=1e-12)
     scale = float(slope.abs().max()) or 1.0
     torch.testing.assert_close(gradient / scale, slope / scale, rtol=0, atol=tolerance)
+
+
+def test_every_loss_is_here() -> None:
+    assert set(trainers.LOSSES) == {name for name in LOSSES if " " not in name}
 
 
 @each_kind
@@ -198,7 +202,9 @@ def test_non_finite_logits_do_not_pass_silently(
 ) -> None:
     logits, target = draw(generator, regions=regions)
     logits[0, 1, 2, 3] = bad
-    assert not torch.isfinite(make(name, regions=regions)(logits, target))
+    for label in (0, 1):
+        target[0, 1 if regions else 0, 2, 3] = label
+        assert not torch.isfinite(make(name, regions=regions)(logits, target))
 
 
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "MbLS" and "NACL" not in name])

@@ -52,7 +52,7 @@ def test_schedule_in_any_order() -> None:
 
 def test_names_of_others() -> None:
     assert not any(map(parse_name, ("nnUNetTrainer", "nnUNetTrainerCELoss", "nnUNetTrainerDiceCELoss", "NACL")))
-    with pytest.raises(ValueError, match=r"^loss must be one of NACL, CE, FL, ECP, LS, SVLS, MbLS; got 'Focal'\.$"):
+    with pytest.raises(ValueError, match=rf"^loss must be one of {', '.join(LOSSES)}; got 'Focal'\.$"):
         Recipe("Focal")
 
 

@@ -196,6 +196,19 @@ def test_every_metric_by_hand(count: int) -> None:
     assert tables["foreground"].class_metrics() == [quarter, quarter, zero]
 
 
+def test_in_the_union_what_is_predicted_is_expected_for_sure() -> None:
+    assert of_equal_voxels(1, 1)["union"].metrics()["ECE_expected"] == 0
+
+
+def test_tables_add_up_and_come_back() -> None:
+    parts, whole = [of_equal_voxels(1, 1), of_equal_voxels(2, 1)], of_equal_voxels(3, 1)
+    for voxels in ("foreground", "union"):
+        first, second = (of_part[voxels] for of_part in parts)
+        assert_equal(first + second, replace(whole[voxels], image_voxels=np.array([5])))  # each has one for itself
+        assert_equal(CalibrationTables.of_arrays(first.arrays()), first)
+        assert CalibrationTables.of_arrays(first.arrays()).num_classes == 3
+
+
 @pytest.mark.parametrize("label", [0, IGNORED])
 def test_an_empty_set_has_no_metrics(label: int) -> None:
     tables = of_equal_voxels(2, label)

@@ -123,7 +123,11 @@ class Predictions:
         seen: dict[str, Path] = {}
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
-            _check_probabilities(existing_folder(folder))
+            if not folder.is_dir():
+                there = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}"))) or "none"
+                hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases" if validation == "validation" else ""
+                raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
+            _check_probabilities(folder)
             expected = splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
             *_, cases = _read_folder(folder, ground_truth)
             groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]

@@ -52,8 +52,9 @@ def _read(file: Path) -> list[FolderResult]:
     """The result of a summary, or those of the parts of that name."""
     try:
         results = FolderResult.read_parts(file)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} nnunet_nacl evaluate writes it together with {file}.") from None
+    except FileNotFoundError:
+        expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
+        raise FileNotFoundError(f"{file} does not exist; {expected}.") from None
     for result in results:
         if stale := result.stale_cases():
             changed = f"{file}: cases have changed since they were evaluated ({len(stale)}), such as {stale[0]}"

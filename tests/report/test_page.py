@@ -129,7 +129,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert re.search(r"true is right: where it says 90\s%, it is right (89|90|91)\s% of the time\.", first)
     assert re.search(r"sharp is too sure: where it says 90\s%, it is right [67]\d\s% of the time\.", first)
     assert re.search(r"soft is not sure enough: where it says 90\s%, it is right 9\d\s% of the time\.", first)
-    assert re.search(r"true is best, told apart from (soft, sharp|sharp, soft)\.", first)
+    assert re.search(r"true is best, told apart from (soft and sharp|sharp and soft)\.", first)
     for command in ("calibrate VALIDATION_LABELS", "apply fit.json", "evaluate labelsTs", "review predictions/"):
         assert f"nnunet_nacl {command}" in first
 

@@ -75,7 +75,10 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "{missing}"], "does not exist. nnunet_nacl evaluate writes it together with {missing}."),
+        (
+            ["report", "{missing}"],
+            "{missing} does not exist; expected a folder of predictions that nnunet_nacl evaluate",
+        ),
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-i", "nope"], "images: nope is not a folder."),
         (["plot", "radar", "{soft}", "-o", "x.gif"], "x.gif: expected a name that ends with .svg, .pdf or .png."),

@@ -70,9 +70,10 @@ def calibrate(
         status |= _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
         name = files[0].name if files else name
     if status == 0:
-        command = ["nnUNetv2_predict", "-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f, "-chk", name, "-device", where]
-        command += ["--disable_tta"] if disable_tta else []
-        say_next(shlex.join(command) + " -i IMAGES -o PREDICTIONS --save_probabilities")
+        of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
+        options = f"-chk {name} -device {where}{' --disable_tta' if disable_tta else ''} --save_probabilities"
+        review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
+        say_next(f"nnUNetv2_predict {of_model} {options} -i IMAGES -o PREDICTIONS", *review)
     return status
 
 

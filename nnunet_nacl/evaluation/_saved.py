@@ -29,7 +29,6 @@ class SavedCase:
         self.files, self._data_set = files, data_set
         self.channels = Channels.of_file(files.probabilities)
         self.shape, self.dtype = self.channels.shape, self.channels.dtype
-        self.channels.read_ahead()
         saved, self.geometry = data_set.reader.read_labels(files.prediction)
         check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
         self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))

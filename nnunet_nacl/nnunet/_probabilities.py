@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain, islice, product
+from itertools import islice, product
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,9 +41,6 @@ class Channels:
         size = math.prod(self.shape[1:])
         return [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
 
-    def read_ahead(self) -> None:
-        """Let a thread begin to read what the next call of :meth:`blocks` yields."""
-
     def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
         """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
         for (channel, part), block in zip(product(range(self.shape[0]), self.parts), self._blocks(), strict=True):
@@ -59,7 +56,6 @@ class _NpzChannels(Channels):
     def __init__(self, file: Path) -> None:
         self.name = str(file)
         self._file = file
-        self._begun: Iterator[NDArray[np.floating]] | None = None
         with self._opened() as (archive, stream):
             self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
             declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
@@ -68,15 +64,7 @@ class _NpzChannels(Channels):
             if not self.shape or size != declared:
                 raise ValueError(f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}")
 
-    def read_ahead(self) -> None:
-        blocks = self._read_blocks()
-        self._begun = chain(list(islice(blocks, 1)), blocks)
-
     def _blocks(self) -> Iterator[NDArray[np.floating]]:
-        begun, self._begun = self._begun, None
-        return begun or self._read_blocks()
-
-    def _read_blocks(self) -> Iterator[NDArray[np.floating]]:
         if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
             with self._opened() as (_, stream):
                 whole = npy.read_array(stream)

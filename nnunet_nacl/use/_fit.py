@@ -130,8 +130,8 @@ class ReviewFit:
             raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
         by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH_FOLD)
         if by_own_fits and calibration is None:
-            note = f"The fit is to calibrated predictions ({self.calibration}), and {folder} has no mark of one: "
-            return [*notes, f"{note}it must come from the calibrated checkpoints."]
+            note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
+            return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
         same = calibration == self.calibration or (by_own_fits and str(calibration).split()[0] in str(self.calibration))
         if not same:
             expected = _told("calibrated", self.calibration)

@@ -117,6 +117,7 @@ def test_a_stock_nnunet_predicts_with_it(
     printed = capfd.readouterr().out
     assert "as trained" in printed
     assert "nnUNetv2_predict -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 -chk checkpoint_cal" in printed
+    assert "nnunet_nacl review fit -d 901 -c 2d_small -tr nnUNetTrainer -p nnUNetPlans -f 0 --calibrated" in printed
     fold = model / "fold_0"
     written = {file for file in model.rglob("*") if file.is_file()} - before
     folder = fold / "validation_calibrated"

@@ -122,7 +122,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         assert found.calibration == "temperature, each fold by its own fit"
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
-        assert "has no mark of one: it must come from the calibrated checkpoints" in review.notes[-1]
+        assert "does not say which checkpoint made it: the fit is right only for the calibrated one" in review.notes[-1]
     marked = Path(shutil.copytree(new[1], tmp_path / "marked"))
     shutil.copy(predictions.pred_folders[0] / CALIBRATED_NAME, marked)
     assert "no mark" not in "".join(review_folder(marked, fit=found.file).notes)

@@ -76,7 +76,12 @@ def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("kind", "configuration"), [("labels", "2d_small"), ("regions", "3d_small"), ("regions_ignore", "2d_small")]
+    ("kind", "configuration"),
+    [
+        ("labels", "2d_small"),
+        ("regions", "3d_small"),
+        pytest.param("regions_ignore", "2d_small", marks=pytest.mark.slow),
+    ],
 )
 def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, configuration: str) -> None:
     copy = copy_of(kind, configuration, OURS)

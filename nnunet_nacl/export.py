@@ -43,7 +43,7 @@ def export_model(model_folder: str | Path) -> Path:
             if file in trainers:
                 buffer = io.BytesIO()  # PyTorch's own error would not say that the disk is full
                 torch.save({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, buffer)
-                partial.write_bytes(buffer.getbuffer())
+                partial.write_bytes(buffer.getvalue())
             else:
                 shutil.copyfile(file, partial)
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])

@@ -102,7 +102,7 @@ class Network:
         buffer = io.BytesIO()  # PyTorch's own error would not say that the disk is full
         torch.save(content, buffer)
         with whole_file(self.folder / checkpoint) as file:
-            file.write_bytes(buffer.getbuffer())
+            file.write_bytes(buffer.getvalue())
         return self.folder / checkpoint
 
 

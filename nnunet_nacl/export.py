@@ -1,11 +1,10 @@
 """Copy a trained model so that a stock nnU-Net runs it without this package."""
 
-import io
 import shutil
 from pathlib import Path
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import PlansJson, read_checkpoint
+from nnunet_nacl.nnunet import PlansJson, read_checkpoint, write_checkpoint
 from nnunet_nacl.trainers import parse_name
 
 STOCK_TRAINER = "nnUNetTrainer"
@@ -24,8 +23,6 @@ def export_model(model_folder: str | Path) -> Path:
         FileExistsError: the copy exists.
         ValueError: a checkpoint is damaged, holds what could run, or is of another trainer.
     """
-    import torch
-
     source = Path(model_folder).resolve()
     output, trainers = source.with_name(f"{source.name}_stock"), {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
@@ -39,13 +36,11 @@ def export_model(model_folder: str | Path) -> Path:
     for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
         target = output / file.relative_to(source)
         target.parent.mkdir(exist_ok=True)
+        if file in trainers:
+            write_checkpoint({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, target)
+            continue
         with whole_file(target) as partial:
-            if file in trainers:
-                buffer = io.BytesIO()  # PyTorch's own error would not say that the disk is full
-                torch.save({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, buffer)
-                partial.write_bytes(buffer.getvalue())
-            else:
-                shutil.copyfile(file, partial)
+            shutil.copyfile(file, partial)
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
     networks = [plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")]
     of_ours = networks and networks[0].startswith("nnunet_nacl.networks.")

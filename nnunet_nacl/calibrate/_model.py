@@ -5,7 +5,6 @@ calibrated logits are those of a network with another last layer, and its featur
 layer, are what a prediction with that layer will give.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,8 +22,15 @@ from nnunet_nacl.calibrate._fit import AS_TRAINED, Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature
 from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
-from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import CALIBRATED_NAME, DataSet, Model, PreprocessedCases, load_predictor, read_checkpoint
+from nnunet_nacl.nnunet import (
+    CALIBRATED_NAME,
+    DataSet,
+    Model,
+    PreprocessedCases,
+    load_predictor,
+    read_checkpoint,
+    write_checkpoint,
+)  # fmt: skip
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
@@ -99,10 +105,7 @@ class Network:
             for old, new in zip((self._last.weight, self._last.bias), layer, strict=True):
                 if parameter is old:  # under several names, perhaps, and in a compiled network
                     weights[key.removeprefix("_orig_mod.")] = torch.from_numpy(new).to(old.dtype).reshape(old.shape)
-        buffer = io.BytesIO()  # PyTorch's own error would not say that the disk is full
-        torch.save(content, buffer)
-        with whole_file(self.folder / checkpoint) as file:
-            file.write_bytes(buffer.getvalue())
+        write_checkpoint(content, self.folder / checkpoint)
         return self.folder / checkpoint
 
 

@@ -25,10 +25,8 @@ class Argmax:
 
     def __init__(self, saved: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
         self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
-        self._largest, self._agrees = (
-            np.full(saved.size, -1, np.result_type(dtype, np.float32)),
-            np.zeros_like(saved, bool),
-        )
+        self._largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
+        self._agrees = np.zeros_like(saved, bool)
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
         follow(p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part])

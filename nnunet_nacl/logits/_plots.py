@@ -54,7 +54,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
             colors = [color_of(names, name) for name in names]
             bars.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
             axes.set_title(f"true: {true_class}")
-        handles = [bars[0] for bars in panels[0].containers]
+        handles = [container[0] for container in panels[0].containers]
         figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS))
     return figure
 

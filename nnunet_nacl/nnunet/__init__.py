@@ -6,7 +6,13 @@ from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder, Predictions
 from nnunet_nacl.nnunet._probabilities import Channels
-from nnunet_nacl.nnunet._trained import CHECKPOINTS, PreprocessedCases, load_predictor, read_checkpoint
+from nnunet_nacl.nnunet._trained import (
+    CHECKPOINTS,
+    PreprocessedCases,
+    load_predictor,
+    read_checkpoint,
+    write_checkpoint,
+)  # fmt: skip
 
 __all__ = [
     "CALIBRATED_NAME",
@@ -29,4 +35,5 @@ __all__ = [
     "nnunet_folder",
     "raw_cases",
     "read_checkpoint",
+    "write_checkpoint",
 ]

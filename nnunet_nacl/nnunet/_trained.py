@@ -1,5 +1,6 @@
 """A trained model's folder: its checkpoints, nnU-Net's predictor of them, and the images that it predicts."""
 
+import io
 import pickle
 import re
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input
+from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, our_trainers_found, preprocessed_cases, read_splits
 from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
@@ -38,6 +39,16 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     except Exception as error:  # a damaged one makes PyTorch raise nearly anything
         raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {error!r}") from error
     return content
+
+
+def write_checkpoint(content: dict[str, Any], file: Path) -> None:
+    """Write a checkpoint, whole or not at all; PyTorch's own error would not say that the disk is full."""
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    with whole_file(file) as partial:
+        partial.write_bytes(buffer.getvalue())
 
 
 def load_predictor(

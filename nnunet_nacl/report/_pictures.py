@@ -83,7 +83,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         if not origin.settings.ignore_geometry:
             geometry.check_same(read.geometry)
         image = first[numbers]
-    shown = [foreground[numbers], *(labels_of > 0 for labels_of in segmentations.values())]
+    shown = [foreground[numbers], *(image > 0 for image in segmentations.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]
     segmentations = {name: image[window] for name, image in segmentations.items()}

@@ -1,0 +1,117 @@
+"""Train models on a CPU, one after the other, and go on with those that were cut off.
+
+    python benchmarks/train.py QUEUE.txt
+
+Each line of the queue is a training: data set, configuration, fold and trainer, such as
+``4 2d_bs8 0 nnUNetTrainerDiceCE_100epochs``. The queue is read anew before each training, so lines may be added and
+moved. Run it once for each core: a model that another run trains is left to that. nnU-Net's environment variables must
+be set, and nnUNet_extTrainer for ``nnunet_nacl`` or ``dice_candidates``.
+
+Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16); an epoch's validation, which is
+only logged, takes 5 batches; a checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder
+says how many seconds it took in all.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import time
+import traceback
+from pathlib import Path
+
+os.environ["nnUNet_n_proc_DA"] = "0"
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+from filelock import FileLock, Timeout
+from nnunetv2.paths import nnUNet_results
+from nnunetv2.run.run_training import run_training
+from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
+from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+SAVE_EVERY = 5
+VALIDATION_BATCHES = 5
+
+
+def train(data_set: str, configuration: str, fold: int, trainer: str, folder: Path) -> None:
+    """One training, from its last checkpoint if there is one, with the validation's probabilities."""
+    torch.set_num_threads(1)
+    trainer_module.dummy_context = lambda: torch.autocast("cpu", torch.bfloat16)
+    whole = trainer_module.nnUNetTrainer.run_training
+
+    def with_few_validation_batches(self: trainer_module.nnUNetTrainer) -> None:
+        self.num_val_iterations_per_epoch = VALIDATION_BATCHES
+        self.save_every = SAVE_EVERY
+        whole(self)
+
+    trainer_module.nnUNetTrainer.run_training = with_few_validation_batches
+    begun = any(folder.glob("checkpoint_*.pth"))
+    run_training(
+        data_set, configuration, fold, trainer, export_validation_probabilities=True, continue_training=begun,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+
+
+def in_process(data_set: str, configuration: str, fold: int, trainer: str, folder: Path) -> bool:
+    """Train in a forked process, so that nothing of it is left behind; returns whether it went to its end."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            train(data_set, configuration, fold, trainer, folder)
+            status = 0
+        except Exception:  # noqa: BLE001
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def add_time(file: Path, seconds: float) -> None:
+    """Add to the seconds that a model's trainings took, and say where."""
+    earlier = json.loads(file.read_text())["seconds"] if file.exists() else 0
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    content = {
+        "seconds": round(earlier + seconds),
+        "commit": commit.stdout.strip(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread, bfloat16",
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    file.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def main() -> None:
+    """Train what the queue lists."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
+    options = parser.parse_args()
+    done: set[str] = set()
+    while True:
+        lines = [line for line in options.queue.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        left = [line for line in lines if line not in done]
+        if not left:
+            return
+        line = left[0]
+        done.add(line)
+        data_set, configuration, fold, trainer = line.split()
+        name = maybe_convert_to_dataset_name(int(data_set))
+        folder = Path(nnUNet_results) / name / f"{trainer}__nnUNetPlans__{configuration}" / f"fold_{fold}"
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / ".training.lock", timeout=0):
+                if (folder / "validation" / "summary.json").exists():
+                    continue
+                start = time.time()
+                finished = in_process(data_set, configuration, int(fold), trainer, folder)
+                add_time(folder / "training_time.json", time.time() - start)
+                print(line, "trained" if finished else "FAILED", f"in {time.time() - start:.0f} s", flush=True)
+        except Timeout:
+            continue
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ SMALLEST_REST = 2.0**-25
 """What 1 − p counts as for a region's p of 1: in float32, p rounds to 1 where 1 − p is below this."""
 
 
-class Activation(Enum):
+class Activation(str, Enum):
     """Turns logits (C, n) into probabilities and back, and compares them with the truth."""
 
     SOFTMAX = "softmax"
@@ -47,6 +47,10 @@ class Activation(Enum):
         p: Floats = softmax(logits, axis=0) if self is Activation.SOFTMAX else expit(logits)
         return p
 
+    def predicted(self, logits: Floats) -> Truth:
+        """What is predicted: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
+        return logits.argmax(0) if self is Activation.SOFTMAX else logits > 0
+
     def nll(self, logits: Floats, truth: Truth) -> Floats:
         """−ln p of the truth: (1, n) of classes, (R, n) of regions."""
         if self is Activation.SIGMOID:
@@ -69,3 +73,31 @@ class Activation(Enum):
         gradient *= share / total
         gradient[truth, index] -= share
         return value, gradient
+
+    def hinge(self, logits: Floats, kept: Truth, weights: Floats) -> tuple[float, Floats]:
+        r"""How far logits (C, n) are from giving the labels to be kept, and its gradient by the logits.
+
+        The weighted mean over voxels of :math:`\max(0, \max_{k \ne \hat y} z_k - z_{\hat y})` (Crammer & Singer, JMLR
+        2001); of regions, summed over them, of :math:`\max(0, -s_r z_r)`, s = 1 inside and −1 outside. It is 0 where no
+        label has changed.
+
+        Args:
+            logits: z.
+            kept: (n,) classes, or bool (R, n).
+            weights: (n,).
+        """
+        share = weights / weights.sum()
+        if self is Activation.SIGMOID:
+            sign = np.where(kept, -1, 1).astype(logits.dtype)
+            gap = np.maximum(sign * logits, 0)
+            return float((gap * share).sum(dtype=np.float64)), sign * (gap > 0) * share
+        index = np.arange(logits.shape[1])
+        others = logits.copy()
+        others[kept, index] = -np.inf
+        rival = others.argmax(0)
+        gap = np.maximum(logits[rival, index] - logits[kept, index], 0)
+        pull = np.where(gap > 0, share, 0)
+        gradient = np.zeros_like(logits)
+        gradient[rival, index] = pull
+        gradient[kept, index] = -pull
+        return float((gap * share).sum(dtype=np.float64)), gradient

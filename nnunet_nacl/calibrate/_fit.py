@@ -4,33 +4,41 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from pydantic import Discriminator
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate._activation import Activation
+from nnunet_nacl.calibrate._activation import Floats
 from nnunet_nacl.calibrate._judge import Score, judge
-from nnunet_nacl.calibrate._methods import METHODS, Head, Layer, Method, Temperature, Vector
+from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.nnunet import Model
 
-AS_TRAINED = "as trained"
+DICE_TOLERANCE = 0.002
+"""How far a method's mean Dice on held-out cases may be below that as trained."""
+
+Methods: TypeAlias = dict[str, Method]
 
 
 @dataclass(frozen=True)
 class Fit:
     """A calibration, what it was chosen from, and what it may be applied to: the content of its JSON file.
 
-    ``method`` is ``temperature``, ``vector`` or ``head``, ``cases`` are the names of those that it was fitted to, and
-    ``tried`` has each method's scores on held-out cases; ``as trained`` is without any.
+    Attributes:
+        calibration: the method with its parameters.
+        model: that it was fitted to.
+        cases: the names of those that it was fitted to.
+        tried: each method's scores on held-out cases; ``as trained`` is without any.
+        settings: how the model was predicted.
+        skipped: cases that could not be used.
     """
 
-    method: str
-    parameters: dict[str, Any]
+    calibration: Annotated[Method, Discriminator("method")]
     model: Model
     cases: list[str]
     tried: dict[str, Score]
@@ -38,17 +46,20 @@ class Fit:
     skipped: list[Skipped]
     version: str = __version__
 
+    def __post_init__(self) -> None:
+        channels = self.calibration.num_channels
+        if channels not in {None, self.model.channels}:
+            raise ValueError(f"the {self.method} is of {channels} channels, the model has {self.model.channels}")
+
+    @property
+    def method(self) -> str:
+        """``as trained``, ``temperature``, ``vector`` or ``head``; of an ensemble ``folds`` in place of the first."""
+        return self.calibration.method
+
     @property
     def improves(self) -> bool:
-        """Whether the NLL falls on held-out cases."""
-        return self.tried[self.method].NLL < self.tried[AS_TRAINED].NLL
-
-    def calibrator(self) -> Method:
-        """The method with its parameters."""
-        if self.method == Vector.method:
-            activation = Activation.SOFTMAX if self.model.regions_class_order is None else Activation.SIGMOID
-            return Vector(**self.parameters, activation=activation)
-        return METHODS[self.method](**self.parameters)
+        """Whether the NLL falls on held-out cases for certain: the paired bootstrap's 95 % interval is below 0."""
+        return self.tried[self.method].improves
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, with the folder that they were made of."""
@@ -64,63 +75,73 @@ class Fit:
         """The scores on held-out cases, a line each method; the chosen one is marked."""
         import pandas as pd
 
-        names = {"NLL": "NLL per foreground voxel", "ECE": "ECE near", "over_confidence": "confidence − accuracy",
-                 "Dice": "Dice", "Dice_decoded": "Dice decoded"}  # fmt: skip
-        rows = {("→ " if name == self.method else "") + name: asdict(score) for name, score in self.tried.items()}
-        frame = pd.DataFrame.from_dict(rows, orient="index")[list(names)].rename(columns=names)
-        return str(frame.rename_axis(columns="on held-out cases").to_string(float_format="{:.3f}".format))
+        rows = {}
+        for name, score in self.tried.items():
+            low, high = score.NLL_change
+            rows[f"→ {name}" if name == self.method else name] = {
+                "NLL per foreground voxel": f"{score.NLL:.3f}",
+                "change (95 %)": f"{low:+.3f} to {high:+.3f}",
+                "ECE near": f"{score.ECE:.3f}",
+                "confidence − accuracy": f"{score.over_confidence:+.3f}",
+                "Dice": f"{score.Dice:.3f}",
+                "labels changed": f"{100 * score.changed:.1f} %",
+            }
+        frame = pd.DataFrame.from_dict(rows, orient="index")
+        return str(frame.rename_axis(columns="on held-out cases").to_string())
 
 
 @dataclass(frozen=True)
 class Trials:
     """Methods by name, ``fitted`` to all cases, ``of_parts`` to those outside each part, and held-out scores."""
 
-    fitted: dict[str, Method]
-    of_parts: dict[str, list[Method]]
+    fitted: Methods
+    of_parts: list[Methods]
     parts: list[list[str]]
     scores: dict[str, Score]
 
     def choose(
         self, wanted: str | None, model: Model, settings: dict[str, Any], skipped: Sequence[Skipped] = ()
     ) -> Fit:
-        """The method of the lowest NLL on held-out cases, or the wanted one, as what is written."""
-        method = wanted or min(self.fitted, key=lambda name: self.scores[name].NLL)
-        parameters = {name: value for name, value in vars(self.fitted[method]).items() if name != "activation"}
+        """The best method, or the wanted one, as what is written.
+
+        The best has the lowest NLL on held-out cases among those that lower it for certain, and whose Dice there is at
+        most 0.002 below that as trained. A temperature, which changes no label, always has that.
+        """
+        unchanged = next(iter(self.fitted))
+        least = self.scores[unchanged].Dice - DICE_TOLERANCE
+        candidates = [unchanged]
+        for name, method in self.fitted.items():
+            score = self.scores[name]
+            if score.improves and (isinstance(method, Temperature) or score.Dice >= least):
+                candidates.append(name)
+        chosen = wanted or min(candidates, key=lambda name: self.scores[name].NLL)
         cases = sorted(case for part in self.parts for case in part)
-        return Fit(method, parameters, model, cases, self.scores, settings, list(skipped))
+        return Fit(self.fitted[chosen], model, cases, self.scores, settings, list(skipped))
 
     def for_case(self, method: str, case: str) -> Method:
         """The fit that has not seen a case."""
-        return next(fit for fit, cases in zip(self.of_parts[method], self.parts, strict=True) if case in cases)
+        return next(fits[method] for fits, cases in zip(self.of_parts, self.parts, strict=True) if case in cases)
 
 
-def try_methods(sample: Sample, layer: Layer | None = None) -> Trials:
+def try_methods(sample: Sample, layer: Layer | None = None, unchanged: Unchanged = Unchanged()) -> Trials:  # noqa: B008
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    The strength of ``head`` is the one of the lowest NLL on held-out cases, so that its scores are a little too good.
-    It needs the last ``layer`` as trained, and the sample's features.
+    ``head`` needs the last ``layer`` as trained, and the sample's features. ``unchanged`` is what methods improve on.
     """
     parts = split_cases(sample.names)
     part_of = {name: number for number, names in enumerate(parts) for name in names}
     part = np.array([part_of[name] for name in sample.names])[sample.case]
-    fitted = _fit_all(sample, layer)
-    held_out = [np.empty_like(sample.logits) for _ in fitted]
+    logits: dict[str, Floats] = {}
     of_parts = []
     for number in tqdm(range(len(parts)), desc="judging on held-out cases", unit="part", leave=False):
-        outside = sample.take(part == number)
-        of_parts.append(_fit_all(sample.take(part != number), layer))
-        for logits, method in zip(held_out, of_parts[-1], strict=True):
-            logits[:, part == number] = method.logits(outside.logits, outside.features)
-    scores = [judge(sample, logits) for logits in held_out]
-    heads = range(2, len(fitted))
-    chosen = [0, 1, *([min(heads, key=lambda index: scores[index].NLL)] if heads else [])]
-    kept = {fitted[index].method: index for index in chosen}
-    return Trials(
-        {name: fitted[index] for name, index in kept.items()},
-        {name: [methods[index] for methods in of_parts] for name, index in kept.items()},
-        parts,
-        {AS_TRAINED: judge(sample, sample.logits), **{name: scores[index] for name, index in kept.items()}},
-    )
+        inside = part == number
+        outside = sample.take(inside)
+        of_parts.append(_fit_all(sample.take(~inside), layer, unchanged))
+        for name, method in of_parts[-1].items():
+            of_method = logits.setdefault(name, np.empty_like(sample.logits))
+            of_method[:, inside] = method.logits(outside.logits, outside.features)
+    scores = {name: judge(sample, of_method) for name, of_method in logits.items()}
+    return Trials(_fit_all(sample, layer, unchanged), of_parts, parts, scores)
 
 
 def split_cases(cases: Sequence[str]) -> list[list[str]]:
@@ -130,6 +151,8 @@ def split_cases(cases: Sequence[str]) -> list[list[str]]:
     return [drawn[number::parts] for number in range(parts)]
 
 
-def _fit_all(sample: Sample, layer: Layer | None) -> list[Method]:
-    vector = Vector.fit(sample)
-    return [Temperature.fit(sample), vector, *([] if layer is None else Head.fit(sample, vector, layer))]
+def _fit_all(sample: Sample, layer: Layer | None, unchanged: Unchanged) -> Methods:
+    methods: list[Method] = [unchanged, Temperature.fit(sample), Vector.fit(sample)]
+    if layer is not None:
+        methods.append(Head.fit(sample, layer))
+    return {method.method: method for method in methods}

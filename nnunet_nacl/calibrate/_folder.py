@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import tempfile
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -11,8 +12,8 @@ import numpy as np
 
 from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import Fit, try_methods
-from nnunet_nacl.calibrate._methods import Head, Method, Temperature
-from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
+from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged
+from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
@@ -36,7 +37,7 @@ def calibrate_folder(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> Fit:
-    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write the better one.
+    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write what is best.
 
     Args:
         predictions: made with ``--save_probabilities``.
@@ -58,7 +59,7 @@ def calibrate_folder(
     if not samples:
         raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
     sample = Sample.join(list(samples.values()))
-    sample.check(data_set.meaning)
+    sample.check()
     model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
     folders = list(map(str, predictions.pred_folders))
     settings = {"gt_folder": str(predictions.gt_folder), "pred_folders": folders}
@@ -68,9 +69,14 @@ def calibrate_folder(
 
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
-    case = SavedCase(files, data_set)
-    p, (labels, geometry) = case.probabilities(np.float32), case.read_truth()
-    return draw_case(files.name, p, labels, geometry.spacing, most, data_set.meaning)[1]
+    case, meaning = SavedCase(files, data_set), data_set.meaning
+    p = case.probabilities(np.float32)
+    labels, geometry = case.read_truth()
+    labels = labels.reshape(-1)
+    near = near_prediction(p, geometry.spacing, meaning)
+    index, weights = draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, files.name)
+    logits = Activation.of(meaning).logits(p.reshape(len(p), -1)[:, index])
+    return Sample.of_case(files.name, meaning, logits, labels[index], near[:, index], weights)
 
 
 def apply_folder(
@@ -96,7 +102,7 @@ def apply_folder(
             cannot test; or ``pred_folder`` is calibrated.
     """
     fit, folder = Fit.read(Path(fit_file)), check_output(output, overwrite=overwrite)
-    if fit.method == Head.method:
+    if isinstance(fit.calibration, Head):
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
             "checkpoint_calibrated.pth, or calibrate with --method vector."
@@ -117,7 +123,7 @@ def apply_folder(
     folder.mkdir(exist_ok=True)
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)  # first: a part is calibrated, too
     predictions.copy_descriptions(folder)
-    work = partial(_apply, method=fit.calibrator(), data_set=predictions.data_set, folder=folder)
+    work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)
     return list(done), skipped
 
@@ -129,7 +135,7 @@ def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path)
         part = flat[:, start : start + _BLOCK]
         # In double precision, so that rounding swaps no two classes: a temperature keeps the segmentation.
         part[:] = activation.probabilities(method.logits(activation.logits(part.astype(np.float64))))
-    keeps = isinstance(method, Temperature) and files.thresholds is None
+    keeps = isinstance(method, Temperature | Unchanged) and files.thresholds is None
     labels = None if keeps else data_set.meaning.segmentation(probabilities)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
         files.write(Path(temporary), data_set.reader, labels=labels, probabilities=probabilities)
@@ -147,5 +153,5 @@ def calibration_of(folder: Path) -> str | None:
     if not (folder / CALIBRATED_NAME).is_file():
         return None
     fit = Fit.read(folder / CALIBRATED_NAME)
-    parameters = json.dumps(fit.parameters, sort_keys=True)
+    parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
     return f"{fit.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"

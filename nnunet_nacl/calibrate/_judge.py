@@ -1,4 +1,4 @@
-"""What calibrated voxels are worth: proper scores, ECE near the prediction, Dice as predicted and decoded."""
+"""What calibrated voxels are worth: proper scores, ECE near the prediction, Dice, and how many labels change."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,102 +8,100 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample
-
-NUM_BINS = 15
+from nnunet_nacl.metrics import (
+    NLL_CLIP,
+    BinCounts,
+    Interval,
+    expected_calibration_error,
+    mean_of_known,
+    percentile_interval,
+    ratio,
+    resample_weights,
+)
 
 
 @dataclass(frozen=True)
 class Score:
     """Scores of a sample: estimates of what ``nnunet_nacl evaluate`` would find for the whole images.
 
-    NLL and Brier are over the image, per foreground voxel of the ground truth; ECE and confidence − accuracy near the
-    prediction as trained, pooled over cases (of regions, all are means over them); Dice, of the most probable labels
-    and of those with the highest expected Dice, means over cases and structures.
+    Attributes:
+        NLL: over the image, per foreground voxel of the ground truth.
+        NLL_change: 95 % interval of its difference from the NLL as trained, by a paired bootstrap over cases.
+        ECE: near the prediction as trained, pooled over cases; of regions, the mean over them.
+        over_confidence: confidence − accuracy there.
+        Dice: mean over cases, then over structures, of the labels that are predicted.
+        changed: how many voxels get another label than as trained, as a share of the foreground predicted as trained.
     """
 
     NLL: float
-    Brier: float
+    NLL_change: Interval
     ECE: float
     over_confidence: float
     Dice: float
-    Dice_decoded: float
+    changed: float
+
+    @property
+    def improves(self) -> bool:
+        """Whether the NLL falls for certain: the interval of its change is below 0."""
+        return self.NLL_change[1] < 0
 
 
 def judge(sample: Sample, logits: Floats) -> Score:
     """Score calibrated logits (C, n) of a sample's voxels."""
-    activation, weights = sample.activation, sample.weights.astype(np.float64)
-    p = activation.probabilities(logits.astype(np.float64))
-    hot = sample.hot()
-    squares = (p - hot) ** 2
-    if activation is Activation.SOFTMAX:
-        foreground = (weights * ~hot[0]).sum()[None]
-        squares = squares.sum(0, keepdims=True)
-        confidence, hits = p.max(0)[None], (p.argmax(0) == sample.truth)[None]
-    else:
-        foreground = (weights * hot).sum(1)
-        confidence, hits = np.maximum(p, 1 - p), (p > 0.5) == hot
-    gaps = [
-        _gaps(*row, weights[sample.near]) for row in zip(confidence[:, sample.near], hits[:, sample.near], strict=True)
-    ]
+    foreground = _of_cases(sample, sample.structures().sum(0))
+    nll = nll_of_cases(sample, logits)
+    draws = resample_weights(len(sample.names))
+    change = ratio(draws @ (nll - nll_of_cases(sample, sample.logits)), draws @ foreground)
+    tables = _near_tables(sample, logits)
+    predicted = sample.activation.predicted(logits)
+    differs = (predicted != sample.kept).reshape(-1, sample.weights.size).any(0)
+    seen = np.reshape(sample.kept > 0, (-1, sample.weights.size)).any(0)
+    weights = sample.weights.astype(np.float64)
     return Score(
-        NLL=float(np.mean((activation.nll(logits.astype(np.float64), sample.truth) * weights).sum(1) / foreground)),
-        Brier=float(np.mean((squares * weights).sum(1) / foreground)),
-        ECE=float(np.mean([np.abs(gap).sum() for gap in gaps])),
-        over_confidence=float(np.mean([gap.sum() for gap in gaps])),
-        Dice=_dice(sample, _predicted(p, activation)),
-        Dice_decoded=_dice(sample, _decoded(sample, p)),
+        NLL=float(nll.sum() / foreground.sum()),
+        NLL_change=percentile_interval(change, num_cases=len(sample.names)),
+        ECE=float(mean_of_known(expected_calibration_error(tables))),
+        over_confidence=float(mean_of_known(ratio((tables.confidence - tables.hits).sum(-1), tables.total))),
+        Dice=_dice(sample, logits),
+        changed=float(weights[differs].sum() / max(weights[seen].sum(), 1)),
     )
 
 
-def _gaps(confidence: Floats, hits: NDArray[np.bool_], weights: Floats) -> Floats:
-    """Confidence − accuracy of each bin, times the bin's share of the voxels."""
-    bins = np.clip(np.ceil(confidence * NUM_BINS) - 1, 0, NUM_BINS - 1).astype(np.intp)
-    gaps: Floats = np.bincount(bins, weights * (confidence - hits), NUM_BINS) / max(weights.sum(), 1)
-    return gaps
+def nll_of_cases(sample: Sample, logits: Floats) -> NDArray[np.float64]:
+    """Each case's sum of −ln p of the truth, of regions over all of them; p is at least NLL_CLIP, as in evaluate."""
+    nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
+    return _of_cases(sample, np.minimum(nll, -np.log(NLL_CLIP)).sum(0))
 
 
-def _predicted(p: Floats, activation: Activation) -> NDArray[np.bool_]:
-    """The structures (S, n) as nnU-Net predicts them."""
-    inside: NDArray[np.bool_] = (
-        p.argmax(0) == np.arange(1, len(p))[:, None] if activation is Activation.SOFTMAX else p > 0.5
-    )
-    return inside
+def _of_cases(sample: Sample, values: NDArray[Any]) -> NDArray[np.float64]:
+    """Sums of values (n,) over the voxels of each case, by weight."""
+    weighted = values * sample.weights.astype(np.float64)
+    return np.bincount(sample.case, weighted, len(sample.names)).astype(np.float64)
 
 
-def _decoded(sample: Sample, p: Floats) -> NDArray[np.bool_]:
-    """The structures (S, n) with the highest expected Dice: voxels above the best threshold of each case.
-
-    Of classes, a voxel may only become the structure that is most probable there, so that none has two labels.
-    """
+def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
+    """Top-label bin tables of the voxels near the prediction: one, or one of each region."""
+    p = sample.activation.probabilities(logits.astype(np.float64))
     if sample.activation is Activation.SOFTMAX:
-        p = p[1:]
-        candidates = p.argmax(0) == np.arange(len(p))[:, None]
+        confidence = p.max(0, keepdims=True)
+        hits = (p.argmax(0) == sample.truth)[None]
     else:
-        candidates = np.ones(p.shape, bool)
-    chosen = np.zeros(p.shape, bool)
-    for case in range(len(sample.names)):
-        voxels = np.flatnonzero(sample.case == case)
-        weights = sample.weights[voxels]
-        for structure, inside in enumerate(p[:, voxels]):
-            order = np.argsort(-np.where(candidates[structure, voxels], inside, -1.0), kind="stable")
-            order = order[: int(candidates[structure, voxels].sum())]
-            if order.size == 0:
-                continue
-            overlap, size = np.cumsum((weights * inside)[order]), np.cumsum(weights[order])
-            expected = 2 * overlap / ((weights * inside).sum() + size + 1)
-            best = int(expected.argmax())
-            if expected[best] > 1 - inside.max():
-                chosen[structure, voxels[order[: best + 1]]] = True
-    return chosen
+        confidence = np.maximum(p, 1 - p)
+        hits = (p > 0.5) == sample.truth
+    tables = []
+    for number, near in enumerate(sample.near):
+        weights = sample.weights[near]
+        tables.append(BinCounts.of(confidence[number, near].clip(0, 1), hits[number, near], weights=weights))
+    return BinCounts.stack(tables)
 
 
-def _dice(sample: Sample, predicted: NDArray[np.bool_]) -> float:
+def _dice(sample: Sample, logits: Floats) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
-    true = sample.structures()
-
-    def sums(inside: NDArray[Any]) -> Floats:
-        return np.stack([np.bincount(sample.case, row * sample.weights, len(sample.names)) for row in inside])
-
-    with np.errstate(invalid="ignore"):
-        dice = 2 * sums(predicted & true) / (sums(predicted) + sums(true))
-    return float(np.nanmean(dice, axis=1).mean())
+    labels = sample.meaning.segmentation(sample.activation.probabilities(logits))
+    of_structures = []
+    for structure, true in zip(sample.meaning.structures, sample.structures(), strict=True):
+        predicted = np.isin(labels, structure)
+        both = _of_cases(sample, predicted & true)
+        sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
+        of_structures.append(mean_of_known(ratio(2 * both, sizes)))
+    return float(mean_of_known(of_structures))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,31 @@ from scipy.optimize import minimize, minimize_scalar
 from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample
 
-Layer: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
-STRENGTHS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the pull of the last layer towards vector scaling
+STRENGTH = 1e-4
+"""λ, of the pull of the last layer towards the one of the best temperature."""
+KEEPING = 30.0
+"""μ, what a voxel costs whose label changes by a logit. docs/decisions/0017-labels-kept.md says why these two."""
+TEMPERATURES = (0.05, 100.0)
 _SMALL_PULL = 1e-7  # of vector scaling towards the temperature
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """Logits as they are, where nothing improves on them: of a model as trained, or of folds calibrated one by one."""
+
+    method: Literal["as trained", "folds"] = "as trained"
+    num_channels: ClassVar[None] = None
+
+    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
+        """Logits of logits (C, n)."""
+        return logits
+
+    def layer(self, weight: Floats, bias: Floats) -> Layer:
+        """The last layer as trained."""
+        return weight, bias
 
 
 @dataclass(frozen=True)
@@ -23,8 +43,13 @@ class Temperature:
     """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
 
     temperature: float
+    method: Literal["temperature"] = "temperature"
+    num_channels: ClassVar[None] = None
 
-    method: ClassVar[str] = "temperature"
+    def __post_init__(self) -> None:
+        low, high = TEMPERATURES
+        if not low * 0.999 <= self.temperature <= high * 1.001:
+            raise ValueError(f"expected a temperature from {low} to {high:.0f}; got {self.temperature}")
 
     @classmethod
     def fit(cls, sample: Sample) -> "Temperature":
@@ -33,8 +58,7 @@ class Temperature:
         def nll(log: float) -> float:
             return sample.activation.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
 
-        bounds = (np.log(0.05), np.log(100))
-        log = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x
+        log = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}).x
         return cls(float(np.exp(log)))
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
@@ -43,7 +67,7 @@ class Temperature:
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
-        return weight.astype(np.float64) / self.temperature, bias.astype(np.float64) / self.temperature
+        return weight / self.temperature, bias / self.temperature
 
 
 @dataclass(frozen=True)
@@ -56,18 +80,24 @@ class Vector:
     scale: list[float]
     shift: list[float]
     activation: Activation
+    method: Literal["vector"] = "vector"
 
-    method: ClassVar[str] = "vector"
+    def __post_init__(self) -> None:
+        _check_finite(self.scale, self.shift, shape=(self.num_channels,))
+
+    @property
+    def num_channels(self) -> int:
+        return len(self.shift)
 
     @classmethod
-    def fit(cls, sample: Sample) -> "Vector":
-        """By L-BFGS, from the best temperature on."""
+    def fit(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
+        """The minimum of CE + μ · hinge (see :class:`Head`), by L-BFGS from the best temperature on."""
         channels = len(sample.logits)
         start = np.concatenate([np.full(channels, 1 / Temperature.fit(sample).temperature), np.zeros(channels)])
 
         def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             scale, shift = x.astype(np.float32).reshape(2, channels, 1)
-            value, gradient = sample.activation.loss(sample.logits * scale + shift, sample.truth, sample.weights)
+            value, gradient = _loss(sample, sample.logits * scale + shift, keeping)
             by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
             by_shift = gradient.sum(1, dtype=np.float64)
             away = x - start  # so that the parameters of a class that is never in doubt stay finite
@@ -79,36 +109,56 @@ class Vector:
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
-        scale, shift = (np.array(values, logits.dtype)[:, None] for values in (self.scale, self.shift))
+        scale = np.array(self.scale, logits.dtype)[:, None]
+        shift = np.array(self.shift, logits.dtype)[:, None]
         return self.activation.centered(logits) * scale + shift
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
         scale = np.array(self.scale)
-        centered = [self.activation.centered(part.astype(np.float64)) for part in (weight, bias)]
-        return scale[:, None] * centered[0], scale * centered[1] + np.array(self.shift)
+        calibrated_weight = scale[:, None] * self.activation.centered(weight)
+        return calibrated_weight, scale * self.activation.centered(bias) + np.array(self.shift)
 
 
 @dataclass(frozen=True)
 class Head:
-    """W f + b: a last layer fitted by cross-entropy, pulled towards that of vector scaling.
+    r"""W f + b: a last layer that is as sure as it should be, and keeps the labels of the model as trained.
 
-    Its minimum is that of CE(W f + b) + strength · ‖w − w_vector‖², weights being those of standardized features.
+    With ω the voxels' weights, ŷ the label as trained, w_T the layer at the best temperature, it minimizes
+
+    .. math:: \frac{\sum_i \omega_i [CE(z_i, y_i) + \mu \max(0, \max_{k \ne \hat y_i} z_{ik} - z_{i\hat y_i})]}
+        {\sum_i \omega_i} + \lambda \|w - w_T\|^2, \qquad z = W f + b
+
+    over the weights w of standardized features; of regions, the hinge is each region's :meth:`Activation.hinge`. It is
+    convex, and the layer at the best temperature, which changes no label, is where the search begins.
 
     References:
-        Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al., Post training uncertainty calibration of
-        deep networks for medical image segmentation, ISBI 2021.
+        Crammer & Singer, JMLR 2001 (the hinge); Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al.,
+        Post training uncertainty calibration of deep networks for medical image segmentation, ISBI 2021.
     """
 
-    strength: float
     weight: list[list[float]]
     bias: list[float]
+    method: Literal["head"] = "head"
 
-    method: ClassVar[str] = "head"
+    def __post_init__(self) -> None:
+        _check_finite(self.bias, shape=(len(self.bias),))
+        _check_finite(self.weight, shape=(len(self.bias), len(self.weight[0]) if self.weight else 0))
+
+    @property
+    def num_channels(self) -> int:
+        return len(self.bias)
 
     @classmethod
-    def fit(cls, sample: Sample, vector: Vector, layer: Layer, strengths: Sequence[float] = STRENGTHS) -> list["Head"]:
-        """One for each strength, the strongest first: there the search for the next begins. ``layer`` is as trained."""
+    def fit(cls, sample: Sample, layer: Layer, *, strength: float = STRENGTH, keeping: float = KEEPING) -> "Head":
+        """The minimum, by L-BFGS.
+
+        Args:
+            sample: with features.
+            layer: as trained.
+            strength: λ.
+            keeping: μ; 0 lets cross-entropy alone decide.
+        """
         assert sample.features is not None
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
@@ -116,31 +166,24 @@ class Head:
         inputs = np.empty((len(mean) + 1, share.size), np.float32)  # standardized features, and 1 for the bias
         inputs[:-1] = (sample.features - mean[:, None]) / spread[:, None]
         inputs[-1] = 1
-        weight, bias = vector.layer(*layer)
+        weight, bias = Temperature.fit(sample).layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
-        free = np.append(np.ones(len(mean)), 0)
+        pull = strength * np.append(np.ones(len(mean)), 0)
+        # In coordinates x · lower, the loss curves alike in all directions, and few steps are enough.
         p = sample.activation.probabilities(center.astype(np.float32) @ inputs)
         curvature = (inputs * (share * (p * (1 - p)).sum(0))) @ inputs.T
+        lower = np.linalg.cholesky((curvature + np.diag(2 * pull + 1e-9)).astype(np.float64))
+        back = np.linalg.inv(lower)
 
-        x: NDArray[np.float64] = center
-        heads = []
-        for strength in sorted(strengths, reverse=True):
-            # In coordinates x · lower, the loss curves alike in all directions, and few steps are enough.
-            lower = np.linalg.cholesky((curvature + np.diag(2 * strength * free + 1e-9)).astype(np.float64))
-            back: NDArray[np.float64] = np.linalg.inv(lower)
+        def loss(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            x = u.reshape(center.shape) @ back
+            value, by_logits = _loss(sample, x.astype(np.float32) @ inputs, keeping)
+            gradient = (by_logits @ inputs.T).astype(np.float64) + 2 * pull * (x - center)
+            return value + float((pull * (x - center) ** 2).sum()), (gradient @ back.T).reshape(-1)
 
-            def loss(
-                u: NDArray[np.float64], back: NDArray[np.float64] = back, pull: NDArray[np.float64] = strength * free
-            ) -> tuple[float, NDArray[np.float64]]:
-                at = u.reshape(center.shape) @ back
-                value, by_logits = sample.activation.loss(at.astype(np.float32) @ inputs, sample.truth, sample.weights)
-                gradient = (by_logits @ inputs.T).astype(np.float64) + 2 * pull * (at - center)
-                return value + float((pull * (at - center) ** 2).sum()), (gradient @ back.T).reshape(-1)
-
-            x = _minimum(loss, (x @ lower).reshape(-1)).reshape(center.shape) @ back
-            weight = x[:, :-1] / spread
-            heads.append(cls(strength, weight.tolist(), (x[:, -1] - weight @ mean).tolist()))
-        return heads
+        x = _minimum(loss, (center @ lower).reshape(-1)).reshape(center.shape) @ back
+        weight = x[:, :-1] / spread
+        return cls(weight.tolist(), (x[:, -1] - weight @ mean).tolist())
 
     def logits(self, _: Floats, features: Floats | None = None) -> Floats:
         """Calibrated logits of features (F, n)."""
@@ -152,8 +195,24 @@ class Head:
         return np.array(self.weight), np.array(self.bias)
 
 
-Method: TypeAlias = Temperature | Vector | Head
-METHODS: dict[str, type[Method]] = {"temperature": Temperature, "vector": Vector, "head": Head}
+Method: TypeAlias = Unchanged | Temperature | Vector | Head
+
+
+def _check_finite(*values: Sequence[Any], shape: tuple[int, ...]) -> None:
+    for numbers in values:
+        if any(np.shape(row) != shape[1:] for row in numbers) or len(numbers) != shape[0]:
+            raise ValueError(f"expected numbers of the shape {shape}, one row a channel")
+        if not np.isfinite(np.array(numbers)).all():
+            raise ValueError("expected finite numbers")
+
+
+def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats]:
+    """CE + μ · hinge of logits (C, n), and its gradient by them."""
+    value, gradient = sample.activation.loss(logits, sample.truth, sample.weights)
+    if keeping == 0:
+        return value, gradient
+    hinge, by_hinge = sample.activation.hinge(logits, sample.kept, sample.weights)
+    return value + keeping * hinge, gradient + np.float32(keeping) * by_hinge
 
 
 def _minimum(

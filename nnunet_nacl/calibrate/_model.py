@@ -5,9 +5,9 @@ calibrated logits are those of a network with another last layer, and its featur
 layer, are what a prediction with that layer will give.
 """
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate._activation import Activation, Floats
-from nnunet_nacl.calibrate._fit import AS_TRAINED, Fit, Trials, try_methods
+from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature
-from nnunet_nacl.calibrate._sample import Sample, draw_case, voxels_per_case
+from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
+from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DataSet,
@@ -30,10 +30,17 @@ from nnunet_nacl.nnunet import (
     load_predictor,
     read_checkpoint,
     write_checkpoint,
-)  # fmt: skip
+)
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
+FOLD_FIT = "calibration.json"
+FOLD_VALIDATION = "validation_calibrated"
 ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
+ENSEMBLE_FIT = "calibration_ensemble.json"
+_UNFINISHED = ".calibrating"
+"""In a fold's folder, what a calibration has written so far; in the model's, that of the ensemble."""
+_MARK = "nnunet_nacl_calibration"
+"""In a checkpoint, the method by which it was calibrated."""
 _BLOCK = 1 << 20  # voxels whose features are turned into logits at a time
 
 
@@ -48,10 +55,18 @@ class Network:
 
     def __init__(self, model_folder: Path, fold: int | str, *, checkpoint: str, device: str, mirroring: bool) -> None:
         self.predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, use_mirroring=mirroring)
-        self.folder, self._source = model_folder / f"fold_{fold}", model_folder / f"fold_{fold}" / checkpoint
+        self.fold = str(fold)
+        self.folder = model_folder / f"fold_{fold}"
+        self._source = self.folder / checkpoint
+        if _MARK in read_checkpoint(self._source):
+            raise ValueError(
+                f"{self._source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
+                "trained, such as checkpoint_final.pth."
+            )
         plans = model_folder / "plans.json"
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])
-        self.meaning, self.model = data_set.meaning, Model.of_folder(model_folder, plans, data_set)
+        self.meaning = data_set.meaning
+        self.model = Model.of_folder(model_folder, plans, data_set)
         self.settings = {"model_folder": str(model_folder), "checkpoint": checkpoint, "use_mirroring": mirroring}
         self._last = last = _last_layer(self.predictor.network, self.predictor.configuration_manager.patch_size)
         weight, bias = (part.detach().double().cpu().numpy() for part in (last.weight, last.bias))
@@ -78,10 +93,11 @@ class Network:
         spacing = list(map(float, self.predictor.configuration_manager.spacing))
         if len(spacing) == 2:
             spacing = [float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]), *spacing]
-        p = Activation.of(self.meaning).probabilities(logits)
-        labels = np.maximum(labels, 0)  # −1: outside the crop to what is not 0
-        index, sample = draw_case(name, p, labels, spacing, most, self.meaning)
-        return index, sample.with_logits(logits, index)
+        near = near_prediction(Activation.of(self.meaning).probabilities(logits), spacing, self.meaning)
+        labels = np.maximum(labels, 0).reshape(-1)  # −1: outside the crop to what is not 0
+        index, weights = draw_voxels(np.any(near, axis=0), labels != self.meaning.ignored, most, name)
+        drawn = logits.reshape(len(logits), -1)[:, index]
+        return index, Sample.of_case(name, self.meaning, drawn, labels[index], near[:, index], weights)
 
     def sample(self, cases: PreprocessedCases) -> Sample:
         """Voxels of all cases, with their features."""
@@ -95,7 +111,7 @@ class Network:
             samples.append(replace(sample, features=drawn))
         return Sample.join(samples)
 
-    def write(self, layer: Layer, checkpoint: str) -> Path:
+    def write(self, layer: Layer, method: str, file: Path) -> None:
         """Copy the checkpoint with another last layer."""
         import torch
 
@@ -105,8 +121,7 @@ class Network:
             for old, new in zip((self._last.weight, self._last.bias), layer, strict=True):
                 if parameter is old:  # under several names, perhaps, and in a compiled network
                     weights[key.removeprefix("_orig_mod.")] = torch.from_numpy(new).to(old.dtype).reshape(old.shape)
-        write_checkpoint(content, self.folder / checkpoint)
-        return self.folder / checkpoint
+        write_checkpoint({**content, _MARK: method}, file)
 
 
 def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
@@ -159,9 +174,10 @@ def calibrate_model(
 ) -> Iterator[tuple[Fit, list[Path]]]:
     """Calibrate each fold by its validation cases; then their ensemble by cases that no fold has seen, if given.
 
-    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` of each fold. For the ensemble, one temperature or
-    vector is fitted to the averaged logits of the calibrated folds, and ``checkpoint_calibrated_ensemble.pth`` written
-    of each fold, ``calibration_ensemble.json`` in the model's folder.
+    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` of each fold; the layer stays as trained if no method
+    improves on it. For the ensemble, one temperature or vector is fitted to the averaged logits of the
+    calibrated folds, and ``checkpoint_calibrated_ensemble.pth`` written of each fold, ``calibration_ensemble.json`` in
+    the model's folder. When a fold is calibrated, all that an earlier calibration wrote for it is replaced or removed.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
@@ -171,19 +187,20 @@ def calibrate_model(
         checkpoint: the one to calibrate.
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
-        method: ``temperature``, ``vector`` or, of folds, ``head``; by default that of the lowest NLL on held-out cases.
+        method: ``temperature``, ``vector`` or, of folds, ``head``; by default the best on held-out cases.
         save_probabilities: predict the validation cases, too, each calibrated by a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.
 
     Yields:
         When it is done, the calibration of a fold, and at last of the ensemble, whose ``tried`` has ``folds``,
-        calibrated one by one; and its checkpoints, none if nothing improves on held-out cases and no method was given.
+        calibrated one by one; and its checkpoints.
 
     Raises:
         FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
-        ValueError: fold ``all``, too few cases, a structure without a voxel, a network without a last layer.
+        ValueError: fold ``all``, a calibrated checkpoint, too few cases, a structure without a voxel, a network without
+            a last layer.
     """
     model = Path(model_folder)
     if "all" in folds:
@@ -192,42 +209,69 @@ def calibrate_model(
     found = [f"fold_{fold}/{name}" for fold in folds for name in outputs if (model / f"fold_{fold}" / name).exists()]
     if found and not overwrite:
         raise FileExistsError(f"{model} has {', '.join(found)} already: replace them with --overwrite.")
-    open_fold = partial(Network, model, checkpoint=checkpoint, device=device, mirroring=use_mirroring)
-    calibrators: list[Method] = []
-    for fold in folds:
-        fit, written = _calibrate_fold(open_fold(fold), method, save_probabilities=save_probabilities)
-        calibrators.append(fit.calibrator() if written else Temperature(1.0))
-        yield fit, written
-    if images is not None and gt_folder is not None:
-        yield _calibrate_together(list(map(open_fold, folds)), calibrators, images, gt_folder, method)
-
-
-def _calibrate_fold(network: Network, method: str | None, *, save_probabilities: bool) -> tuple[Fit, list[Path]]:
-    fold = network.folder.name.removeprefix("fold_")
-    if method == Head.method and not network.has_features:
+    # All that may be missing is looked for before any work.
+    networks = [Network(model, fold, checkpoint=checkpoint, device=device, mirroring=use_mirroring) for fold in folds]
+    if method == Head.method and not all(network.has_features for network in networks):
         raise ValueError("The last convolution is larger than 1×1: expected --method temperature or vector.")
-    cases = PreprocessedCases.of_fold(network.predictor, fold)
+    of_folds = [PreprocessedCases.of_fold(network.predictor, network.fold) for network in networks]
+    together = None
+    if images is not None and gt_folder is not None:
+        together = _unseen_cases(networks[0], images, gt_folder)
+    calibrations: list[Method] = []
+    for network, cases in zip(networks, of_folds, strict=True):
+        fit = _calibrate_fold(network, cases, method, save_probabilities=save_probabilities)
+        calibrations.append(fit.calibration)
+        yield fit, [network.folder / FOLD_CHECKPOINT]
+    if together is not None:
+        settings = {"images": str(images), "gt_folder": str(gt_folder)}
+        yield _calibrate_together(networks, calibrations, together, method, settings)
+
+
+def _calibrate_fold(network: Network, cases: PreprocessedCases, method: str | None, *, save_probabilities: bool) -> Fit:
     sample = network.sample(cases)
-    sample.check(network.meaning)
+    sample.check()
     trials = try_methods(sample, network.layer if network.has_features else None)
-    fit = trials.choose(method, network.model, network.settings | {"fold": fold})
-    if not fit.improves and method is None:
-        (network.folder / FOLD_CHECKPOINT).unlink(missing_ok=True)
-        return fit, []
-    written = network.write(fit.calibrator().layer(*network.weights), FOLD_CHECKPOINT)
-    fit.write(network.folder / "calibration.json")
+    fit = trials.choose(method, network.model, network.settings | {"fold": network.fold})
+    written = network.folder / _UNFINISHED
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir()
+    network.write(fit.calibration.layer(*network.weights), fit.method, written / FOLD_CHECKPOINT)
+    fit.write(written / FOLD_FIT)
     if save_probabilities:
-        _predict_validation(network, cases, trials, fit)
-    return fit, [written]
+        _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
+    _remove_ensemble(network.folder.parent)  # it was made of the folds as they were calibrated before
+    _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
+    return fit
 
 
-def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit) -> None:
+def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
+    """Put files and folders in the place of earlier ones, which go whether or not there are new ones.
+
+    The first, a checkpoint, goes first and comes last: while it is there, all that belongs to it is.
+    """
+    old = written / "old"
+    old.mkdir()
+    for name in names:
+        if (folder / name).exists():
+            (folder / name).rename(old / name)
+    for name in reversed(names):
+        if (written / name).exists():
+            (written / name).rename(folder / name)
+    shutil.rmtree(written)
+
+
+def _remove_ensemble(model: Path) -> None:
+    for file in (*model.glob(f"fold_*/{ENSEMBLE_CHECKPOINT}"), model / ENSEMBLE_FIT):
+        file.unlink(missing_ok=True)
+
+
+def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits
 
-    predictor, folder = network.predictor, network.folder / "validation_calibrated"
-    folder.mkdir(exist_ok=True)
+    predictor = network.predictor
+    folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
     for name in tqdm(cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"):
         image, _, properties = cases.load(name)
@@ -238,47 +282,60 @@ def _predict_validation(network: Network, cases: PreprocessedCases, trials: Tria
         )  # fmt: skip
 
 
-def _calibrate_together(
-    networks: Sequence[Network],
-    calibrators: Sequence[Method],
-    images: str | Path,
-    gt_folder: str | Path,
-    method: str | None,
-) -> tuple[Fit, list[Path]]:
-    """Calibrate the ensemble of folds that are calibrated one by one."""
-    first = networks[0]
-    cases = PreprocessedCases.of_images(first.predictor, images, gt_folder)
-    if seen := sorted(set(PreprocessedCases.of_fold(first.predictor, "all").names) & set(cases.names)):
+def _unseen_cases(network: Network, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
+    """Cases that no fold has seen; raises a ValueError if one has."""
+    cases = PreprocessedCases.of_images(network.predictor, images, gt_folder)
+    seen = sorted(set(PreprocessedCases.of_fold(network.predictor, "all").names) & set(cases.names))
+    if seen:
         raise ValueError(
             f"{images} has {seen[0]}, with which folds were trained: expected cases that no fold has seen."
         )
+    return cases
+
+
+def _calibrate_together(
+    networks: Sequence[Network],
+    calibrations: Sequence[Method],
+    cases: PreprocessedCases,
+    method: str | None,
+    settings: dict[str, str],
+) -> tuple[Fit, list[Path]]:
+    """Calibrate the ensemble of folds that are calibrated one by one."""
+    first = networks[0]
+    model = first.folder.parent
     most = voxels_per_case(2 * first.meaning.num_channels, len(cases.names))
-    before, after = [], []
+    before = []
+    after = []
     for name in tqdm(cases.names, desc="ensemble", unit="case"):
         image, labels, properties = cases.load(name)
         raw: Any = 0
         averaged: Any = 0
-        for network, calibrator in zip(networks, calibrators, strict=True):
+        for network, calibration in zip(networks, calibrations, strict=True):
             features = network.features(image)
             raw = raw + logits_of(features, network.layer) / len(networks)
-            averaged = averaged + logits_of(features, calibrator.layer(*network.layer)) / len(networks)
+            averaged = averaged + logits_of(features, calibration.layer(*network.layer)) / len(networks)
         index, sample = first.draw(name, raw, labels, properties, most)
         before.append(sample)
         after.append(sample.with_logits(averaged, index))
-    as_trained, sample = Sample.join(before), Sample.join(after)
-    sample.check(first.meaning)
-    trials = try_methods(sample)
-    of_folds = trials.scores.pop(AS_TRAINED)
-    scores = {AS_TRAINED: judge(as_trained, as_trained.logits), "folds": of_folds, **trials.scores}
-    folds = [network.folder.name.removeprefix("fold_") for network in networks]
-    settings = first.settings | {"folds": folds, "images": str(images), "gt_folder": str(gt_folder)}
+    as_trained = Sample.join(before)
+    sample = Sample.join(after)
+    sample.check()
+    trials = try_methods(sample, unchanged=Unchanged("folds"))
     wanted = method if method in trials.fitted else None
-    fit = replace(trials, scores=scores).choose(wanted, first.model, settings)
-    if wanted is None and scores[fit.method].NLL >= of_folds.NLL:
-        return fit, []
-    fit.write(first.folder.parent / "calibration_ensemble.json")
-    of_ensemble, pairs = fit.calibrator(), zip(networks, calibrators, strict=True)
-    return fit, [
-        network.write(of_ensemble.layer(*calibrator.layer(*network.weights)), ENSEMBLE_CHECKPOINT)
-        for network, calibrator in pairs
-    ]
+    folds = [network.fold for network in networks]
+    fit = trials.choose(wanted, first.model, first.settings | settings | {"folds": folds})
+    fit = replace(fit, tried={Unchanged.method: judge(as_trained, as_trained.logits)} | fit.tried)
+    written = model / _UNFINISHED
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir()
+    for network, calibration in zip(networks, calibrations, strict=True):
+        layer = fit.calibration.layer(*calibration.layer(*network.weights))
+        network.write(layer, fit.method, written / network.folder.name)
+    fit.write(written / ENSEMBLE_FIT)
+    checkpoints = []
+    for network in networks:
+        checkpoints.append(network.folder / ENSEMBLE_CHECKPOINT)
+        (written / network.folder.name).rename(checkpoints[-1])
+    (written / ENSEMBLE_FIT).rename(model / ENSEMBLE_FIT)
+    written.rmdir()
+    return fit, checkpoints

@@ -21,24 +21,46 @@ class Sample:
     """Voxels of several cases.
 
     Attributes:
-        activation: softmax for classes, sigmoid for regions.
+        meaning: of the channels, classes or regions.
         logits: (C, n) as trained; of classes less their mean in each voxel.
+        kept: what the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n).
         truth: (n,) classes, or bool (R, n).
         weights: (n,) how many voxels of its case each stands for.
-        near: (n,) whether it is near the prediction, as in docs/metrics.md.
+        near: (1, n), of regions (R, n), whether it is near the prediction as trained, as in docs/metrics.md.
         case: (n,) number of its case.
         names: of the cases.
         features: (F, n) that enter the network's last layer, if they are known.
     """
 
-    activation: Activation
+    meaning: LabelMeaning
     logits: Floats
+    kept: Truth
     truth: Truth
     weights: NDArray[np.float32]
     near: NDArray[np.bool_]
     case: NDArray[np.int32]
     names: tuple[str, ...]
     features: Floats | None = None
+
+    @property
+    def activation(self) -> Activation:
+        """Softmax for classes, sigmoid for regions."""
+        return Activation.of(self.meaning)
+
+    @classmethod
+    def of_case(  # noqa: PLR0917
+        cls, name: str, meaning: LabelMeaning, logits: Floats, labels: NDArray[np.integer], near: NDArray[np.bool_],
+        weights: NDArray[np.float32],
+    ) -> "Sample":  # fmt: skip
+        """Voxels of one case: logits (C, n) of the model as trained, labels (n,), near (1 or R, n), weights (n,)."""
+        activation = Activation.of(meaning)
+        logits = activation.centered(logits)
+        if meaning.regions is None:
+            truth = labels.astype(np.int64)
+        else:
+            truth = np.stack([np.isin(labels, region) for region in meaning.regions])
+        case = np.zeros(labels.size, np.int32)
+        return cls(meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,))
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
@@ -49,7 +71,7 @@ class Sample:
 
         return replace(
             samples[0],
-            **{field: joined(field) for field in ("logits", "truth", "weights", "near")},
+            **{field: joined(field) for field in ("logits", "kept", "truth", "weights", "near")},
             case=np.repeat(np.arange(len(samples), dtype=np.int32), [sample.weights.size for sample in samples]),
             names=tuple(sample.names[0] for sample in samples),
             features=None if samples[0].features is None else joined("features"),
@@ -57,7 +79,15 @@ class Sample:
 
     def take(self, chosen: NDArray[np.bool_]) -> "Sample":
         """Only some of the voxels."""
-        fields = ("logits", "truth", "weights", "near", "case", *(() if self.features is None else ("features",)))
+        fields = (
+            "logits",
+            "kept",
+            "truth",
+            "weights",
+            "near",
+            "case",
+            *(() if self.features is None else ("features",)),
+        )
         return replace(self, **{field: getattr(self, field)[..., chosen] for field in fields})
 
     def with_logits(self, logits: Floats, index: NDArray[np.intp]) -> "Sample":
@@ -74,16 +104,16 @@ class Sample:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
         return self.hot()[1:] if self.activation is Activation.SOFTMAX else self.truth
 
-    def check(self, meaning: LabelMeaning) -> None:
+    def check(self) -> None:
         """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
         inside, total = self.structures(), len(self.names)
         found = np.unique(self.case[inside.any(0)]).size
         if found < 5:
             needed = "a calibration needs at least 5 cases with a structure in the ground truth"
             raise ValueError(f"{needed}; {found} of {total} have one.")
-        for structure, voxels in zip(meaning.structures, inside, strict=True):
+        for structure, voxels in zip(self.meaning.structures, inside, strict=True):
             if not voxels.any():
-                raise ValueError(f"{meaning.name_of(structure)} has no voxel in the {total} cases drawn from.")
+                raise ValueError(f"{self.meaning.name_of(structure)} has no voxel in the {total} cases drawn from.")
 
 
 def voxels_per_case(values: int, cases: int) -> int:
@@ -91,28 +121,13 @@ def voxels_per_case(values: int, cases: int) -> int:
     return max(NUM_VALUES // values // cases, 1000)
 
 
-def draw_case(  # noqa: PLR0917
-    name: str,
-    p: Floats,
-    labels: NDArray[np.integer],
-    spacing_mm: Sequence[float],
-    most: int,
-    meaning: LabelMeaning,
-) -> tuple[NDArray[np.intp], Sample]:
-    """Draw voxels of a case from its probabilities (C, *spatial) and labels (*spatial): indices, and what they are.
+def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning) -> NDArray[np.bool_]:
+    """Voxels near the prediction, (1, n) or of regions (R, n), from its probabilities (C, *spatial).
 
-    Near are those within 5 mm of a voxel to which the prediction gives the foreground, or a region, more than 0.05.
+    Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
     """
-    activation, labels = Activation.of(meaning), labels.reshape(-1)
-    foreground = 1 - p[0] if activation is Activation.SOFTMAX else p.max(0)
-    near = near_core(foreground > CORE_PROBABILITY, spacing_mm, 5.0).reshape(-1)
-    index, weights = draw_voxels(near, labels != meaning.ignored, most, name)
-    logits, drawn = activation.logits(p.reshape(len(p), -1)[:, index]), labels[index]
-    if meaning.regions is None:
-        truth = drawn.astype(np.int64)
-    else:
-        truth = np.stack([np.isin(drawn, region) for region in meaning.regions])
-    return index, Sample(activation, logits, truth, weights, near[index], np.zeros(index.size, np.int32), (name,))
+    foreground = 1 - p[:1].astype(np.float64) if meaning.regions is None else p
+    return np.stack([near_core(core, spacing_mm, 5.0).reshape(-1) for core in foreground > CORE_PROBABILITY])
 
 
 def draw_voxels(

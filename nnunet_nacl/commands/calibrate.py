@@ -32,12 +32,13 @@ def calibrate(
 
     Calibrate a trained model (-d -c -f): each fold by its validation cases, in a checkpoint for nnUNetv2_predict -chk.
     Or, without the model, fit to predictions made with --save_probabilities and their ground truth (GT_FOLDER
-    PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. All methods are judged on held-out cases; the one with the lowest
-    NLL is written.
+    PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. It changes how sure nnU-Net is, not what it segments. All methods
+    are judged on held-out cases; the one with the lowest NLL that keeps the Dice is written.
 
     Args:
+        chk: file name of the checkpoint to calibrate
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
-        method: instead of the best: temperature keeps each voxel's label, head (models only) fits the last layer anew
+        method: instead of the best: temperature keeps every label, head (models only) fits the last layer anew
         npz: predict the validation cases, too, each by a fit without it, into fold_X/validation_calibrated
         i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble (with -gt)
         gt: LABELS of those cases
@@ -53,37 +54,44 @@ def calibrate(
 
         predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
         fit = calibrate_folder(predictions, o, method=method, num_processes=num_processes(), overwrite=overwrite)
-        status = print_skipped(fit.skipped) | _tell("predictions", fit, [o])
+        _tell("predictions", fit, [o])
         say_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
-        return status
+        return print_skipped(fit.skipped)
     if d is None or c is None or gt_folder is not None or o is not None or (i is None) != (gt is None):
         usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
         raise argparse.ArgumentError(None, f"expected either {usage}.")
     from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import model_folder
 
-    model, where, status, name = model_folder(d, c, trainer=tr, plans=p), find_device(device), 0, ""
+    model = model_folder(d, c, trainer=tr, plans=p)
+    where = find_device(device)
+    name = ""
     for fit, files in calibrate_model(
         model, f, images=i, gt_folder=gt, checkpoint=chk, device=where, use_mirroring=not disable_tta, method=method,
         save_probabilities=npz, overwrite=overwrite,
     ):  # fmt: skip
-        status |= _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
-        name = files[0].name if files else name
-    if status == 0:
-        of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
-        options = f"-chk {name} -device {where}{' --disable_tta' if disable_tta else ''} --save_probabilities"
-        review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
-        say_next(f"nnUNetv2_predict {of_model} {options} -i IMAGES -o PREDICTIONS", *review)
-    return status
+        _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
+        name = files[0].name
+    of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
+    options = f"-chk {name} -device {where}{' --disable_tta' if disable_tta else ''} --save_probabilities"
+    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
+    say_next(f"nnUNetv2_predict {of_model} {options} -i IMAGES -o PREDICTIONS", *review)
+    return 0
 
 
-def _tell(what: str, fit: Any, written: Sequence[object]) -> int:
-    """Print what was tried and written; returns the exit status."""
+def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
+    """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
-    print(*(f"Wrote {file}" for file in written or ["no checkpoint: it would not improve."]), sep="\n")
-    if not fit.improves:
-        print(f"{what}: {fit.method} does NOT improve the NLL on held-out cases.", file=sys.stderr)
-    return 0 if fit.improves else 1
+    if fit.improves:
+        share = fit.tried[fit.method].changed
+        print(
+            f"{fit.method}: changes how sure nnU-Net is; {100 * share:.1f} % of the predicted foreground changes label."
+        )
+    elif fit.method in {"as trained", "folds"}:
+        print("No method lowered the held-out NLL for certain: the logits stay as they are.")
+    else:
+        print(f"{what}: {fit.method} does NOT lower the held-out NLL for certain.", file=sys.stderr)
+    print(*(f"Wrote {file}" for file in written), sep="\n")
 
 
 def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int:

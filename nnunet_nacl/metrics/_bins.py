@@ -34,6 +34,7 @@ class BinCounts:
         hits: NDArray[np.bool_],
         num_bins: int = 15,
         *,
+        weights: NDArray[np.floating] | None = None,
         drop_zeros: bool = False,
     ) -> "BinCounts":
         """Fill one table of M equal-width bins (lo, hi]; 0 belongs to the first.
@@ -44,6 +45,7 @@ class BinCounts:
             confidences: (n,) in [0, 1].
             hits: (n,) bool, whether the event of that confidence happened.
             num_bins: M.
+            weights: (n,) how many voxels each stands for; counts are float64 then.
             drop_zeros: leave confidences of exactly 0 out of the bins, but not out of N, as the code does that the
                 paper's figures come from.
 
@@ -58,15 +60,18 @@ class BinCounts:
             )
         kept = confidences > 0 if drop_zeros else np.ones(confidences.shape, bool)
         confidences, hits = confidences[kept], hits[kept]
+        if weights is not None:
+            weights = weights[kept].astype(np.float64)
         # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
         # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding
         # error.
         bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
         bins -= confidences <= cls.edges(num_bins, confidences.dtype).take(bins)
-        wrong, right = np.bincount(bins + num_bins * hits, minlength=2 * num_bins).reshape(2, num_bins)
-        confidence = np.bincount(bins, weights=confidences, minlength=num_bins).astype(np.float64)
+        wrong, right = np.bincount(bins + num_bins * hits, weights, 2 * num_bins).reshape(2, num_bins)
+        weighted = confidences if weights is None else confidences * weights
+        confidence = np.bincount(bins, weighted, num_bins).astype(np.float64)
         unbinned = np.count_nonzero(~kept)
-        return cls((wrong + right).astype(np.int64), right.astype(np.int64), confidence, np.array(unbinned, np.int64))
+        return cls(wrong + right, right, confidence, np.array(unbinned, np.int64))
 
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":

@@ -7,6 +7,7 @@ import SimpleITK as sitk
 from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate import Fit, apply_folder, calibrate_folder, calibration_of
+from nnunet_nacl.calibrate._methods import Temperature, Unchanged
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
@@ -42,7 +43,8 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tmp_p
     oracle = minimize_scalar(
         lambda t: -np.log(softmax(np.log(p) / t)[y, np.arange(y.size)]).mean(), bounds=(1, 5), method="bounded"
     ).x
-    assert fit.parameters["temperature"] == pytest.approx(oracle, rel=1e-3)
+    assert isinstance(fit.calibration, Temperature)
+    assert fit.calibration.temperature == pytest.approx(oracle, rel=1e-3)
     assert oracle == pytest.approx(2.5, rel=1e-3)
     assert fit.improves
     assert fit.tried["temperature"].Dice == fit.tried["as trained"].Dice
@@ -55,12 +57,10 @@ def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path) -> None:
     trained = fit.tried["as trained"]
     evaluate(Predictions.of_folder(*folders), output=tmp_path / "calibration_summary.json")
     summary = json.loads((tmp_path / "calibration_summary.json").read_text())
-    if not regions:
-        image, near = summary["pooled"]["image"], summary["pooled"]["near"]
-        assert pytest.approx(image["NLL_per_foreground"], rel=1e-5) == trained.NLL
-        assert trained.Brier == pytest.approx(image["Brier_per_foreground"], rel=1e-5)
-        assert pytest.approx(near["ECE"], abs=1e-6) == trained.ECE
-        assert trained.over_confidence == pytest.approx(near["over_confidence"], abs=1e-6)
+    image, near = summary["pooled"]["image"], summary["pooled"]["near"]
+    assert pytest.approx(image["NLL_per_foreground"], rel=1e-5) == trained.NLL
+    assert pytest.approx(near["ECE"], abs=1e-6) == trained.ECE
+    assert trained.over_confidence == pytest.approx(near["over_confidence"], abs=1e-6)
     assert trained.Dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], abs=1e-6)
     assert fit.improves
 
@@ -75,7 +75,7 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         p = probabilities(new[1], name).reshape(3, -1).astype(float)
         logits = np.log(p)
         logits = logits - logits.mean(0)
-        expected = softmax(fit.calibrator().logits(logits))
+        expected = softmax(fit.calibration.logits(logits))
         assert probabilities(tmp_path / "calibrated", name).reshape(3, -1) == pytest.approx(expected, abs=1e-6)
         labels = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "calibrated" / f"{name}{ENDING}")))
         assert (labels == probabilities(tmp_path / "calibrated", name).argmax(0)).all()
@@ -117,9 +117,17 @@ def test_what_does_not_belong_together(
     with pytest.raises(ValueError, match=r"cannot be applied to .*: it was fitted to the labels"):
         apply_folder(fit_file, new[1], tmp_path / "other")
     spoiled = tmp_path / "spoiled.json"
-    spoiled.write_text(fit_file.read_text().replace('"parameters"', '"parameter"'))
-    with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: parameters: Field required"):
-        apply_folder(spoiled, new[1], tmp_path / "other")
+    content = json.loads(fit_file.read_text())
+    for calibration, message in (
+        ({"method": "temperature"}, r"calibration\.temperature\.temperature: Field required"),
+        ({"method": "temperature", "temperature": 0}, r"expected a temperature from 0\.05 to 100; got 0"),
+        ({"method": "temperature", "temperature": "2"}, "Input should be a valid number"),
+        ({"method": "isotonic"}, "'isotonic' found using 'method' does not match any of the expected tags"),
+        ({"method": "vector", "scale": [1], "shift": [0], "activation": "softmax"}, "the vector is of 1 channels, the"),
+    ):
+        spoiled.write_text(json.dumps(content | {"calibration": calibration}))
+        with pytest.raises(ValueError, match=r"spoiled\.json is not as expected: .*" + message):
+            apply_folder(spoiled, new[1], tmp_path / "other")
 
 
 def test_a_bad_case_and_a_fit_that_does_not_improve(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -133,5 +141,11 @@ def test_a_bad_case_and_a_fit_that_does_not_improve(tmp_path: Path, capfd: pytes
     assert main([*command, "--method", "temperature"]) == 1
     printed = capfd.readouterr().err
     assert "skipped b: " in printed
-    assert "does NOT improve" in printed
+    assert "temperature does NOT lower the held-out NLL for certain" in printed
     assert Fit.read(tmp_path / "fit.json").cases == list("acdef")
+    main([*command, "--overwrite"])
+    assert "No method lowered the held-out NLL for certain: the logits stay as they are." in capfd.readouterr().out
+    assert Fit.read(tmp_path / "fit.json").calibration == Unchanged()
+    new = write_folder(tmp_path / "new", "xy", first=100)[1]
+    apply_folder(tmp_path / "fit.json", new, tmp_path / "applied")
+    assert probabilities(tmp_path / "applied", "x") == pytest.approx(probabilities(new, "x"), abs=1e-6)

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -5,24 +8,36 @@ from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
 from nnunet_nacl.calibrate._activation import Activation
-from nnunet_nacl.calibrate._fit import try_methods
-from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._methods import Head, Temperature, Vector
+from nnunet_nacl.calibrate._fit import Trials, try_methods
+from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
+from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels
-from nnunet_nacl.nnunet import LabelMeaning
-from nnunet_nacl.use import dice_optimal_mask
+from nnunet_nacl.nnunet import LabelMeaning, Model
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
+
+
+def meaning_of(activation: Activation, channels: int) -> LabelMeaning:
+    if activation is SOFTMAX:
+        return LabelMeaning(tuple(range(channels)))
+    labels = tuple(range(1, channels + 1))
+    return LabelMeaning((0, *labels), tuple((label,) for label in labels), labels)
 
 
 def sample_of(
     activation: Activation, logits: np.ndarray, truth: np.ndarray, *, cases: int = 10, **more: object
 ) -> Sample:
     size = logits.shape[1]
-    case = (np.arange(size) * cases // size).astype(np.int32)
-    fields = {"weights": np.ones(size, np.float32), "near": np.ones(size, bool), **more}
+    logits = activation.centered(logits.astype(np.float32))
+    fields = {
+        "kept": activation.predicted(logits),
+        "weights": np.ones(size, np.float32),
+        "near": np.ones((1 if activation is SOFTMAX else len(logits), size), bool),
+        "case": (np.arange(size) * cases // size).astype(np.int32),
+        **more,
+    }
     names = tuple(f"case_{number}" for number in range(cases))
-    return Sample(activation, activation.centered(logits.astype(np.float32)), truth, case=case, names=names, **fields)
+    return Sample(meaning_of(activation, len(logits)), logits, truth=truth, names=names, **fields)
 
 
 def drawn(activation: Activation, right: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -70,6 +85,38 @@ def test_loss_is_torchs(activation: Activation) -> None:
     assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
 
 
+def test_hinge_by_hand() -> None:
+    logits = np.array([[1.0, 0.5, 2.0], [3.0, 0.0, 1.0], [0.0, 0.2, 1.5]])
+    value, gradient = SOFTMAX.hinge(logits, np.array([0, 0, 2]), np.array([1.0, 2.0, 1.0]))
+    assert value == pytest.approx((1 * 2 + 2 * 0 + 1 * 0.5) / 4)
+    assert gradient == pytest.approx(np.array([[-1, 0, 1], [1, 0, 0], [0, 0, -1]]) / 4)
+    value, gradient = SIGMOID.hinge(np.array([[1.5, -0.5], [-2.0, 3.0]]), np.eye(2) > 0, np.array([1.0, 3.0]))
+    assert value == pytest.approx(0)
+    assert not gradient.any()
+    value, gradient = SIGMOID.hinge(np.array([[1.5, -0.5], [-2.0, 3.0]]), np.eye(2) < 1, np.array([1.0, 3.0]))
+    assert value == pytest.approx((1.5 + 2 + 3 * (0.5 + 3)) / 4)
+    assert gradient == pytest.approx(np.array([[1, -3], [-1, 3]]) / 4)
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_hinge_is_torchs_derivative(activation: Activation) -> None:
+    generator = np.random.default_rng(4)
+    logits, weights = generator.normal(size=(4, 50)), generator.random(50)
+    kept = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
+    tensor = torch.tensor(logits, requires_grad=True)
+    if activation is SOFTMAX:
+        own = torch.nn.functional.one_hot(torch.tensor(kept), 4).T.bool()
+        each = tensor.masked_fill(own, -torch.inf).amax(0) - tensor[own.T.nonzero().T[1], torch.arange(50)]
+        each = each.relu()
+    else:
+        each = torch.where(torch.tensor(kept), -tensor, tensor).relu().sum(0)
+    expected = (each * torch.tensor(weights)).sum() / weights.sum()
+    expected.backward()
+    value, gradient = activation.hinge(logits, kept, weights)
+    assert value == pytest.approx(expected.item(), rel=1e-12)
+    assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
+
+
 @pytest.mark.parametrize("activation", Activation)
 @pytest.mark.parametrize("temperature", [0.5, 2.5])
 def test_temperature_recovers(activation: Activation, temperature: float, features: np.ndarray) -> None:
@@ -88,7 +135,7 @@ def test_the_range_of_temperatures() -> None:
 def test_vector_recovers(activation: Activation, features: np.ndarray) -> None:
     trained = activation.centered(LAYER[0] @ features + LAYER[1][:, None])
     right = trained * np.array([[0.4], [0.6], [0.5]]) + np.array([[0.3], [-0.5], [0.1]])
-    fitted = Vector.fit(sample_of(activation, trained, drawn(activation, right)))
+    fitted = Vector.fit(sample_of(activation, trained, drawn(activation, right)), keeping=0)
     p, expected = (activation.probabilities(logits) for logits in (fitted.logits(trained), right))
     assert np.abs(p - expected).mean() < 0.006
 
@@ -102,8 +149,7 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     )
     truth = drawn(activation, right)
     sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
-    *_, head = Head.fit(sample, Vector.fit(sample), spoiled)
-    assert head.strength == 1e-6
+    head = Head.fit(sample, spoiled, strength=1e-6, keeping=0)
     p = activation.probabilities(head.logits(sample.logits, features).astype(np.float64))
     assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
@@ -131,13 +177,52 @@ def test_vector_of_probabilities_is_that_of_logits(features: np.ndarray) -> None
     assert softmax(of_p, axis=0) == pytest.approx(softmax(vector.logits(trained), axis=0), abs=1e-10)
 
 
-def test_strong_pull_is_vector_scaling(features: np.ndarray) -> None:
+def test_a_strong_pull_is_temperature_scaling(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=features)
-    vector = Vector.fit(sample)
-    (head,) = Head.fit(sample, vector, (2 * LAYER[0], 2 * LAYER[1]), strengths=[1e3])
-    of_head, of_vector = (softmax(m.logits(sample.logits, features), axis=0) for m in (head, vector))
-    assert np.abs(of_head - of_vector).max() < 0.01
+    head = Head.fit(sample, (2 * LAYER[0], 2 * LAYER[1]), strength=1e3)
+    of_head, of_temperature = (
+        softmax(method.logits(sample.logits, features), axis=0) for method in (head, Temperature.fit(sample))
+    )
+    assert np.abs(of_head - of_temperature).max() < 0.01
+
+
+def trained_badly(activation: Activation, features: np.ndarray) -> tuple[Sample, tuple[np.ndarray, np.ndarray]]:
+    """A model that is too sure, and whose labels are not the most probable ones."""
+    right = LAYER[0] @ features + LAYER[1][:, None]
+    layer = 2.5 * LAYER[0], 2.5 * (LAYER[1] + [-0.7, 0.9, 0.3])
+    trained = layer[0] @ features + layer[1][:, None]
+    return sample_of(activation, trained, drawn(activation, right), features=features), layer
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
+    few = features[:, :4000]
+    sample, layer = trained_badly(activation, few)
+
+    def changed(method: Vector | Head) -> float:
+        return judge(sample, method.logits(sample.logits, few)).changed
+
+    costs = (0, 3, 30, 1e6)
+    of_heads = [changed(Head.fit(sample, layer, keeping=cost)) for cost in costs]
+    of_vectors = [changed(Vector.fit(sample, keeping=cost)) for cost in costs]
+    for of_costs in (of_heads, of_vectors):
+        assert of_costs == sorted(of_costs, reverse=True)
+        assert of_costs[0] > 0.05
+        assert of_costs[-1] == 0
+
+
+@pytest.mark.parametrize("activation", Activation)
+@pytest.mark.parametrize("keeping", [0, 10, 1000])
+def test_never_behind_a_temperature_where_it_is_fitted(
+    activation: Activation, keeping: float, features: np.ndarray
+) -> None:
+    few = features[:, :4000]
+    sample, layer = trained_badly(activation, few)
+    of_temperature = judge(sample, Temperature.fit(sample).logits(sample.logits)).NLL
+    assert of_temperature + 1e-6 >= judge(sample, Vector.fit(sample, keeping=keeping).logits(sample.logits)).NLL
+    head = Head.fit(sample, layer, keeping=keeping)
+    assert of_temperature + 1e-6 >= judge(sample, head.logits(sample.logits, few)).NLL
 
 
 def test_held_out_cases_decide(features: np.ndarray) -> None:
@@ -147,6 +232,7 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert list(trials.scores) == ["as trained", "temperature", "vector", "head"]
     assert trials.scores["temperature"].NLL < trials.scores["as trained"].NLL - 0.01
     assert trials.scores["temperature"].Dice == trials.scores["as trained"].Dice
+    assert trials.scores["temperature"].changed == 0
     assert abs(trials.scores["temperature"].over_confidence) < 0.005 < trials.scores["as trained"].over_confidence
     assert sorted(case for part in trials.parts for case in part) == sorted(sample.names)
     part = trials.parts[1]
@@ -155,25 +241,89 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert trials.for_case("temperature", part[0]) == alone
 
 
+def score(nll: float, highest_change: float, dice: float) -> Score:
+    return Score(NLL=nll, NLL_change=(-1.0, highest_change), ECE=0.1, over_confidence=0.1, Dice=dice, changed=0.0)
+
+
+def choose(scores: dict[str, Score], wanted: str | None = None) -> str:
+    methods = {
+        "as trained": Unchanged(),
+        "temperature": Temperature(2.0),
+        "vector": Vector([1.0, 1.0], [0.0, 0.0], SOFTMAX),
+        "head": Head([[1.0], [1.0]], [0.0, 0.0]),
+    }
+    model = Model(labels={"background": 0, "one": 1}, regions_class_order=None, channels=2)
+    return Trials(methods, [], [["a"]], scores).choose(wanted, model, {}).method
+
+
+def test_which_method_is_written() -> None:
+    trained = score(2.0, 0.0, 0.8)
+    better = {"as trained": trained, "temperature": score(1.8, -0.1, 0.8), "vector": score(1.7, -0.1, 0.799)}
+    assert choose({**better, "head": score(1.6, -0.1, 0.7981)}) == "head"
+    assert choose({**better, "head": score(1.6, -0.1, 0.7979)}) == "vector"  # it costs more Dice than .002
+    assert choose({**better, "head": score(1.6, 0.01, 0.8)}) == "vector"  # by chance, perhaps
+    assert choose({**better, "head": score(1.6, 0.01, 0.8)}, wanted="head") == "head"
+    worse = {name: score(1.9, 0.01, 0.8) for name in ("temperature", "vector", "head")}
+    assert choose({"as trained": trained, **worse}) == "as trained"
+
+
 def test_scores_by_hand() -> None:
     p = np.array([[0.7, 0.2, 0.9, 0.4], [0.3, 0.8, 0.1, 0.6]])
     sample = sample_of(SOFTMAX, np.log(p), np.array([0, 1, 1, 1]), cases=1, weights=np.array([1, 2, 1, 1], np.float32),
-                       near=np.array([True, True, False, True]))  # fmt: skip
+                       near=np.array([[True, True, False, True]]), kept=np.array([1, 1, 0, 1]))  # fmt: skip
     score = judge(sample, sample.logits)
     assert pytest.approx(-(np.log(0.7) + 2 * np.log(0.8) + np.log(0.1) + np.log(0.6)) / 4, rel=1e-6) == score.NLL
-    assert score.Brier == pytest.approx(2 * (0.3**2 + 2 * 0.2**2 + 0.9**2 + 0.4**2) / 4, rel=1e-6)
     assert score.over_confidence == pytest.approx((0.7 + 2 * 0.8 + 0.6) / 4 - 1, rel=1e-6)
     assert pytest.approx(1 - (0.7 + 2 * 0.8 + 0.6) / 4, rel=1e-6) == score.ECE
     assert score.Dice == pytest.approx(2 * 3 / (3 + 4))
+    assert score.changed == pytest.approx(1 / 4)
 
 
-def test_decoded_is_the_mask_of_the_highest_expected_dice() -> None:
-    generator = np.random.default_rng(3)
-    p = expit(generator.normal(-2, 2, (1, 500)))
-    truth = generator.random(p.shape) < p
-    score = judge(sample_of(SIGMOID, np.log(p / (1 - p)), truth, cases=1), np.log(p / (1 - p)))
-    mask = dice_optimal_mask(p[0]).mask
-    assert score.Dice_decoded == pytest.approx(2 * (mask & truth[0]).sum() / (mask.sum() + truth.sum()))
+def test_scores_of_regions_by_hand() -> None:
+    """Sums are divided by sums, each region has its own near, and the label that is written decides on Dice."""
+    p = np.array([[0.9, 0.2, 0.4], [0.3, 0.1, 0.8]])  # whole, core
+    truth = np.array([[True, False, True], [False, False, True]])
+    near = np.array([[True, True, True], [True, False, True]])
+    meaning = LabelMeaning((0, 1, 2), ((1, 2), (2,)), (1, 2))
+    logits = np.log(p / (1 - p)).astype(np.float32)
+    ones = np.ones(3, np.float32)
+    sample = Sample(meaning, logits, logits > 0, truth, ones, near, np.zeros(3, np.int32), ("a",))
+    score = judge(sample, logits)
+    likelihood = np.where(truth, p, 1 - p)
+    assert pytest.approx(-np.log(likelihood).sum() / 3, rel=1e-6) == score.NLL
+    whole, core = (0.9 + 0.8 + 0.6) / 3 - 2 / 3, (0.7 + 0.8) / 2 - 1
+    assert score.over_confidence == pytest.approx((whole + core) / 2, abs=1e-6)
+    assert score.Dice == pytest.approx(1)  # the last voxel's label is 2, which is in both
+
+
+def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> None:
+    sample, _ = trained_badly(SOFTMAX, features)
+    low, high = judge(sample, sample.logits / 2.5).NLL_change
+    assert low < high < 0
+    assert judge(sample, sample.logits).NLL_change == (0, 0)
+    of_cases = nll_of_cases(sample, sample.logits / 2.5) - nll_of_cases(sample, sample.logits)
+    foreground = np.array([(sample.truth[sample.case == case] > 0).sum() for case in range(10)])
+    draws = np.random.default_rng(7).integers(0, 10, (4000, 10))
+    expected = np.percentile(of_cases[draws].sum(1) / foreground[draws].sum(1), [2.5, 97.5])
+    assert (low, high) == pytest.approx(tuple(expected), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "message"),
+    [
+        (Temperature, (0.0,), r"expected a temperature from 0\.05 to 100; got 0\.0"),
+        (Temperature, (-1.0,), "got -1.0"),
+        (Temperature, (1e-320,), "expected a temperature"),
+        (Temperature, (np.nan,), "got nan"),
+        (Vector, ([1.0], [0.0, 0.0], SOFTMAX), r"expected numbers of the shape \(2,\)"),
+        (Vector, ([1.0, np.inf], [0.0, 0.0], SOFTMAX), "expected finite numbers"),
+        (Head, ([[1.0, 2.0], [1.0]], [0.0, 0.0]), r"expected numbers of the shape \(2, 2\)"),
+        (Head, ([[1.0]], [0.0, 0.0]), r"expected numbers of the shape \(2, 1\)"),
+    ],
+)
+def test_parameters_that_are_none(method: Any, parameters: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        method(*parameters)
 
 
 def test_drawn_voxels_stand_for_all() -> None:
@@ -197,6 +347,6 @@ def test_drawn_voxels_stand_for_all() -> None:
 def test_too_little_to_fit_to() -> None:
     logits, meaning = np.zeros((3, 20)), LabelMeaning.of_names({"background": 0, "shell": 1, "core": 2}, None)
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 2 of 10 have one"):
-        sample_of(SOFTMAX, logits, np.arange(20) < 4).check(meaning)
+        replace(sample_of(SOFTMAX, logits, np.arange(20) < 4), meaning=meaning).check()
     with pytest.raises(ValueError, match=r"core has no voxel in the 10 cases"):
-        sample_of(SOFTMAX, logits, np.tile([0, 1], 10)).check(meaning)
+        replace(sample_of(SOFTMAX, logits, np.tile([0, 1], 10)), meaning=meaning).check()

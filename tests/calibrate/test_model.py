@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +15,12 @@ import torch
 from scipy.special import expit
 
 from nnunet_nacl.calibrate import Fit, apply_folder, calibrate_model
+from nnunet_nacl.calibrate._judge import Score
+from nnunet_nacl.calibrate._methods import Unchanged
 from nnunet_nacl.calibrate._model import Network
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import load_predictor
+from nnunet_nacl.nnunet import load_predictor, read_checkpoint
 from tests.conftest import KINDS, Planned, Trained
 
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
@@ -95,7 +99,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
         ((fit, _),) = calibrate(copy.model, 0, method=method, overwrite=True)
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
         assert fit == Fit.read(copy.model / "fold_0" / "calibration.json")
-        its = {name: np.array(value) for name, value in fit.parameters.items()}
+        its = {name: np.array(value) for name, value in vars(fit.calibration).items()}
         if method == "head":
             network = open_fold(copy.model)
             network._last.forward = lambda features: features
@@ -170,13 +174,96 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     assert [file.parent.name for file in written] == ["fold_0", "fold_1"]
     image = torch.zeros(1, 1, 16, 16)
     fold = forward(copy.model, "checkpoint_calibrated.pth", image)
-    scale, shift = (np.array(fit.parameters[name])[:, None, None] for name in ("scale", "shift"))
+    scale, shift = (np.array(getattr(fit.calibration, name))[:, None, None] for name in ("scale", "shift"))
     expected = scale * (fold - fold.mean(0)) + shift
     assert forward(copy.model, "checkpoint_calibrated_ensemble.pth", image) == pytest.approx(expected, abs=1e-4)
+    kept = files_of(copy.model)
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")  # of training, in fold 0
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
         calibrate(copy.model, 0, images=images, gt_folder=labels, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="fold_2"):
+        calibrate(copy.model, 0, 2, overwrite=True)
+    assert files_of(copy.model) == kept  # what is missing is found before anything is written
+    calibrate(copy.model, 1, method="temperature", overwrite=True)
+    left = {"fold_0/checkpoint_calibrated.pth", "fold_0/calibration.json"}
+    assert set(kept) - set(files_of(copy.model)) == {
+        "calibration_ensemble.json", *(f"fold_{fold}/checkpoint_calibrated_ensemble.pth" for fold in (0, 1))
+    }  # fmt: skip
+    assert left < set(files_of(copy.model))
+
+
+def files_of(model: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(model)): file.read_bytes() for file in model.rglob("*") if file.is_file()}
+
+
+def test_each_run_leaves_its_own_files(copy_of: Callable[..., Copy], monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    fold = copy.model / "fold_0"
+    calibrate(copy.model, 0, method="temperature", save_probabilities=True)
+    assert (fold / "validation_calibrated").is_dir()
+    calibrate(copy.model, 0, method="head", overwrite=True)
+    assert Fit.read(fold / "calibration.json").method == "head"
+    assert not (fold / "validation_calibrated").exists()
+
+    # Where nothing improves for certain, there is a checkpoint all the same, of the layer as trained.
+    monkeypatch.setattr(Score, "improves", False)
+    ((fit, written),) = calibrate(copy.model, 0, overwrite=True)
+    assert fit.calibration == Unchanged()
+    assert written == [fold / "checkpoint_calibrated.pth"]
+    image = torch.zeros(1, 1, 16, 16)
+    as_trained = forward(copy.model, "checkpoint_final.pth", image)
+    assert (forward(copy.model, "checkpoint_calibrated.pth", image) == as_trained).all()
+
+    with pytest.raises(ValueError, match=r"checkpoint_calibrated\.pth is calibrated already"):
+        calibrate(copy.model, 0, checkpoint="checkpoint_calibrated.pth", overwrite=True)
+    (fold / "checkpoint_calibrated.pth").rename(fold / "checkpoint_mine.pth")
+    with pytest.raises(ValueError, match=r"checkpoint_mine\.pth is calibrated already"):
+        calibrate(copy.model, 0, checkpoint="checkpoint_mine.pth")
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+
+from nnunet_nacl.calibrate import calibrate_model
+
+done = 0
+rename = Path.rename
+
+
+def killed(self, target):
+    global done
+    if "fold_0" in str(target):
+        if done == int(sys.argv[2]):
+            os._exit(9)
+        done += 1
+    return rename(self, target)
+
+
+Path.rename = killed
+import nnunet_nacl.calibrate._sample
+nnunet_nacl.calibrate._sample.NUM_VALUES = 50_000
+options = dict(use_mirroring=False, method="temperature", save_probabilities=True, overwrite=True)
+list(calibrate_model(sys.argv[1], [0], **options))
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    fold = copy.model / "fold_0"
+    for renames in range(7):
+        calibrate(copy.model, 0, method="vector", save_probabilities=True, overwrite=True)
+        command = [sys.executable, "-c", KILLED, str(copy.model), str(renames)]
+        status = subprocess.run(command, capture_output=True, check=False).returncode
+        assert status == (9 if renames < 6 else 0)
+        found = {Fit.read(file).method for file in fold.glob("**/calibration*.json") if ".calibrating" not in str(file)}
+        if (fold / "checkpoint_calibrated.pth").exists():
+            found.add(read_checkpoint(fold / "checkpoint_calibrated.pth")["nnunet_nacl_calibration"])
+            assert (fold / "calibration.json").exists()
+            assert (fold / "validation_calibrated").exists()
+        assert len(found) <= 1
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:

@@ -16,12 +16,14 @@ Typed = TypeVar("Typed")
 _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)  # not of numbers
 
 
-def check_output(output: str | Path, *, overwrite: bool = False) -> Path:
+def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises a FileExistsError unless it is new, an empty folder, or to be replaced.
+    Raises a FileExistsError unless it is new, an empty folder (where a folder is written), or to be replaced.
     """
     output = Path(output)
+    if output.is_dir() and not is_folder:
+        raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
     if not output.absolute().parent.is_dir():
         raise FileNotFoundError(f"{output.absolute().parent} is not a folder.")
     if not overwrite and os.path.lexists(output) and not (output.is_dir() and not any(output.iterdir())):
@@ -74,6 +76,11 @@ def link_or_copy(source: Path, target: Path) -> None:
             os.link(source.resolve(), partial)
         except OSError:
             shutil.copy2(source, partial)
+
+
+def printable(text: str) -> str:
+    """A text that can be written as UTF-8: other bytes of file names become �."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def file_state(file: Path) -> list[str | int] | None:

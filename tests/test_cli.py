@@ -116,6 +116,18 @@ def test_wrong_usage(line: str, message: str, capsys: pytest.CaptureFixture[str]
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("experiment main -d 4 -c 2d --epochs 0", "--epochs: expected 1 or more; got 0."),
+        ("experiment main -d 4 -c 2d --iterations -5", "--iterations: expected 1 or more; got -5."),
+    ],
+)
+def test_numbers_out_of_range(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*line.split()) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--version") == 0
     assert capsys.readouterr().out == f"nnunet_nacl {__version__}\n"

@@ -2,6 +2,18 @@
 
 from nnunet_nacl.calibrate._fit import Fit, split_cases
 from nnunet_nacl.calibrate._folder import apply_folder, calibrate_folder, calibration_of
+from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._model import calibrate_model
 
-__all__ = ["Fit", "apply_folder", "calibrate_folder", "calibrate_model", "calibration_of", "split_cases"]
+__all__ = [
+    "Fit",
+    "Head",
+    "Temperature",
+    "Unchanged",
+    "Vector",
+    "apply_folder",
+    "calibrate_folder",
+    "calibrate_model",
+    "calibration_of",
+    "split_cases",
+]

@@ -19,6 +19,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
+    DECODED_NAME,
     CaseFiles,
     DataSet,
     Model,
@@ -94,14 +95,14 @@ def apply_folder(
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write into; ``calibration_applied.json`` there says how it came to be.
         num_processes: how many cases are calibrated at a time.
-        overwrite: write into a folder that is there; only files of the same names are replaced.
+        overwrite: write into a folder that is there, in place of the cases that an earlier calibration wrote.
 
     Raises:
         FileExistsError: ``output`` holds something.
         ValueError: the fit needs features, is of another model, or was fitted to cases of ``pred_folder``, which it
             cannot test; or ``pred_folder`` is calibrated.
     """
-    fit, folder = Fit.read(Path(fit_file)), check_output(output, overwrite=overwrite)
+    fit, folder = Fit.read(Path(fit_file)), check_output(output, overwrite=overwrite, is_folder=True)
     if isinstance(fit.calibration, Head):
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
@@ -121,11 +122,22 @@ def apply_folder(
             f"{seen[0]} for one: they do not test it. Expected other cases."
         )
     folder.mkdir(exist_ok=True)
+    _remove_calibrated(folder)
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)  # first: a part is calibrated, too
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)
     return list(done), skipped
+
+
+def _remove_calibrated(folder: Path) -> None:
+    """Remove the cases that an earlier calibration wrote; a FileExistsError says that there are other predictions."""
+    if any(folder.glob("*.npz")) and (not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file()):
+        raise FileExistsError(f"{folder} holds predictions that apply has not written; choose another folder.")
+    if (folder / CALIBRATED_NAME).is_file():
+        for case in PredictionFolder.read(folder).cases if any(folder.glob("*.npz")) else ():
+            for file in (case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")):
+                file.unlink(missing_ok=True)
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:

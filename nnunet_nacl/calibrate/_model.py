@@ -27,6 +27,7 @@ from nnunet_nacl.nnunet import (
     DataSet,
     Model,
     PreprocessedCases,
+    check_as_trained,
     load_predictor,
     read_checkpoint,
     write_checkpoint,
@@ -214,6 +215,8 @@ def calibrate_model(
     if method == Head.method and not all(network.has_features for network in networks):
         raise ValueError("The last convolution is larger than 1×1: expected --method temperature or vector.")
     of_folds = [PreprocessedCases.of_fold(network.predictor, network.fold) for network in networks]
+    for network, cases in zip(networks, of_folds, strict=True):
+        check_as_trained(model, network.predictor, network.fold, cases.names)
     together = None
     if images is not None and gt_folder is not None:
         together = _unseen_cases(networks[0], images, gt_folder)

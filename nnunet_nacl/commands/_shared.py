@@ -18,7 +18,7 @@ SHARED = {
     "f": "FOLD or folds",
     "i": "IMAGES: their folder",
     "gt": "LABELS: folder with the ground truth",
-    "chk": "checkpoint to predict with",
+    "chk": "file name of the checkpoint",
     "device": "cuda, cpu or mps; auto: cuda if there is one",
     "np": "N cases at a time (default: as nnUNet_def_n_proc says, else 8, or as many as cores)",
     "summaries": "calibration_summary.json, or the folder that holds it",
@@ -43,7 +43,14 @@ MAIN_PATH = (
 
 def num_processes(np: int | None = None) -> int:
     """How many processes ``-np`` asks for, by default nnU-Net's number of them."""
-    return np or min(int(os.environ.get("nnUNet_def_n_proc", "8")), os.cpu_count() or 1)  # noqa: SIM112
+    if np is not None:
+        if np < 1:
+            raise ValueError(f"-np: expected 1 or more processes; got {np}.")
+        return np
+    default = os.environ.get("nnUNet_def_n_proc", "8")  # noqa: SIM112
+    if not default.isdecimal() or int(default) < 1:
+        raise ValueError(f"nnUNet_def_n_proc: expected a whole number of processes; got {default!r}.")
+    return min(int(default), os.cpu_count() or 1)
 
 
 def chosen_predictions(

@@ -37,7 +37,7 @@ def evaluate(
         o: SUMMARY.json; the other files go beside it (default: in PRED_FOLDER)
         bins: M confidence bins
         protocol: authors: as the code that the paper's numbers come from
-        chill: cases without a prediction are no failure
+        chill: do not fail on missing predictions
         num_parts: N parts of the cases, to SUMMARY_partIofN.json; report and table read all of them as SUMMARY.json
         part_id: I, the part to evaluate, from 0
         overwrite: evaluate every case anew, and replace what is there
@@ -63,8 +63,11 @@ def evaluate(
         print(evaluation.format_table({Path(pred_folder).resolve().name if pred_folder else tr: result}))
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
-    print_skipped(result.skipped)
-    if not result.cases or any(not (entry.missing and chill) for entry in result.skipped):
+    forgiven = [entry for entry in result.skipped if entry.missing and chill]
+    if forgiven:
+        print(f"{len(forgiven)} cases have no prediction, such as {forgiven[0].case}.")
+    status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
+    if not result.cases or status:
         return 1
     say_next(f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # and others, to compare them")
     return 0

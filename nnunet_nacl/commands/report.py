@@ -16,7 +16,7 @@ def report(
     summaries: Sequence[str],
     *,
     names: Sequence[str] | None = None,
-    o: str = "report.html",
+    o: str | None = None,
     i: str | None = None,
     overwrite: bool = False,
     command_line: Sequence[str],
@@ -27,17 +27,21 @@ def report(
     tables, reliability diagrams, rankings, cases. The methods are compared with the first.
 
     Args:
-        o: FILE.html
+        o: FILE.html (default: report.html here)
         i: IMAGES: their folder, for the cases (default: imagesTs beside labelsTs, and so on)
 
     Examples:
         nnunet_nacl report predictions/DiceCE predictions/CE -o comparison.html
     """
-    from nnunet_nacl.report import read_results, write_report
+    from nnunet_nacl.report import is_page, read_results, write_report
 
-    results, may_replace = read_results(summaries, names=names), overwrite or o == "report.html"
-    write_report(results, o, images=i, command=shlex.join(command_line), overwrite=may_replace)
-    print(f"Wrote {o}\nOpen {Path(o).resolve().as_uri()} in a browser.")
+    page = Path(o or "report.html")
+    if o is None and page.exists() and not is_page(page):
+        raise FileExistsError(f"{page} exists, and is none of our pages. Choose another name by -o FILE.html.")
+    results = read_results(summaries, names=names)
+    may_replace = overwrite or o is None
+    write_report(results, page, images=i, command=shlex.join(command_line), overwrite=may_replace)
+    print(f"Wrote {page}\nOpen {page.resolve().as_uri()} in a browser.")
     return 0
 
 
@@ -67,6 +71,8 @@ def table(
     """
     from nnunet_nacl.report import read_results, write_table
 
+    if digits is not None and digits < 0:
+        raise ValueError(f"--digits: expected 0 or more; got {digits}.")
     results = read_results(summaries, names=names)
     print(write_table(results, table, form=format, voxels=voxels, intervals=not no_intervals, digits=digits), end="")
     return 0

@@ -104,6 +104,9 @@ def experiment(
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
     if study == "all" and methods:
         raise argparse.ArgumentError(None, "--methods does not go with all: methods differ between studies.")
+    for option, number in (("--epochs", epochs), ("--iterations", iterations)):
+        if number is not None and number < 1:
+            raise ValueError(f"{option}: expected 1 or more; got {number}.")
     suffix = "_paperSchedule" if paper_schedule else ""
     suffix += (f"_{epochs}epochs" if epochs else "") + (f"_{iterations}iterations" if iterations else "")
     plan = partial(

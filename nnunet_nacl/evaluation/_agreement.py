@@ -56,10 +56,14 @@ class Thresholded(Argmax):
     A region writes over those before it. Where several classes exceed theirs, any of them is right.
     """
 
-    rule = f"given by the thresholds in {DECODED_NAME}"
+    rule = "each region where p exceeds 1/2"
 
-    def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float]) -> None:
+    def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None) -> None:
         self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
+        if thresholds is None:
+            thresholds = [0.5] * meaning.num_channels
+        else:
+            self.rule = f"given by the thresholds in {DECODED_NAME}"
         written = meaning.structures if meaning.regions is None else meaning.written
         self._rules = list(zip(written, thresholds, strict=True))
 
@@ -82,4 +86,4 @@ def labels_given(saved: Labels, meaning: LabelMeaning, thresholds: Sequence[floa
     """What gives the labels of a case's probabilities, of that dtype."""
     if meaning.regions is None and thresholds is None:
         return Argmax(saved, meaning, dtype)
-    return Thresholded(saved, meaning, thresholds or [0.5] * meaning.num_channels)
+    return Thresholded(saved, meaning, thresholds)

@@ -40,6 +40,10 @@ def evaluate(
         part_id: which part to evaluate, from 0; the output is then ``calibration_part0of4_summary.json``.
         overwrite: evaluate every case anew, and replace any output.
     """
+    if num_parts < 1:
+        raise ValueError(f"num_parts must be 1 or more; got {num_parts}.")
+    if not 0 <= part_id < num_parts:
+        raise ValueError(f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}.")
     data_set = predictions.read_data_set()
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     summary = Path(output) if output else _default_output(predictions)

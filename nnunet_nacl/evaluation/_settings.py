@@ -13,6 +13,8 @@ Protocol = Literal["standard", "authors"]
 
 CORE_PROBABILITY = 0.05
 """A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
+MOST_BINS = 1000
+"""Each case keeps its tables: so many bins take some megabytes for a voxel set of a few classes."""
 COUNTING = 4
 """Raise it when the same files and settings give other tables: results of different ways of counting are not mixed."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
@@ -44,8 +46,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
             raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
-        if self.num_bins < 1:
-            raise ValueError(f"bins must be 1 or more; got {self.num_bins}.")
+        if not 1 <= self.num_bins <= MOST_BINS:
+            raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
         object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
 
     @property

@@ -40,7 +40,7 @@ def compare_logits(
         if name in models:
             raise ValueError(f"{models[name]} and {folder} would both be called {name!r}; rename one.")
         models[name] = folder
-    output = check_output(output)  # before hours of work
+    output = check_output(output, is_folder=True)  # before hours of work
     for folder in models.values():
         check_input(folder / f"fold_{fold}" / CHECKPOINTS["final"])
     histories, without = {}, {}

@@ -9,6 +9,7 @@ from nnunet_nacl.nnunet._probabilities import Channels
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
     PreprocessedCases,
+    check_as_trained,
     load_predictor,
     read_checkpoint,
     write_checkpoint,
@@ -30,6 +31,7 @@ __all__ = [
     "PreprocessedCases",
     "PreprocessedDataSet",
     "Reader",
+    "check_as_trained",
     "load_predictor",
     "model_folder",
     "nnunet_folder",

@@ -28,6 +28,9 @@ def read_splits(file: Path) -> list[Split]:
     check_input(file, ": which cases a fold is validated on is unknown.")
     splits = read_json(file, list[Split])
     for number, split in enumerate(splits):
+        if len(set(split["val"])) < len(split["val"]):
+            twice = next(name for name in split["val"] if split["val"].count(name) > 1)
+            raise ValueError(f"{file}: fold {number} lists the validation case {twice} twice.")
         if both := sorted({*split["train"]} & {*split["val"]}):
             raise ValueError(f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}.")
     return splits

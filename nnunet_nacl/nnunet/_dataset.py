@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import only_writer, read_json, whole_file
+from nnunet_nacl.files import only_writer, printable, read_json, whole_file
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import dataset_name, names_in, naming, nnunet_folder
 
@@ -204,7 +204,8 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: that of ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    for example in (*map(str, examples), None):
+    readable = [str(example) for example in examples if printable(str(example)) == str(example)]  # else ITK aborts
+    for example in (*readable, None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             return str(determine_reader_writer_from_dataset_json(described, example, verbose=False).__name__)

@@ -13,9 +13,10 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input
+from nnunet_nacl.files import check_input, printable
 from nnunet_nacl.nnunet._names import naming
 
+_NIFTI = (".nii", ".nii.gz")
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
 """By how much these may differ beside nnU-Net's relative tolerance: files in single precision are off by this much."""
 
@@ -82,7 +83,7 @@ class Reader:
             return LabelMap(labels, geometry)
         with np.errstate(invalid="ignore"):  # of NaN
             whole = labels.astype(np.int32)
-        if not np.array_equal(whole, labels):
+        if not np.array_equal(whole, labels) or not _is_finite(file):
             raise ValueError(f"{file} holds labels that are not whole numbers.")
         return LabelMap(whole, geometry)
 
@@ -127,10 +128,24 @@ class _AsItIs(np.ndarray[Any, Any]):
         return self
 
 
+def _is_finite(file: Path) -> bool:
+    """Whether all values of a NIfTI file are finite: SimpleITK reads others as zeros."""
+    import nibabel
+
+    if not file.name.endswith(_NIFTI):
+        return True
+    return bool(np.isfinite(np.asanyarray(nibabel.load(file).dataobj)).all())  # type: ignore[attr-defined]
+
+
 def check_image_file(file: Path) -> None:
-    """Check that a NIfTI file is as long as its header says: SimpleITK fills what it lacks with zeros."""
+    """Check that a NIfTI file is as long as its header says, as SimpleITK fills what it lacks with zeros.
+
+    A name that is not UTF-8 makes ITK end the process.
+    """
     check_input(file)
-    if not file.name.endswith((".nii", ".nii.gz")):
+    if printable(str(file)) != str(file):
+        raise ValueError(f"{printable(str(file))}: expected a file name in UTF-8; rename it.")
+    if not file.name.endswith(_NIFTI):
         return
     import nibabel
 

@@ -3,7 +3,9 @@
 import io
 import pickle
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -11,11 +13,17 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.files import check_input, whole_file
+from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, our_trainers_found, preprocessed_cases, read_splits
+from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
 
+_OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
+_OF_CONFIGURATION = (
+    "data_identifier", "preprocessor_name", "spacing", "normalization_schemes", "use_mask_for_norm",
+    "resampling_fn_data", "resampling_fn_data_kwargs", "resampling_fn_seg", "resampling_fn_seg_kwargs",
+)  # fmt: skip
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}  # in a fold's folder
 
 
@@ -52,27 +60,90 @@ def write_checkpoint(content: dict[str, Any], file: Path) -> None:
 
 
 def load_predictor(
-    model_folder: str | Path, fold: int | str, device: str, *, checkpoint: str = "final", use_mirroring: bool = True
+    model_folder: str | Path,
+    fold: int | str,
+    device: str,
+    *,
+    checkpoint: str = CHECKPOINTS["final"],
+    use_mirroring: bool = True,
 ) -> Any:
-    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights.
-
-    ``checkpoint`` is ``final``, ``best``, or a file's name such as ``checkpoint_latest.pth``.
-    """
+    """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
-    name = CHECKPOINTS.get(checkpoint, checkpoint)
-    file = Path(model_folder) / f"fold_{fold}" / name
-    check_input(file, ": the training has not ended." if name == CHECKPOINTS["final"] else ".")
-    content, where = read_checkpoint(file), torch.device(device)
-    predictor = nnUNetPredictor(
-        use_mirroring=use_mirroring, perform_everything_on_device=where.type == "cuda", device=where, allow_tqdm=False
-    )
+    model = Path(model_folder)
+    content, where = read_checkpoint(find_checkpoint(model, fold, checkpoint)), torch.device(device)
+    with redirect_stdout(io.StringIO()):  # nnU-Net says that without CUDA it will not use CUDA
+        predictor = nnUNetPredictor(
+            use_mirroring=use_mirroring,
+            perform_everything_on_device=where.type == "cuda",
+            device=where,
+            allow_tqdm=False,
+        )
     # nnU-Net gets what is read already: it would run what is in a file.
-    with our_trainers_found(), mock.patch.object(torch, "load", return_value=content), naming(Path(model_folder)):
-        predictor.initialize_from_trained_model_folder(str(model_folder), (str(fold),), name)
+    already_read = mock.patch.object(torch, "load", return_value=content)
+    with our_trainers_found(), already_read, naming(model), warnings.catch_warnings():
+        # To find the trainer, nnU-Net imports timm, which uses an old part of PyTorch.
+        warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
+        predictor.initialize_from_trained_model_folder(str(model), (str(fold),), checkpoint)
     predictor.configuration_name = content["init_args"]["configuration"]
     return predictor
+
+
+def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
+    """The checkpoint of a fold; a FileNotFoundError says what there is in its place."""
+    folder = model / f"fold_{fold}"
+    file = folder / checkpoint
+    if not model.is_dir():
+        raise FileNotFoundError(f"{model} does not exist; {model.parent} has {_listed(model.parent, '*__*')}.")
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{model} has no fold {fold}; there are {_listed(model, 'fold_*')}.")
+    if not file.is_file():
+        there = _listed(folder, "checkpoint_*.pth")
+        unfinished = ": the training has not ended" if checkpoint == CHECKPOINTS["final"] and there != "none" else ""
+        raise FileNotFoundError(
+            f"{file} does not exist{unfinished}; expected the file name of a checkpoint; there are {there}."
+        )
+    return file
+
+
+def _listed(folder: Path, pattern: str) -> str:
+    return ", ".join(sorted(path.name for path in folder.glob(pattern))) or "none"
+
+
+def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
+    """Raise a ValueError unless a fold's validation cases, and how they are preprocessed, are those of its training."""
+    validation = model / f"fold_{fold}" / "validation"
+    ending = predictor.dataset_json["file_ending"]
+    validated = {file.name.removesuffix(ending) for file in validation.glob(f"[!.]*{ending}")}
+    differing = validated - set(names)
+    if (validation / "summary.json").is_file():  # all of them
+        differing |= set(names) - validated
+    folder = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
+    if differing:
+        raise ValueError(
+            f"{folder / SPLITS_NAME} has changed since fold {fold} was trained: {min(differing)} is a validation case "
+            f"there or in {validation}, not in both. Restore the splits, or train the fold anew."
+        )
+    plans = folder / f"{predictor.plans_manager.plans_name}.json"
+    if not plans.is_file():
+        return
+    now = _preprocessing(PlansJson.read(plans).content, predictor.configuration_name)
+    trained = _preprocessing(predictor.plans_manager.plans, predictor.configuration_name)
+    for name, value in trained.items():
+        if now[name] != value:
+            raise ValueError(
+                f"{plans} has changed since {model} was trained: {name} is {now[name]}, and {value} in the model's "
+                "plans.json. Restore the plans and preprocess again."
+            )
+
+
+def _preprocessing(plans: dict[str, Any], configuration: str) -> dict[str, Any]:
+    """What decides how an image is preprocessed."""
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    settings = PlansManager(plans).get_configuration(configuration).configuration
+    return {name: plans.get(name) for name in _OF_PLANS} | {name: settings.get(name) for name in _OF_CONFIGURATION}
 
 
 class PreprocessedCases(NamedTuple):

@@ -4,7 +4,7 @@
 """
 
 from nnunet_nacl.report._comparison import compare
-from nnunet_nacl.report._page import write_report
+from nnunet_nacl.report._page import is_page, write_report
 from nnunet_nacl.report._panels import write_plot
 from nnunet_nacl.report._published import published
 from nnunet_nacl.report._results import read_results
@@ -15,6 +15,7 @@ __all__ = [
     "Study",
     "Variant",
     "compare",
+    "is_page",
     "published",
     "read_results",
     "write_plot",

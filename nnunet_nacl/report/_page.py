@@ -15,7 +15,7 @@ from markupsafe import Markup
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.files import check_output, whole_file
+from nnunet_nacl.files import check_output, printable, whole_file
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
@@ -23,7 +23,7 @@ from nnunet_nacl.report._metrics import DICE, judging_metrics, number_text, pape
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
 from nnunet_nacl.report._reliability import judge
-from nnunet_nacl.report._results import calibrated_by, evaluate_command, printable
+from nnunet_nacl.report._results import calibrated_by, evaluate_command
 from nnunet_nacl.report._review import read_reviews
 from nnunet_nacl.report._statistics import all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
@@ -31,9 +31,15 @@ from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
 _SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order of the page's switch
+_GENERATOR, _HEAD = b'<meta name="generator" content="nnunet_nacl', 1 << 20
 _WIDE = 0.95  # a share of the image from which near is not near any more
 _CALIBRATED = r"_?(calibrated|trained)"  # by these words, folders of the same predictions before and after differ
 _ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page that :func:`write_report` has written."""
+    return file.is_file() and _GENERATOR in file.read_bytes()[:_HEAD]
 
 
 def write_report(

@@ -1,13 +1,32 @@
 """What ``nnunet_nacl evaluate`` has written: read, named, checked against its files, and the commands that wrote it."""
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Settings
+from nnunet_nacl.files import printable, read_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME
+
+
+@dataclass(frozen=True)
+class _Calibration:
+    method: str
+
+
+@dataclass(frozen=True)
+class _Applied:
+    pred_folder: str
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What a calibrated folder's file says of how it came to be."""
+
+    calibration: _Calibration
+    applied: _Applied
 
 
 def read_results(
@@ -52,7 +71,9 @@ def _read(file: Path) -> list[FolderResult]:
     """The result of a summary, or those of the parts of that name."""
     try:
         results = FolderResult.read_parts(file)
-    except FileNotFoundError:
+    except FileNotFoundError as error:
+        if file.is_file():
+            raise FileNotFoundError(f"{error} nnunet_nacl evaluate wrote it beside {file}.") from None
         expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
         raise FileNotFoundError(f"{file} does not exist; {expected}.") from None
     for result in results:
@@ -63,16 +84,15 @@ def _read(file: Path) -> list[FolderResult]:
 
 
 def _merged(name: str, results: list[FolderResult]) -> FolderResult:
+    if len(results) == 1 and results[0].origin.part is None:
+        return results[0]
     try:
-        return FolderResult.merged(results) if len(results) > 1 else results[0]
+        return FolderResult.merged(results)
     except ValueError as error:
+        if len(results) == 1:
+            raise ValueError(f"{results[0].file}: {error}") from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(f"{called}, but are not folds of one method: {error} Name them by --names.") from error
-
-
-def printable(text: str) -> str:
-    """A text that can be written as UTF-8: other bytes of file names become �."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
@@ -80,8 +100,8 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
     file = Path(origin.folders[0].pred_folder) / CALIBRATED_NAME
     if not file.is_file():
         return None
-    content = json.loads(file.read_text())
-    return content["method"], Path(content["applied"]["pred_folder"])
+    mark = read_json(file, _Mark)
+    return mark.calibration.method, Path(mark.applied.pred_folder)
 
 
 def default_name(file: Path) -> str:

@@ -9,14 +9,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from nnunet_nacl.files import write_csv
+from nnunet_nacl.files import printable, write_csv
 from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, voxels_text
 from nnunet_nacl.report._published import DATA_SETS, published_data_set, published_method, published_value
 from nnunet_nacl.report._reliability import error_by_chance, split_scores
-from nnunet_nacl.report._results import printable
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences, order_by, rank_by_scores, rank_methods
 

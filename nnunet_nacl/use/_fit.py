@@ -125,7 +125,7 @@ class ReviewFit:
         if ranks:
             told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
         notes = [f"The fit is to {len(self.cases)} cases; {told}."]
-        decoded, calibration = _decoding_of(folder), _calibration_of(folder)
+        decoded, calibration = decoding_of(folder), calibration_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
         by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH_FOLD)
@@ -191,7 +191,7 @@ def fit_review(
     home = predictions.model_folder or predictions.pred_folders[0]
     file = check_output(output or home / FIT_NAME, overwrite=overwrite or output is None)
     predicted, folders = predictions.to_fit_to(), predictions.pred_folders
-    calibration, decoded = _shared_calibration(folders), {_decoding_of(folder) for folder in folders}
+    calibration, decoded = _shared_calibration(folders), {decoding_of(folder) for folder in folders}
     if len(decoded) > 1:
         raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
     data_set = predicted.read_data_set()
@@ -276,7 +276,7 @@ def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]]
     return judge_structures(found)
 
 
-def _decoding_of(folder: Path) -> str | None:
+def decoding_of(folder: Path) -> str | None:
     """What a folder of predictions was decoded for, such as ``dice``; None for nnU-Net's own segmentations."""
     if not (folder / DECODED_NAME).exists():
         return None
@@ -284,15 +284,16 @@ def _decoding_of(folder: Path) -> str | None:
     return str(mark.get("metric")) if mark.get("alpha") is None else f"{mark['metric']}, alpha {mark['alpha']:g}"
 
 
-def _calibration_of(folder: Path) -> str | None:
-    from nnunet_nacl.calibrate import calibration_of  # it imports torch
+def calibration_of(folder: Path) -> str | None:
+    """How a folder of predictions was calibrated."""
+    from nnunet_nacl import calibrate  # it imports torch
 
-    return calibration_of(folder)
+    return calibrate.calibration_of(folder)
 
 
 def _shared_calibration(folders: Sequence[Path]) -> str | None:
     """How the predictions were calibrated: all alike, or each folder by a fit of its own."""
-    found = {folder: _calibration_of(folder) for folder in folders}
+    found = {folder: calibration_of(folder) for folder in folders}
     different = set(found.values())
     if len(different) > 1 and None in different:
         listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())

@@ -69,7 +69,7 @@ def write_folder(
     unfinished, is_new = output / _UNFINISHED, not output.exists()
     with only_writer(output):
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
-        check_output(output, overwrite=overwrite)
+        check_output(output, overwrite=overwrite, is_folder=True)
         unfinished.mkdir(parents=True)
         try:
             attempt = partial(_attempt, write=write, folder=unfinished)

@@ -9,6 +9,7 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.nnunet import CaseFiles, Labels, Model, PredictionFolder
+from nnunet_nacl.use._fit import calibration_of, decoding_of
 from nnunet_nacl.use._folders import NewFolder, write_folder
 from nnunet_nacl.use._quantities import mean_pairwise_dice, whole_channels
 
@@ -32,11 +33,12 @@ def combine_members(
     """
     folders = read_members(members)
     meaning = folders[0].data_set.meaning
-    calibrated, others = (
-        [member.folder for member in folders if member.is_calibrated is what] for what in (True, False)
-    )
-    if calibrated and others:
-        raise ValueError(f"members: {calibrated[0]} is calibrated, and {others[0]} is not.")
+    first = folders[0].folder
+    for member in folders[1:]:
+        if calibration_of(member.folder) != calibration_of(first):
+            raise ValueError(f"members: {first} and {member.folder} are not calibrated alike.")
+        if decoding_of(member.folder) != decoding_of(first):
+            raise ValueError(f"members: {first} and {member.folder} are not decoded alike.")
     names = [meaning.name_of(structure) for structure in meaning.structures]
     known = {case.name: case for folder in reversed(folders) for case in folder.cases}
     cases, work = [known[name] for name in sorted(known)], partial(_write_case, members=folders)

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,7 @@ import pytest
 import SimpleITK as sitk
 from scipy.optimize import minimize_scalar
 
-from nnunet_nacl.calibrate import Fit, apply_folder, calibrate_folder, calibration_of
-from nnunet_nacl.calibrate._methods import Temperature, Unchanged
+from nnunet_nacl.calibrate import Fit, Temperature, Unchanged, apply_folder, calibrate_folder, calibration_of
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
@@ -105,6 +105,26 @@ def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path],
     assert (output / "notes.txt").read_text() == "mine"
     with pytest.raises(ValueError, match="is the folder of the predictions"):
         apply_folder(fit_file, new[1], new[1], overwrite=True)
+
+
+def test_an_earlier_calibration_is_replaced_whole(
+    fit_file: Path, train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "calibrated"
+    apply_folder(fit_file, new[1], output)
+    calibrate_folder(Predictions.of_folder(*train), tmp_path / "other.json", method="temperature")
+    (new[1] / "y.npz").write_bytes(b"damaged")
+    done, skipped = apply_folder(tmp_path / "other.json", new[1], output, overwrite=True)
+    assert (done, [entry.case for entry in skipped]) == (["x", "z"], ["y"])
+    assert not list(output.glob("y.*"))  # of the earlier calibration
+    assert str(calibration_of(output)).startswith("temperature")
+
+    with pytest.raises(FileExistsError, match="train/predictions holds predictions that apply has not written"):
+        apply_folder(fit_file, new[1], shutil.copytree(train[1], tmp_path / "train" / "predictions"), overwrite=True)
+    assert not (tmp_path / "train" / "predictions" / "calibration_applied.json").exists()
+    (output / "decoded.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="calibrated holds predictions that apply has not written"):
+        apply_folder(fit_file, new[1], output, overwrite=True)
 
 
 def test_what_does_not_belong_together(

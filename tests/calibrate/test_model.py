@@ -14,9 +14,8 @@ import pytest
 import torch
 from scipy.special import expit
 
-from nnunet_nacl.calibrate import Fit, apply_folder, calibrate_model
+from nnunet_nacl.calibrate import Fit, Unchanged, apply_folder, calibrate_model
 from nnunet_nacl.calibrate._judge import Score
-from nnunet_nacl.calibrate._methods import Unchanged
 from nnunet_nacl.calibrate._model import Network
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
@@ -182,7 +181,7 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
     with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
         calibrate(copy.model, 0, images=images, gt_folder=labels, overwrite=True)
-    with pytest.raises(FileNotFoundError, match="fold_2"):
+    with pytest.raises(FileNotFoundError, match="has no fold 2; there are fold_0, fold_1"):
         calibrate(copy.model, 0, 2, overwrite=True)
     assert files_of(copy.model) == kept  # what is missing is found before anything is written
     calibrate(copy.model, 1, method="temperature", overwrite=True)
@@ -279,11 +278,37 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     assert gap.mean() < 5e-4
 
 
+def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    validation = copy.model / "fold_0" / "validation"
+    validation.mkdir()
+    for case in [*CASES[1:5], "toy_5"]:
+        (validation / f"{case}.nii.gz").touch()
+    with pytest.raises(
+        ValueError, match=r"splits_final\.json has changed since fold 0 was trained: toy_5 is a validat"
+    ):
+        calibrate(copy.model, 0)
+    (validation / "toy_5.nii.gz").unlink()  # of an unfinished validation, it would be all right
+    (validation / "summary.json").touch()
+    with pytest.raises(
+        ValueError, match=r"splits_final\.json has changed since fold 0 was trained: toy_0 is a validat"
+    ):
+        calibrate(copy.model, 0)
+    (validation / "toy_0.nii.gz").touch()
+    plans = copy.preprocessed / "nnUNetPlans.json"
+    content = json.loads(plans.read_text())
+    content["configurations"]["2d"]["spacing"] = [3.0, 3.0]
+    plans.unlink()
+    plans.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"nnUNetPlans\.json has changed since .* spacing is \[3\.0, 3\.0\], and \[1"):
+        calibrate(copy.model, 0)
+
+
 def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
         calibrate(copy.model, "all")
-    with pytest.raises(FileNotFoundError, match=r"fold_3/checkpoint_final\.pth does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"has no fold 3; there are fold_0"):
         calibrate(copy.model, 3)
     splits = copy.preprocessed / "splits_final.json"
     splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))

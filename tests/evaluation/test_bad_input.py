@@ -1,3 +1,7 @@
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +39,17 @@ def ground_truth_with(gt_folder: Path, _: Path, *, change: Callable[[np.ndarray]
     write(change(random_case(1)[1]), gt_folder / "case_1.nii.gz")
 
 
+def zeros(p: np.ndarray) -> np.ndarray:
+    p[:, 0, 0] = np.where(np.arange(20) < 15, 0, p[:, 0, 0])
+    return p
+
+
+def ground_truth_with_nan(gt_folder: Path, _: Path) -> None:
+    labels = random_case(1)[1].astype(np.float32)
+    labels[0, 0, 0] = np.nan
+    sitk.WriteImage(sitk.GetImageFromArray(labels), str(gt_folder / "case_1.nii.gz"))
+
+
 def cut(_: Path, predictions: Path) -> None:
     file = predictions / "case_1.nii.gz"
     file.write_bytes(file.read_bytes()[: int(0.95 * file.stat().st_size)])
@@ -58,6 +73,11 @@ BAD = {
         partial(save, change=with_nan),
         "case_1.npz: expected probabilities in [0, 1], no logits and no NaN; channel 0 has values from nan to nan.",
     ),
+    "no probability": (
+        partial(save, change=zeros),
+        "must sum to 1 over the 3 classes; in 15 voxels the sum is off by up to 1.",
+    ),
+    "ground truth with NaN": (ground_truth_with_nan, "labelsTs/case_1.nii.gz holds labels that are not whole numbers"),
     "shape": (partial(save, change=lambda p: p[:, :5]), "case_1.npz: expected the shape (3, 6, 20, 20), the 3 classes"),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
@@ -93,6 +113,18 @@ def test_a_bad_case_is_named_and_the_others_are_evaluated(
     assert f"skipped case_1: {reasons(folders)['case_1']}" in capsys.readouterr().err
     assert [case["case"] for case in summary_of(folders)["metric_per_case"]] == ["case_0", "case_2"]
     assert run_evaluate(folders) == 1  # also when the good ones need not be evaluated again
+
+
+def test_a_name_that_is_not_utf8_is_refused(folders: Folders) -> None:
+    """ITK ends the whole process at such a name."""
+    name = os.fsdecode(b"caf\xe9")
+    for folder, ending in ((folders[0], ".nii.gz"), (folders[1], ".nii.gz"), (folders[1], ".npz")):
+        shutil.copy(folder / f"case_1{ending}", folder / f"{name}{ending}")
+    command = [sys.executable, "-m", "nnunet_nacl.cli", "evaluate", *map(str, folders), "-np", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "caf\ufffd.nii.gz: expected a file name in UTF-8" in done.stderr
+    assert len(summary_of(folders)["metric_per_case"]) == 3
 
 
 def test_other_places_can_be_ignored(folders: Folders) -> None:

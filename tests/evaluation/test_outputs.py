@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.files import only_writer
 from tests.evaluation.generated import (
@@ -34,6 +35,36 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
     assert len(FolderResult.read(notes).cases) == 3
     assert run_evaluate(folders, "-o", tmp_path / "no" / "x.json") == 1
     assert f"{tmp_path / 'no'} is not a folder." in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert run_evaluate(folders, "-o", tmp_path / "empty") == 1
+    assert f"{tmp_path / 'empty'} is a folder; expected the name of a file." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--num_parts 0", "num_parts must be 1 or more; got 0."),
+        ("--num_parts -1", "num_parts must be 1 or more; got -1."),
+        ("--part_id 1", "part_id must be from 0 to 0, one of 1 parts; got 1."),
+        ("--num_parts 2 --part_id 2", "part_id must be from 0 to 1, one of 2 parts; got 2."),
+        ("--num_parts 2 --part_id -1", "part_id must be from 0 to 1, one of 2 parts; got -1."),
+        ("--bins 100000", "bins must be from 1 to 1000; got 100000."),
+        ("-np -3", "-np: expected 1 or more processes; got -3."),
+        ("-np 0", "-np: expected 1 or more processes; got 0."),
+    ],
+)
+def test_numbers_out_of_range(folders: Folders, options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_evaluate(folders, *options.split()) == 1
+    assert message in capsys.readouterr().err
+    assert not list(folders[1].glob("calibration_*"))
+
+
+def test_nnunets_number_of_processes(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("nnUNet_def_n_proc", "abc")
+    assert main(["evaluate", *map(str, folders)]) == 1
+    assert "nnUNet_def_n_proc: expected a whole number of processes; got 'abc'." in capsys.readouterr().err
 
 
 def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,13 +74,18 @@ def test_two_at_once(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert not (folders[1] / SUMMARY).exists()
 
 
-def test_missing_predictions_can_be_forgiven(folders: Folders) -> None:
-    for ending in (".nii.gz", ".npz"):
-        (folders[1] / f"case_0{ending}").unlink()
+def test_missing_predictions_can_be_forgiven(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    for case in ("case_0", "case_1"):
+        for ending in (".nii.gz", ".npz"):
+            (folders[1] / f"{case}{ending}").unlink()
     assert run_evaluate(folders) == 1
+    assert "skipped case_1: " in capsys.readouterr().err
     assert run_evaluate(folders, "--chill") == 0
+    captured = capsys.readouterr()
+    assert "2 cases have no prediction, such as case_0." in captured.out
+    assert "skipped" not in captured.err
     assert "case_0.nii.gz does not exist" in reasons(folders)["case_0"]
-    assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True]
+    assert [entry["missing"] for entry in summary_of(folders)["skipped"]] == [True, True]
 
 
 def test_predictions_that_were_replaced_are_stale(folders: Folders) -> None:

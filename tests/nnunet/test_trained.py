@@ -40,7 +40,7 @@ class Recorded:  # stands for nnU-Net's predictor
 def test_folds_and_checkpoints(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_from_raw_data, "nnUNetPredictor", Recorded)
     for fold, checkpoint, name, epoch, use_mirroring in (
-        ("1", "best", "checkpoint_best.pth", 8, False),
+        ("1", "checkpoint_best.pth", "checkpoint_best.pth", 8, False),
         (1, "checkpoint_final.pth", "checkpoint_final.pth", 9, True),
     ):
         found = load_predictor(model, fold, "cpu", checkpoint=checkpoint, use_mirroring=use_mirroring)
@@ -51,15 +51,24 @@ def test_folds_and_checkpoints(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_is_missing(model: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"fold_0/mine\.pth does not exist\.$"):
-        load_predictor(model, 0, "cpu", checkpoint="mine.pth")
+    there = r"expected the file name of a checkpoint; there are checkpoint_best\.pth, checkpoint_final\.pth\.$"
+    for name in ("mine.pth", "final"):
+        with pytest.raises(FileNotFoundError, match=rf"fold_0/{name} does not exist; {there}"):
+            load_predictor(model, 0, "cpu", checkpoint=name)
+    with pytest.raises(FileNotFoundError, match=r"__2d has no fold 7; there are fold_0, fold_1\.$"):
+        load_predictor(model, 7, "cpu")
+    other = model.with_name("nnUNetTrainerX__nnUNetPlans__2d")
+    with pytest.raises(
+        FileNotFoundError, match=r"X__nnUNetPlans__2d does not exist; .* has nnUNetTrainerNACL__nnUNetP"
+    ):
+        load_predictor(other, 0, "cpu")
     final = model / "fold_0" / "checkpoint_final.pth"
     final.write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match=r"final\.pth cannot be read as a checkpoint of nnU-Net: ") as raised:
         load_predictor(model, 0, "cpu")
     assert "weights_only" not in str(raised.value)
     final.unlink()
-    with pytest.raises(FileNotFoundError, match=r"checkpoint_final\.pth does not exist: the training has not ended\.$"):
+    with pytest.raises(FileNotFoundError, match=r"checkpoint_final\.pth does not exist: the training has not ended; "):
         load_predictor(model, 0, "cpu")
 
 
@@ -96,6 +105,11 @@ def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
     assert image.dtype == np.float32
     assert labels.tolist() == np.ones((2, 3, 4)).tolist()
     assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
+    splits = preprocessed.parent / "splits_final.json"
+    splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
+    with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):
+        PreprocessedCases.of_fold(predictor_of(None), 0)
+    splits.write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
     (preprocessed / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
         PreprocessedCases.of_fold(predictor_of(None), 0)

@@ -139,7 +139,7 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(6)}
     folder = tmp_path / "calibrated"
     folder.mkdir()
-    applied = '{"method": "vector", "applied": {"pred_folder": "predictions/0.4"}}'
+    applied = '{"calibration": {"method": "vector"}, "applied": {"pred_folder": "predictions/0.4"}}'
     (folder / "calibration_applied.json").write_text(applied)
     pair = replace(results["m5"].origin.folders[0], pred_folder=str(folder))
     results["m5"] = with_origin(results["m5"], folders=(pair,))

@@ -27,7 +27,7 @@ def test_default_names() -> None:
 def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     soft, calibrated = copied / "predictions" / "soft", copied / "predictions" / "calibrated"
     shutil.copytree(soft, calibrated)
-    applied = {"method": "vector", "scales": [1.0], "applied": {"fit_file": "x.json", "pred_folder": str(soft)}}
+    applied = {"calibration": {"method": "vector", "scale": [1.0]}, "applied": {"pred_folder": str(soft)}}
     (calibrated / CALIBRATED_NAME).write_text(json.dumps(applied))
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     comparison = compare(read_results([soft, calibrated])["Dataset004_Copy"])
@@ -36,6 +36,48 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     assert comparison.before(comparison["soft"]) is None
     alone = compare({"mine": comparison["soft + vector"].result})
     assert alone.before(alone["mine"]) is None
+    for spoiled in ("{", "[]", '{"calibration": "vector"}'):
+        (calibrated / CALIBRATED_NAME).write_text(spoiled)
+        with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):
+            read_results([calibrated])
+
+
+def test_a_part_is_not_the_whole(copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [str(copied / "labelsTs"), str(copied / "predictions" / "soft")]
+    for part in (0, 1):
+        file = tmp_path / "all.json"
+        command = ["evaluate", *folders, "-o", str(file), "--num_parts", "2", "--part_id", str(part), "-np", "1"]
+        assert cli.main(command) == 0
+        status = cli.main(["table", str(file)])
+        if part == 0:
+            assert status == 1
+            message = (
+                "all_part0of2.json: expected all parts of one folder, numbered from 0, and nothing else; got 0 of 2"
+            )
+            assert message in capsys.readouterr().err
+            assert cli.main(["table", str(tmp_path / "all_part0of2.json")]) == 1
+    assert status == 0
+
+
+def test_missing_bin_tables_are_named(copied: Path) -> None:
+    summary = copied / "predictions" / "soft" / "calibration_summary.json"
+    (copied / "predictions" / "soft" / "calibration_bins.zip").unlink()
+    with pytest.raises(FileNotFoundError, match=r"calibration_bins\.zip does not exist\. .*evaluate wrote it beside"):
+        read_results([summary])
+
+
+def test_only_pages_of_ours_are_replaced(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "report.html"
+    page.write_text("<html>mine</html>")
+    assert cli.main(["report", str(runs["soft"])]) == 1
+    assert "report.html exists, and is none of our pages. Choose another name by -o" in capsys.readouterr().err
+    assert page.read_text() == "<html>mine</html>"
+    page.unlink()
+    for _ in range(2):
+        assert cli.main(["report", str(runs["soft"])]) == 0
 
 
 def test_changed_predictions_are_an_error_that_names_evaluate(copied: Path, runs: dict[str, Path]) -> None:
@@ -81,6 +123,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
         ),
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-i", "nope"], "images: nope is not a folder."),
+        (["table", "{soft}", "--digits", "-1"], "--digits: expected 0 or more; got -1."),
         (["plot", "radar", "{soft}", "-o", "x.gif"], "x.gif: expected a name that ends with .svg, .pdf or .png."),
     ],
 )

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from nnunetv2.ensembling.ensemble import ensemble_folders
 
+from nnunet_nacl.calibrate import Fit, Temperature
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import CALIBRATED_NAME, PredictionFolder
-from nnunet_nacl.use import combine_members
+from nnunet_nacl.nnunet import CALIBRATED_NAME, Model, PredictionFolder
+from nnunet_nacl.use import combine_members, decode_folder
 from tests.generated import (
     SHAPE,
     STRUCTURES,
@@ -113,11 +114,24 @@ def test_other_folders_are_refused_by_name(tmp_path: Path) -> None:
 def test_the_mean_of_calibrated_members_is_calibrated(tmp_path: Path) -> None:
     """What is known to be calibrated is not calibrated a second time."""
     members = write_members(tmp_path)
+
+    def calibrate(member: Path, temperature: float) -> None:
+        model = Model({"background": 0, "one": 1, "two": 2}, None, 3)
+        Fit(Temperature(temperature), model, [], {}, {}, []).write(member / CALIBRATED_NAME, applied_to=member)
+
     for member in members[:2]:
-        (member / CALIBRATED_NAME).write_text("{}")
+        calibrate(member, 2.0)
     combine_members(members[:2], tmp_path / "out")
     assert PredictionFolder.read(tmp_path / "out").is_calibrated
-    with pytest.raises(ValueError, match=r"fold_1 is calibrated, and .*fold_2 is not"):
+    with pytest.raises(ValueError, match=r"fold_1 and .*fold_2 are not calibrated alike"):
         combine_members(members[1:], tmp_path / "mixed")
+    calibrate(members[2], 3.0)
+    with pytest.raises(ValueError, match=r"fold_1 and .*fold_2 are not calibrated alike"):
+        combine_members(members[1:], tmp_path / "mixed")
+    calibrate(members[2], 2.0)
+    decode_folder(members[2], tmp_path / "decoded")
+    with pytest.raises(ValueError, match=r"fold_1 and .*decoded are not decoded alike"):
+        combine_members([members[1], tmp_path / "decoded"], tmp_path / "mixed")
+    (members[2] / CALIBRATED_NAME).unlink()
     combine_members([members[2], *write_members(tmp_path / "more")], tmp_path / "out", overwrite=True)
     assert not PredictionFolder.read(tmp_path / "out").is_calibrated

@@ -42,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", type=Path, default=Path("evaluate_benchmark"), help="working folder")
     parser.add_argument("--rounds", type=int, default=5, help="of each measurement; the medians count")
+    parser.add_argument("--shrink", type=int, default=1, help="divide each axis of the images by this")
     parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # measures its own memory: see _peak
     options = parser.parse_args()
     if options.peak:
@@ -49,15 +50,15 @@ def main() -> None:
         return
 
     folder: Path = options.o
-    generate(folder / "many", 4, SHAPE, NUM_CASES)
-    generate(folder / "dense", 4, SHAPE, NUM_DENSE_CASES, kind="dense")
+    generate(folder / "many", 4, _shrunk(SHAPE, options.shrink), NUM_CASES)
+    generate(folder / "dense", 4, _shrunk(SHAPE, options.shrink), NUM_DENSE_CASES, kind="dense")
     for name, (classes, shape, kind) in MEMORY_CASES.items():
-        generate(folder / name, classes, shape, 1, kind=kind)
+        generate(folder / name, classes, _shrunk(shape, options.shrink), 1, kind=kind)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print("\n| what | figure | bound |\n| --- | --- | --- |")
     _time_of_folder(folder / "many", "saturated", options.rounds)
     _time_of_folder(folder / "dense", "dense", options.rounds)
-    _memory(folder)
+    _memory(folder, options.shrink)
     _hd95(options.rounds)
     _near(options.rounds)
 
@@ -116,8 +117,14 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
     _row(f"{kind}: `-np 2` over `-np 1`", f"{seconds['one'] / seconds['two']:.2f} times as fast", "")
 
 
-def _memory(folder: Path) -> None:
-    for name, (classes, shape, kind) in MEMORY_CASES.items():
+def _shrunk(shape: tuple[int, int, int], factor: int) -> tuple[int, int, int]:
+    z, y, x = shape
+    return z // factor, y // factor, x // factor
+
+
+def _memory(folder: Path, shrink: int) -> None:
+    for name, (classes, whole_shape, kind) in MEMORY_CASES.items():
+        shape = _shrunk(whole_shape, shrink)
         command = [sys.executable, __file__, "--peak", str(folder / name)]
         peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
         _row(

@@ -6,9 +6,9 @@
 the probabilities, normalized, which is computed here from the saved files.
 """
 
+import argparse
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
@@ -47,7 +47,7 @@ def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
         with np.load(case.probabilities) as one, np.load(nnunets / case.probabilities.name) as other:
             largest = max(largest, float(np.abs(one["probabilities"] - other["probabilities"]).max()))
         reader = folder.data_set.reader
-        one, other = (reader.read_seg(str(place / case.prediction.name))[0] for place in (ours, nnunets))
+        one, other = (reader.read_labels(place / case.prediction.name).labels for place in (ours, nnunets))
         segmentations += not np.array_equal(one, other)
     return largest, segmentations
 
@@ -62,9 +62,14 @@ def describe(name: str, result: FolderResult) -> None:
     )
 
 
-def main(gt_folder: str, *members: str) -> None:
+def main() -> None:
     """Combine, compare, evaluate."""
-    folders = [Path(member) for member in members]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gt_folder", type=Path)
+    parser.add_argument("members", type=Path, nargs="+")
+    options = parser.parse_args()
+    gt_folder: Path = options.gt_folder
+    folders: list[Path] = options.members
     with tempfile.TemporaryDirectory() as work:
         ours, nnunets, geometric = (Path(work) / name for name in ("ours", "nnunets", "geometric"))
         start = time.perf_counter()
@@ -73,7 +78,7 @@ def main(gt_folder: str, *members: str) -> None:
         script = shutil.which("nnUNetv2_ensemble", path=sysconfig.get_path("scripts"))
         assert script is not None
         start = time.perf_counter()
-        command = [script, "-i", *members, "-o", str(nnunets), "-np", "1", "--save_npz"]
+        command = [script, "-i", *map(str, folders), "-o", str(nnunets), "-np", "1", "--save_npz"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         print(f"nnUNetv2_ensemble: {time.perf_counter() - start:.1f} s in one process, imports included")
         largest, segmentations = difference(ours, nnunets)
@@ -90,4 +95,4 @@ def main(gt_folder: str, *members: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

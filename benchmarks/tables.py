@@ -7,6 +7,7 @@ in ``TABLES``, which takes rows of a CSV file, and for each column a template th
 tests/test_results.py compares.
 """
 
+import argparse
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -288,10 +289,17 @@ def pages() -> Iterator[Path]:
     yield from sorted(DOCS.rglob("*.md"))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the pages' tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
     for file in pages():
         old = file.read_text(encoding="utf-8")
         new = written(old)
         if new != old:
             file.write_text(new, encoding="utf-8")
             print(file)
+
+
+if __name__ == "__main__":
+    main()

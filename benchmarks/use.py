@@ -25,9 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", type=Path, default=Path("use_benchmark"), help="working folder")
     parser.add_argument("--cases", type=int, default=12)
+    parser.add_argument("--shape", type=int, nargs=3, default=SHAPE, metavar=("Z", "Y", "X"))
     options = parser.parse_args()
     folder: Path = options.o / f"{options.cases}_cases"
-    generate(folder, CLASSES, SHAPE, options.cases)
+    generate(folder, CLASSES, tuple(options.shape), options.cases)
     labels, predictions = str(folder / "labels"), str(folder / "predictions")
     commands = {
         "evaluate": [labels, predictions, "--overwrite"],

@@ -9,7 +9,13 @@ from nnunet_nacl.trainers import parse_name
 
 STOCK_TRAINER = "nnUNetTrainer"
 NOTE_NAME = "EXPORTED_BY_NNUNET_NACL.md"
-_COPIED = ("dataset*.json", "plans.json", "fold_*/progress.png", "crossval_results_folds_*/*.[jp]*")
+_COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
+    "dataset*.json",
+    "plans.json",
+    "fold_*/progress.png",
+    "fold_*/validation/summary.json",
+    "crossval_results_folds_*/*.[jp]*",
+)
 
 
 def export_model(model_folder: str | Path) -> Path:
@@ -35,7 +41,7 @@ def export_model(model_folder: str | Path) -> Path:
     output.mkdir()
     for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
         target = output / file.relative_to(source)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if file in trainers:
             write_checkpoint({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, target)
             continue

@@ -278,6 +278,53 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     assert gap.mean() < 5e-4
 
 
+@pytest.mark.slow
+def test_nnunets_own_commands_in_a_calibrated_model(
+    copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path
+) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    calibrate(copy.model, 0, method="temperature")
+    ours = {name: data for name, data in files_of(copy.model).items() if "calibrat" in name}
+    nnunet = planned("labels")[0]
+    environment = {**nnunet.environment, "nnUNet_results": str(copy.model.parent.parent)}
+    environment["nnUNet_preprocessed"] = str(copy.preprocessed.parent)
+
+    def run(*command: object, **changed: str) -> None:
+        place = SimpleNamespace(folder=nnunet.folder, environment=environment | changed)
+        type(nnunet).run(place, *command)
+
+    def predict(name: str, configuration: str, checkpoint: str, **changed: str) -> Path:
+        run("nnUNetv2_predict", "-d", 901, "-c", configuration, "-tr", OURS, "-f", 0, "-chk", checkpoint,
+            "-i", copy.raw / "imagesTr", "-o", tmp_path / name, "-device", "cpu", "-npp", 1, "-nps", 1,
+            "--save_probabilities", **changed)  # fmt: skip
+        return tmp_path / name
+
+    train = "nnUNetv2_train", 901, "2d_small", 0, "-tr", OURS, "-device", "cpu", "--npz"
+    run(*train, "--val")
+    before = predict("before", "2d_small", "checkpoint_final.pth")
+    run(*train, "--c")
+    run("nnUNetv2_find_best_configuration", 901, "-c", "2d_small", "-tr", OURS, "-f", 0, "-np", 1)
+    after = predict("after", "2d_small", "checkpoint_final.pth")
+    calibrated = predict("calibrated", "2d_small", "checkpoint_calibrated.pth")
+    assert ours.items() <= files_of(copy.model).items()
+
+    export_model(copy.model)
+    checkpoints = "checkpoint_final.pth", "checkpoint_calibrated.pth"
+    run("nnUNetv2_export_model_to_zip", "-d", 901, "-o", tmp_path / "model.zip", "-c", "2d_small_stock", "-f", 0,
+        "-tr", OURS, "-chk", *checkpoints)  # fmt: skip
+    elsewhere = {"nnUNet_results": str(tmp_path / "installed"), "nnUNet_extTrainer": ""}
+    (tmp_path / "installed").mkdir()
+    run("nnUNetv2_install_pretrained_model_from_zip", tmp_path / "model.zip", **elsewhere)
+    for name, expected, checkpoint in zip(("a", "b"), (before, calibrated), checkpoints, strict=True):
+        stock = predict(name, "2d_small_stock", checkpoint, **elsewhere)
+        for case in CASES:
+            saved = [np.load(folder / f"{case}.npz")["probabilities"] for folder in (expected, stock)]
+            assert np.array_equal(*saved)
+    for case in CASES:
+        saved = [np.load(folder / f"{case}.npz")["probabilities"] for folder in (before, after)]
+        assert np.array_equal(*saved)
+
+
 def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     validation = copy.model / "fold_0" / "validation"

@@ -1,0 +1,125 @@
+"""A trained model on the test cases: its row of docs/results/data/losses.csv.
+
+    python benchmarks/losses.py docs/results/data/losses.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
+
+nnUNetv2_predict predicts imagesTs into PREDICTIONS/DATASET/TRAINER__CONFIGURATION/fold_FOLD, mirrored, unless that is
+done; ``nnunet_nacl evaluate --surface`` evaluates. A row replaces that of the same data set, configuration, trainer and
+fold. Dice, NLL per foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains models, and
+benchmarks/tables.py writes the tables of the pages.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pandas as pd
+import torch
+from nnunetv2.paths import nnUNet_raw
+
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.nnunet import model_folder
+
+KEY = ["data_set", "configuration", "trainer", "fold", "training"]
+SUMMARY = "calibration_summary.json"
+
+
+def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -> FolderResult:
+    """The test cases' predictions, evaluated."""
+    done = output / "predict_from_raw_data_args.json"
+    if not (done.exists() and len(list(output.glob("*.npz"))) == len(list((raw / "labelsTs").iterdir()))):
+        output.mkdir(parents=True, exist_ok=True)
+        model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer, "-f", options.fold]
+        files = ["-i", str(raw / "imagesTs"), "-o", str(output)]
+        how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
+        # One thread: nnU-Net asks for as many as it may have processes.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
+        subprocess.run(["nnUNetv2_predict", *model, *files, *how], check=True, env=environment)
+    evaluate = ["nnunet_nacl", "evaluate", str(raw / "labelsTs"), str(output), "--surface", "-np", "1"]
+    subprocess.run(evaluate, check=True)
+    return FolderResult.read(output / SUMMARY)
+
+
+def row(result: FolderResult) -> dict[str, float]:
+    """The values of one trained model."""
+    image = result.pooled("image")
+    near = result.pooled("near")
+    low, high = result.pooled_interval("image")["NLL_per_foreground"]
+    near_low, near_high = result.pooled_interval("near")["ECE"]
+    values = {
+        "test_cases": len(result.cases),
+        "Dice": result.foreground_mean("Dice"),
+        "HD95": result.foreground_mean("HD95"),
+        "NLL": image["NLL_per_foreground"],
+        "NLL_low": low,
+        "NLL_high": high,
+        "Brier": image["Brier_per_foreground"],
+        "ECE_near": near["ECE"],
+        "ECE_near_low": near_low,
+        "ECE_near_high": near_high,
+        "over_confidence": near["over_confidence"],
+        "near_share": near["share"],
+    }
+    for voxels in ("foreground", "union"):
+        for metric in ("ECE", "CECE"):
+            for suffix in ("", "_expected"):
+                values[f"{metric}_{voxels}{suffix}"] = result.mean(voxels, f"{metric}{suffix}")
+    return values
+
+
+def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
+    """What the trainer's name and its training say, and when and where the values were read."""
+    length = {"epochs": 100 if "_paperSchedule" in options.trainer else 1000, "iterations": 250}
+    for unit in length:
+        if found := re.search(rf"_(\d+){unit}", options.trainer):
+            length[unit] = int(found[1])
+    fold = model / f"fold_{options.fold}"
+    training = json.loads((fold / "training_time.json").read_text())
+    content = torch.load(fold / "checkpoint_final.pth", map_location="cpu", weights_only=False)  # of our own training
+    method = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", options.trainer)
+    return {
+        "data_set": model.parent.name,
+        "configuration": options.configuration,
+        "network": "nnU-Net's",
+        "method": method.removeprefix("nnUNetTrainer"),
+        "trainer": options.trainer,
+        "optimizer": "Adam" if "_paperSchedule" in options.trainer else "SGD",
+        "fold": options.fold,
+        "steps": length["epochs"] * length["iterations"],
+        "training": options.training,
+        "mirroring": "yes",
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": training["commit"],
+        "machine": training["machine"],
+        "training_seconds": training["seconds"],
+        "last_logged_Dice": content["logging"]["mean_fg_dice"][-1],
+    }
+
+
+def main() -> None:
+    """Write the row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("predictions", type=Path)
+    parser.add_argument("data_set")
+    parser.add_argument("configuration")
+    parser.add_argument("trainer")
+    parser.add_argument("fold")
+    parser.add_argument("--training", default="1", help="a number that tells repeated trainings apart")
+    options = parser.parse_args()
+    model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
+    name = f"{options.trainer}__{options.configuration}"
+    output = options.predictions / model.parent.name / name / f"fold_{options.fold}"
+    result = predict_and_evaluate(options, Path(nnUNet_raw) / model.parent.name, output)
+    values = {key: f"{value:.6g}" for key, value in row(result).items()}
+    new = pd.DataFrame([{**about(options, model), **values}]).astype(str)
+    if options.csv.exists():
+        new = pd.concat([pd.read_csv(options.csv, dtype=str), new]).drop_duplicates(KEY, keep="last")
+    new.to_csv(options.csv, index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()

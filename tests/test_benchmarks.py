@@ -1,0 +1,118 @@
+"""Every benchmark runs to its end, on data that are generated, and small."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.linking import trainers_path
+from tests.conftest import KINDS, NUM_CASES, Preprocessed
+from tests.generated import write_folder
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SCRIPTS = sorted(file.stem for file in BENCHMARKS.glob("*.py") if "argparse" in file.read_text())
+TRAINER = "nnUNetTrainerNACL_1epochs_3iterations"
+CASES = [f"toy_{number}" for number in range(NUM_CASES)]
+Run = Callable[..., str]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(preprocessed: Preprocessed, tmp_path: Path) -> Run:
+    """Runs a benchmark beside an nnU-Net of its own: a toy data set with test cases, preprocessed for 2d_small."""
+    name = KINDS["labels"][0]
+    nnunet, _ = preprocessed("labels", "2d_small")
+    folders = {part: tmp_path / part for part in ("raw", "preprocessed", "results")}
+    folders["results"].mkdir()
+    for part in ("raw", "preprocessed"):
+        shutil.copytree(nnunet.folder / part / name, folders[part] / name)
+    for of_training, of_test, ending in (
+        ("imagesTr", "imagesTs", "_0000.nii.gz"),
+        ("labelsTr", "labelsTs", ".nii.gz"),
+    ):
+        (folders["raw"] / name / of_test).mkdir()
+        for case in CASES[:2]:
+            source = folders["raw"] / name / of_training / f"{case}{ending}"
+            shutil.copy(source, folders["raw"] / name / of_test / f"new_{case}{ending}")
+    splits = [{"train": CASES[5:], "val": CASES[:5]}]
+    (folders["preprocessed"] / name / "splits_final.json").write_text(json.dumps(splits))
+    environment = {
+        **os.environ,
+        **{f"nnUNet_{part}": str(folder) for part, folder in folders.items()},
+        "nnUNet_extTrainer": os.pathsep.join([str(trainers_path()), str(BENCHMARKS / "dice_candidates")]),
+        "nnUNet_def_n_proc": "1",
+        "nnUNet_n_proc_DA": "1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+
+    def run_script(script: str, *arguments: object) -> str:
+        command = [sys.executable, str(BENCHMARKS / f"{script}.py"), *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run_script
+
+
+def train(run: Run, folder: Path, trainer: str = TRAINER) -> None:
+    (folder / "queue.txt").write_text(f"# a comment\n901 2d_small 0 {trainer}\n")
+    assert f"901 2d_small 0 {trainer} trained in " in run("train", folder / "queue.txt")
+
+
+def of_trained_model(run: Run, folder: Path) -> None:
+    train(run, folder)
+    train_again = run("train", folder / "queue.txt")
+    assert "trained in" not in train_again  # it is done
+    model = "901", "2d_small", TRAINER, "0"
+    run("losses", folder / "losses.csv", folder / "predictions", *model)
+    assert TRAINER in (folder / "losses.csv").read_text()
+    run("calibrate", folder / "calibrate.csv", *model, "--counts")
+    written = (folder / "calibrate.csv").read_text()
+    for method in ("as trained", "temperature", "vector", "head", "isotonic", "head of 5 cases, 19"):
+        assert f",{method}," in written
+
+
+def of_folders(run: Run, folder: Path) -> None:
+    labels, one = write_folder(folder / "one", "abc")
+    _, other = write_folder(folder / "other", "abc", temperature=1.5)
+    assert "mean of logits" in run("members", labels, one, other)
+    assert "argmax" in run("dice_optimal", one, labels)
+
+
+RUNS: dict[str, Callable[[Run, Path], object]] = {
+    "train, losses, calibrate": of_trained_model,
+    "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
+    "members, dice_optimal": of_folders,
+    "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 8),
+    "loss": lambda run, _: run("loss", "--rounds", 1),
+    "networks": lambda run, _: run("networks", "-d", 901, "-c", "2d_small", "--batch_size", 2),
+    "progress": lambda run, _: run("progress", "-d", 901, "-c", "2d_small", "--epochs", 1, "-device", "cpu"),
+    "report": lambda run, _: run("report", "--methods", 2, "--cases", 3, "--repeats", 1),
+    "train_step": lambda run, _: run("train_step", "-d", 901, "-c", "2d_small", "-b", 2, "--rounds", 1),
+    "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 16, 32, 32),
+    "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),
+}
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_benchmark(what: str, run: Run, tmp_path: Path) -> None:
+    RUNS[what](run, tmp_path)
+
+
+def test_every_benchmark_has_a_run() -> None:
+    named = {name for names in RUNS for name in names.split(", ")}
+    assert set(SCRIPTS) - named == {"tables"}  # compared by test_results.py
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help(script: str) -> None:
+    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "python benchmarks/" in done.stdout

@@ -65,8 +65,8 @@ class Isotonic:
 def fits(sample: Sample, layer: Any) -> dict[str, Any]:
     """What is not in the package: isotonic regression, and cross-entropy alone."""
     return {
-        "vector, CE alone": Vector.fit(sample, keeping=0),
-        "head, CE alone": Head.fit(sample, layer, keeping=0),
+        "vector by CE alone": Vector.fit(sample, keeping=0),
+        "head by CE alone": Head.fit(sample, layer, keeping=0),
         "isotonic": Isotonic(sample),
     }
 

@@ -118,7 +118,8 @@ def losses_dice() -> str:
 def calibrations(where: str) -> pd.DataFrame:
     """A row for each model of calibrate.csv, with columns such as ``NLL_head`` for each method."""
     rows = read("calibrate", where)
-    rows = rows[~rows["method"].str.contains("cases")].replace({"method": {"as trained": "trained"}})
+    names = {"as trained": "trained", "vector by CE alone": "vector", "head by CE alone": "head"}
+    rows = rows[~rows["method"].str.contains("cases")].replace({"method": names})
     rows["signed"] = rows["ECE"].where(rows["over_confidence"] > 0, -rows["ECE"])
     kept = ["NLL", "NLL_near", "Brier", "signed", "Dice", "decoded", "T_left",
             "NLL_minus_vector", "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
@@ -136,7 +137,7 @@ def calibrations(where: str) -> pd.DataFrame:
 
 
 def calibrate(where: str) -> str:
-    """NLL of each method, and what the last layer fitted anew does to the rest."""
+    """NLL of each method, and what the last layer fitted by cross-entropy alone does to the rest."""
     columns = {
         "trained with, fold": "{model}",
         **{title: f"{{NLL_{title}:.3f}}" for title in ("trained", "temperature", "vector", "isotonic", "head")},
@@ -152,26 +153,67 @@ def calibrate(where: str) -> str:
     return table(calibrations(where), columns)
 
 
+def checkpoints() -> pd.DataFrame:
+    """A row for each model of checkpoints.csv, with columns such as ``NLL_best`` for each checkpoint."""
+    rows = read("checkpoints")
+    kept = ["NLL", "ECE", "over_confidence", "Dice", "changed"]
+    of_model = ["data_set", "trainer", "fold"]
+    wide = rows.pivot_table(index=of_model, columns="checkpoint", values=kept)
+    wide.columns = wide.columns.map("_".join)
+    written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
+    wide = wide.join(written).reset_index()
+    loss = wide["trainer"].str.extract("nnUNetTrainer([A-Za-z]+)")[0]
+    optimizer = wide["trainer"].str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
+    epochs = wide["trainer"].str.extract(r"_(\d+)epochs")[0].fillna(100).astype(int)
+    iterations = wide["trainer"].str.extract(r"_(\d+)iterations")[0].fillna(250).astype(int)
+    wide["steps"] = epochs * iterations
+    wide["data"] = wide["data_set"].str.partition("_")[2]
+    wide["model"] = loss + " " + optimizer + ", " + wide["fold"]
+    return wide.sort_values(["data_set", "model", "steps"])
+
+
+def calibrate_written() -> str:
+    """What the command writes, predicted by a stock nnU-Net."""
+    columns = {
+        "data": "{data}",
+        "trained with, fold": "{model}",
+        "steps": "{steps:,}",
+        "written": "{written}",
+        "NLL: trained": "{NLL_trained:.3f}",
+        "temperature": "{NLL_temperature:.3f}",
+        "written ": "{NLL_best:.3f}",
+        "ECE near: trained": "{ECE_trained:.3f}",
+        "temperature ": "{ECE_temperature:.3f}",
+        "written  ": "{ECE_best:.3f}",
+        "Dice: trained": "{Dice_trained:.4f}",
+        "written   ": "{Dice_best:.4f}",
+        "labels changed": "{changed_best:.1%}",
+    }
+    return table(checkpoints(), columns)
+
+
 def readme() -> str:
-    """The default loss, fold 0 of both data sets."""
-    trainers = "nnUNetTrainerDiceCE_6epochs", "nnUNetTrainerDiceCE_8epochs_125iterations"
-    wide = calibrations(f"trainer in {trainers} and folds == '0'").sort_values("configuration", ascending=False)
-    hippocampus, usgra = wide.to_dict("records")
-    titles = {"trained": "as trained", "temperature": "one temperature", "head": "`calibrate`"}
-    cells = [
-        fill(f"{{{metric}_{method}:{sign}.3f}}", of_data)
-        for method in titles
-        for of_data in (hippocampus, usgra)
-        for metric, sign in (("NLL", ""), ("signed", "+"), ("Dice", ""))
-    ]
-    heads = ["Hippocampus (MRI): NLL", "ECE near", "Dice", "USGRA (ultrasound): NLL", "ECE near", "Dice"]
-    return markdown([["", *heads], *([title, *cells[6 * n : 6 * n + 6]] for n, title in enumerate(titles.values()))])
+    """The default loss, fold 0 of both data sets, its longest training."""
+    wide = checkpoints()
+    wide = wide[wide["trainer"].str.startswith("nnUNetTrainerDiceCE_") & (wide["fold"] == "0")]
+    longest = wide.sort_values("steps").groupby("data", sort=True).tail(1).sort_values("data")
+    titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
+    heads = []
+    for row in longest.to_dict("records"):
+        heads += [f"{row['data']}, {row['steps']:,} steps: NLL", "ECE near", "Dice"]
+    lines = [["", *heads]]
+    for method, title in titles.items():
+        cells = [title]
+        for row in longest.to_dict("records"):
+            cells += [fill(f"{{{metric}_{method}:.3f}}", row) for metric in ("NLL", "ECE", "Dice")]
+        lines.append(cells)
+    return markdown(lines)
 
 
 def calibrate_cases() -> str:
     """Fits to few validation cases; two draws of each number."""
     rows = read("calibrate", "method.str.contains('cases')")
-    parts = rows["method"].str.extract(r"(?P<of>\w+) of (?P<cases>\d+) cases, (?P<draw>\d)").astype({"cases": int})
+    parts = rows["method"].str.extract(r"(?P<of>\w+) by CE alone of (?P<cases>\d+) cases, (?P<draw>\d)").astype({"cases": int})
     wide = rows.assign(**parts).pivot_table(index="cases", columns=["of", "draw"], values=["NLL", "Dice"])
     wide.columns = wide.columns.map("_".join)
     columns = {
@@ -256,6 +298,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
     "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
     "calibrate-cases": calibrate_cases,
+    "calibrate-written": calibrate_written,
     "readme": readme,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,

@@ -72,6 +72,8 @@ def of_trained_model(run: Run, folder: Path) -> None:
     model = "901", "2d_small", TRAINER, "0"
     run("losses", folder / "losses.csv", folder / "predictions", *model)
     assert TRAINER in (folder / "losses.csv").read_text()
+    run("checkpoints", folder / "checkpoints.csv", folder / "work", *model)
+    assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
     run("calibrate", folder / "calibrate.csv", *model, "--counts")
     written = (folder / "calibrate.csv").read_text()
     for method in ("as trained", "temperature", "vector", "head", "isotonic", "head of 5 cases, 19"):
@@ -86,7 +88,7 @@ def of_folders(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, calibrate": of_trained_model,
+    "train, losses, checkpoints, calibrate": of_trained_model,
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
     "members, dice_optimal": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 8),

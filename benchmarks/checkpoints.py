@@ -1,0 +1,138 @@
+"""What ``nnunet_nacl calibrate`` writes, predicted by a stock nnU-Net and evaluated on the test cases.
+
+    python benchmarks/checkpoints.py docs/results/data/checkpoints.csv WORK DATASET CONFIGURATION TRAINER FOLD
+
+Of a trained model: ``calibrate`` by default and with --method temperature; the model exported, predicted with
+nnUNetv2_predict_from_modelfolder, which does not find this package, as trained and with each calibrated checkpoint;
+``evaluate``. Writes a line for each of the three into the CSV file, in place of the model's earlier ones. Predictions
+stay in WORK, where another run finds them. ``changed``: voxels with another label than as trained, as a share of the
+foreground as trained. ``held_out_…``: what ``calibrate`` printed.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from nnunetv2.paths import nnUNet_raw
+
+from nnunet_nacl.calibrate import Fit
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.nnunet import PredictionFolder, Predictions, model_folder
+
+KEY = ["data_set", "configuration", "trainer", "fold"]
+CHECKPOINTS = {
+    "trained": "checkpoint_final.pth",
+    "best": "checkpoint_calibrated.pth",
+    "temperature": "checkpoint_calibrated.pth",
+}
+OPTIONS = {"trained": [], "best": [], "temperature": ["--method", "temperature"]}
+
+
+def predict(options: argparse.Namespace, model: Path, work: Path, name: str) -> None:
+    """Calibrate, export, predict the test cases; leaves predictions and, if calibrated, the fit in the work folder."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
+    if name != "trained":
+        of_model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer, "-f", options.fold]
+        how = ["-device", "cpu", "--overwrite", *OPTIONS[name]]
+        subprocess.run(["nnunet_nacl", "calibrate", *of_model, *how], check=True, env=environment)
+        shutil.copyfile(model / f"fold_{options.fold}" / "calibration.json", work / f"{name}.json")
+    exported = model.with_name(f"{model.name}_stock")
+    shutil.rmtree(exported, ignore_errors=True)
+    subprocess.run(["nnunet_nacl", "export", str(model)], check=True, env=environment)
+    command = [
+        "nnUNetv2_predict_from_modelfolder", "-i", str(Path(nnUNet_raw) / model.parent.name / "imagesTs"),
+        "-o", str(work / name), "-m", str(exported), "-f", options.fold, "-chk", CHECKPOINTS[name], "-device", "cpu",
+        "--save_probabilities", "-npp", "1", "-nps", "1",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, env={**environment, "nnUNet_extTrainer": ""})
+    shutil.rmtree(exported)
+
+
+def changed(before: Path, after: Path) -> float:
+    """Voxels with another label, as a share of the foreground before."""
+    folder = PredictionFolder.read(before)
+    different = foreground = 0
+    for case in folder.cases:
+        reader = folder.data_set.reader
+        labels = reader.read_labels(case.prediction).labels
+        different += np.count_nonzero(labels != reader.read_labels(after / case.prediction.name).labels)
+        foreground += np.count_nonzero(labels)
+    return different / foreground
+
+
+def values(result: FolderResult) -> dict[str, float]:
+    """Of the test cases."""
+    near = result.pooled("near")
+    found = {
+        "NLL": result.pooled("image")["NLL_per_foreground"],
+        "ECE": near["ECE"],
+        "over_confidence": near["over_confidence"],
+        "Dice": result.foreground_mean("Dice"),
+    }
+    intervals = {
+        "NLL": result.pooled_interval("image")["NLL_per_foreground"],
+        "ECE": result.pooled_interval("near")["ECE"],
+    }
+    for name, (low, high) in intervals.items():
+        found[f"{name}_low"] = low
+        found[f"{name}_high"] = high
+    return found
+
+
+def main() -> None:
+    """Predict what is missing, and write the rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("data_set")
+    parser.add_argument("configuration")
+    parser.add_argument("trainer")
+    parser.add_argument("fold")
+    options = parser.parse_args()
+    model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
+    work = options.work / f"{model.parent.name}_{options.trainer}_{options.fold}"
+    work.mkdir(parents=True, exist_ok=True)
+    labels = Path(nnUNet_raw) / model.parent.name / "labelsTs"
+    lines = []
+    for name in CHECKPOINTS:
+        if not (work / name / "dataset.json").exists():
+            predict(options, model, work, name)
+        result = evaluate(Predictions.of_folder(labels, work / name))
+        line = {
+            "data_set": model.parent.name,
+            "configuration": options.configuration,
+            "trainer": options.trainer,
+            "fold": options.fold,
+            "checkpoint": name,
+            "written": "as trained",
+            "test_cases": len(result.cases),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+            "date": time.strftime("%Y-%m-%d"),
+            **values(result),
+            "changed": changed(work / "trained", work / name),
+        }
+        if name != "trained":
+            fit = Fit.read(work / f"{name}.json")
+            line["written"] = fit.method
+            held_out = asdict(fit.tried[fit.method])
+            line["held_out_NLL_change_low"], line["held_out_NLL_change_high"] = held_out.pop("NLL_change")
+            line |= {f"held_out_{key}": value for key, value in held_out.items()}
+        lines.append(line)
+    new = pd.DataFrame(lines)
+    if options.csv.exists():
+        old = pd.read_csv(options.csv, dtype={"fold": str})
+        same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
+        new = pd.concat([old[~same], new]).sort_values(KEY, kind="stable")
+    new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")
+    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice", "changed"]].tail(3).to_string())
+
+
+if __name__ == "__main__":
+    main()

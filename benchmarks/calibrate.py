@@ -46,7 +46,7 @@ class Isotonic:
     """Isotonic regression after temperature scaling, one function for all classes (IRM, Mix-n-Match, ICML 2020)."""
 
     def __init__(self, sample: Sample) -> None:
-        self.temperature = Temperature.fit(sample)
+        self.temperature = Temperature.of(sample)
         q = self._scaled(sample.logits)
         weights = np.broadcast_to(sample.weights, q.shape).reshape(-1)
         self.curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
@@ -65,8 +65,8 @@ class Isotonic:
 def fits(sample: Sample, layer: Any) -> dict[str, Any]:
     """What is not in the package: isotonic regression, and cross-entropy alone."""
     return {
-        "vector by CE alone": Vector.fit(sample, keeping=0),
-        "head by CE alone": Head.fit(sample, layer, keeping=0),
+        "vector by CE alone": Vector.of(sample, keeping=0),
+        "head by CE alone": Head.of(sample, layer, keeping=0),
         "isotonic": Isotonic(sample),
     }
 
@@ -167,7 +167,7 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
             part = sample.take(np.isin(sample.case, chosen))
             names = tuple(sample.names[case] for case in chosen)
             part = replace(part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names)
-            for method in (Temperature.fit(part), Vector.fit(part), Head.fit(part, layer)):
+            for method in (Temperature.of(part), Vector.of(part), Head.of(part, layer)):
                 fitted[f"{method.method} of {count} cases, {draw}"] = method
     return fitted
 
@@ -190,7 +190,7 @@ def write(csv: Path, about: dict[str, Any], sample: Sample, logits: dict[str, An
         del score["NLL_change"]
         if " cases, " not in method:
             near = sample.take(sample.near[0])
-            score["T_left"] = Temperature.fit(replace(near, logits=of_method[:, sample.near[0]])).temperature
+            score["T_left"] = Temperature.of(replace(near, logits=of_method[:, sample.near[0]])).temperature
         if method in held_out:
             score |= {f"held_out_{name}": value for name, value in asdict(held_out[method]).items()}
             change_low, change_high = score.pop("held_out_NLL_change")

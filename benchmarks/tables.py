@@ -213,7 +213,11 @@ def readme() -> str:
 def calibrate_cases() -> str:
     """Fits to few validation cases; two draws of each number."""
     rows = read("calibrate", "method.str.contains('cases')")
-    parts = rows["method"].str.extract(r"(?P<of>\w+) by CE alone of (?P<cases>\d+) cases, (?P<draw>\d)").astype({"cases": int})
+    parts = (
+        rows["method"]
+        .str.extract(r"(?P<of>\w+) by CE alone of (?P<cases>\d+) cases, (?P<draw>\d)")
+        .astype({"cases": int})
+    )
     wide = rows.assign(**parts).pivot_table(index="cases", columns=["of", "draw"], values=["NLL", "Dice"])
     wide.columns = wide.columns.map("_".join)
     columns = {

@@ -76,7 +76,7 @@ def of_trained_model(run: Run, folder: Path) -> None:
     assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
     run("calibrate", folder / "calibrate.csv", *model, "--counts")
     written = (folder / "calibrate.csv").read_text()
-    for method in ("as trained", "temperature", "vector", "head", "isotonic", "head of 5 cases, 19"):
+    for method in ("as trained", "temperature", "vector", "head", "isotonic", '"head of 5 cases, 19"'):
         assert f",{method}," in written
 
 
@@ -91,13 +91,13 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, calibrate": of_trained_model,
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
     "members, dice_optimal": of_folders,
-    "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 8),
+    "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 4),
     "loss": lambda run, _: run("loss", "--rounds", 1),
     "networks": lambda run, _: run("networks", "-d", 901, "-c", "2d_small", "--batch_size", 2),
     "progress": lambda run, _: run("progress", "-d", 901, "-c", "2d_small", "--epochs", 1, "-device", "cpu"),
     "report": lambda run, _: run("report", "--methods", 2, "--cases", 3, "--repeats", 1),
     "train_step": lambda run, _: run("train_step", "-d", 901, "-c", "2d_small", "-b", 2, "--rounds", 1),
-    "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 16, 32, 32),
+    "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
     "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),
 }
 

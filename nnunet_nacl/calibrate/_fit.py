@@ -2,9 +2,9 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Discriminator
@@ -14,10 +14,13 @@ from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._activation import Floats
 from nnunet_nacl.calibrate._judge import Score, judge
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.calibrate._sample import Array, Sample, flattened, to_numpy
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.nnunet import Model
+
+if TYPE_CHECKING:
+    import pandas
 
 DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may be below that as trained."""
@@ -144,6 +147,57 @@ def try_methods(sample: Sample, layer: Layer | None = None, unchanged: Unchanged
     return Trials(_fit_all(sample, layer, unchanged), of_parts, parts, scores)
 
 
+def compare(
+    logits: Array,
+    labels: Array,
+    *,
+    cases: Array,
+    features: Array | None = None,
+    layer: tuple[Array, Array] | None = None,
+    weights: Array | None = None,
+    near: Array | None = None,
+    ignore_label: int | None = None,
+    channel_axis: int = 0,
+) -> "pandas.DataFrame":
+    """Which calibration of logits is best, on cases that its fit has not seen.
+
+    Args:
+        logits: (K, *spatial) of K classes, the background first, or (R, *spatial) of regions; an array or a tensor.
+        labels: (*spatial), whole numbers from 0 to K − 1; of regions bool (R, *spatial).
+        cases: (*spatial), the case of each voxel: fits are judged on a fifth of the cases each, held out.
+        features: (F, *spatial) that enter the last layer, a 1×1 convolution, to fit ``head``, too.
+        layer: its weight (K, F) and bias (K,), as trained.
+        weights: (*spatial), how many voxels each stands for.
+        near: bool (*spatial), the voxels over which ECE is computed, chosen by the prediction; by default all.
+        ignore_label: of voxels that count for nothing.
+        channel_axis: where K is; 1 for a batch (b, K, *spatial).
+
+    Returns:
+        A row for each method with the columns of :class:`Score`: NLL per foreground voxel and the 95 % interval of its
+        change, ECE, confidence − accuracy, Dice, and the share of labels that change.
+
+    Raises:
+        ValueError: shapes do not fit, a label is no class, or there are fewer than two cases.
+    """
+    import pandas as pd
+
+    sample = Sample.of_arrays(
+        logits, labels, cases=cases, weights=weights, near=near, ignore_label=ignore_label, channel_axis=channel_axis
+    )
+    if len(sample.names) < 2:
+        raise ValueError("cases: expected two or more, of which some are held out; got one.")
+    last = None
+    if features is not None and layer is not None:
+        rows = flattened(features, channel_axis)
+        if ignore_label is not None:
+            rows = rows[:, to_numpy(labels).reshape(-1) != ignore_label]
+        sample = replace(sample, features=rows)
+        weight, bias = (to_numpy(part).astype(np.float64) for part in layer)
+        last = weight.reshape(len(bias), -1), bias
+    scores = try_methods(sample, last).scores
+    return pd.DataFrame.from_dict({name: asdict(score) for name, score in scores.items()}, orient="index")
+
+
 def split_cases(cases: Sequence[str]) -> list[list[str]]:
     """Five parts of nearly one size, or as many as there are cases; drawn by their names."""
     drawn = sorted(cases, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
@@ -152,7 +206,7 @@ def split_cases(cases: Sequence[str]) -> list[list[str]]:
 
 
 def _fit_all(sample: Sample, layer: Layer | None, unchanged: Unchanged) -> Methods:
-    methods: list[Method] = [unchanged, Temperature.fit(sample), Vector.fit(sample)]
+    methods: list[Method] = [unchanged, Temperature.of(sample), Vector.of(sample)]
     if layer is not None:
-        methods.append(Head.fit(sample, layer))
+        methods.append(Head.of(sample, layer))
     return {method.method: method for method in methods}

@@ -97,10 +97,13 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
 
 def _dice(sample: Sample, logits: Floats) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
-    labels = sample.meaning.segmentation(sample.activation.probabilities(logits))
+    meaning = sample.meaning
+    masks = sample.activation.predicted(logits)
+    if meaning.regions is None or meaning.written:  # by the label that is written; without it, regions overlap
+        labels = meaning.segmentation(sample.activation.probabilities(logits))
+        masks = np.stack([np.isin(labels, structure) for structure in meaning.structures])
     of_structures = []
-    for structure, true in zip(sample.meaning.structures, sample.structures(), strict=True):
-        predicted = np.isin(labels, structure)
+    for predicted, true in zip(masks, sample.structures(), strict=True):
         both = _of_cases(sample, predicted & true)
         sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
         of_structures.append(mean_of_known(ratio(2 * both, sizes)))

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,22 @@ from nnunet_nacl.nnunet import LabelMeaning
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in all: 16 MB."""
+
+
+Array: TypeAlias = Any
+"""A NumPy array or a tensor."""
+
+
+def to_numpy(values: Array) -> NDArray[Any]:
+    """An array, of a tensor on any device too."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+
+
+def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
+    """(K, n), float32 if it was of another floating dtype, of values whose channels are along that axis."""
+    rows = np.moveaxis(to_numpy(values), channel_axis, 0)
+    rows = rows.reshape(len(rows), -1)
+    return rows.astype(np.float32, copy=False) if rows.dtype.kind == "f" else rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +77,52 @@ class Sample:
             truth = np.stack([np.isin(labels, region) for region in meaning.regions])
         case = np.zeros(labels.size, np.int32)
         return cls(meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,))
+
+    @classmethod
+    def of_arrays(
+        cls,
+        logits: Array,
+        labels: Array,
+        *,
+        cases: Array | None = None,
+        weights: Array | None = None,
+        near: Array | None = None,
+        ignore_label: int | None = None,
+        channel_axis: int = 0,
+    ) -> "Sample":
+        """See :func:`compare`."""
+        rows = flattened(logits, channel_axis)
+        truth = to_numpy(labels)
+        channels, size = rows.shape
+        if truth.ndim == np.ndim(logits):
+            truth = flattened(truth, channel_axis).astype(bool)
+            meaning = LabelMeaning(tuple(range(channels + 1)), tuple((label,) for label in range(1, channels + 1)))
+            counted = np.ones(size, bool)
+        else:
+            truth = truth.reshape(-1).astype(np.int64)
+            meaning = LabelMeaning(tuple(range(channels)))
+            counted = np.ones(size, bool) if ignore_label is None else truth != ignore_label
+        if truth.shape[-1] != size or (truth.shape != rows.shape and truth.ndim > 1):
+            raise ValueError(
+                f"labels: expected one for each voxel of logits {np.shape(logits)}; got {np.shape(labels)}."
+            )
+        if meaning.regions is None and not 0 <= truth[counted].min() <= truth[counted].max() < channels:
+            raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
+        activation = Activation.of(meaning)
+        centered = activation.centered(rows)
+        names, number = np.unique(np.zeros(size) if cases is None else to_numpy(cases).reshape(-1), return_inverse=True)
+        near = np.ones(size, bool) if near is None else to_numpy(near)
+        sample = cls(
+            meaning,
+            centered,
+            activation.predicted(centered),
+            truth,
+            (np.ones(size) if weights is None else to_numpy(weights).reshape(-1)).astype(np.float32),
+            np.broadcast_to(near.reshape(-1, size), (1 if meaning.regions is None else channels, size)),
+            number.reshape(-1).astype(np.int32),
+            tuple(map(str, names.tolist())),
+        )
+        return sample if counted.all() else sample.take(counted)
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":

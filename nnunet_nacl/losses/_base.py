@@ -59,8 +59,8 @@ class SegmentationLoss(nn.Module, ABC):
         Args:
             logits: (b, K, *spatial), K classes with the background first, or (b, R, *spatial) with ``regions``;
                 float16, bfloat16, float32 or float64; two or three spatial axes.
-            target: label map (b, 1, *spatial) of any integer or float dtype, or with ``regions`` the masks
-                (b, R, *spatial) [+ 1 last channel that marks ignored voxels, if ``ignore_label`` is set].
+            target: label map (b, *spatial) or (b, 1, *spatial) of any integer or float dtype, or with ``regions`` the
+                masks (b, R, *spatial) [+ 1 last channel that marks ignored voxels, if ``ignore_label`` is set].
 
         Returns:
             Scalar tensor, float32 (float64 for float64 logits). NaN or infinite if a logit that counts is NaN
@@ -70,6 +70,8 @@ class SegmentationLoss(nn.Module, ABC):
             ValueError: wrong shapes or dtypes, or on the CPU a target value that is not allowed.
         """
         check_logits(logits, regions=self.regions)
+        if not self.regions and target.ndim == logits.ndim - 1:
+            target = target.unsqueeze(1)
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():

@@ -122,20 +122,20 @@ def test_hinge_is_torchs_derivative(activation: Activation) -> None:
 def test_temperature_recovers(activation: Activation, temperature: float, features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     sample = sample_of(activation, temperature * right, drawn(activation, right))
-    assert Temperature.fit(sample).temperature == pytest.approx(temperature, rel=0.02)
+    assert Temperature.of(sample).temperature == pytest.approx(temperature, rel=0.02)
 
 
 def test_the_range_of_temperatures() -> None:
     logits, truth = np.array([[0.3, -0.3] * 10, [-0.3, 0.3] * 10]), np.array([0, 1] * 10)
-    assert Temperature.fit(sample_of(SOFTMAX, logits, truth)).temperature == pytest.approx(0.05, rel=1e-3)
-    assert Temperature.fit(sample_of(SOFTMAX, logits, 1 - truth)).temperature == pytest.approx(100, rel=1e-3)
+    assert Temperature.of(sample_of(SOFTMAX, logits, truth)).temperature == pytest.approx(0.05, rel=1e-3)
+    assert Temperature.of(sample_of(SOFTMAX, logits, 1 - truth)).temperature == pytest.approx(100, rel=1e-3)
 
 
 @pytest.mark.parametrize("activation", Activation)
 def test_vector_recovers(activation: Activation, features: np.ndarray) -> None:
     trained = activation.centered(LAYER[0] @ features + LAYER[1][:, None])
     right = trained * np.array([[0.4], [0.6], [0.5]]) + np.array([[0.3], [-0.5], [0.1]])
-    fitted = Vector.fit(sample_of(activation, trained, drawn(activation, right)), keeping=0)
+    fitted = Vector.of(sample_of(activation, trained, drawn(activation, right)), keeping=0)
     p, expected = (activation.probabilities(logits) for logits in (fitted.logits(trained), right))
     assert np.abs(p - expected).mean() < 0.006
 
@@ -149,7 +149,7 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     )
     truth = drawn(activation, right)
     sample = sample_of(activation, spoiled[0] @ features + spoiled[1][:, None], truth, features=features)
-    head = Head.fit(sample, spoiled, strength=1e-6, keeping=0)
+    head = Head.of(sample, spoiled, strength=1e-6, keeping=0)
     p = activation.probabilities(head.logits(sample.logits, features).astype(np.float64))
     assert np.abs(p - activation.probabilities(right)).mean() < 0.008
     scaled = (features / features.std(1, keepdims=True)).T
@@ -180,9 +180,9 @@ def test_vector_of_probabilities_is_that_of_logits(features: np.ndarray) -> None
 def test_a_strong_pull_is_temperature_scaling(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=features)
-    head = Head.fit(sample, (2 * LAYER[0], 2 * LAYER[1]), strength=1e3)
+    head = Head.of(sample, (2 * LAYER[0], 2 * LAYER[1]), strength=1e3)
     of_head, of_temperature = (
-        softmax(method.logits(sample.logits, features), axis=0) for method in (head, Temperature.fit(sample))
+        softmax(method.logits(sample.logits, features), axis=0) for method in (head, Temperature.of(sample))
     )
     assert np.abs(of_head - of_temperature).max() < 0.01
 
@@ -204,8 +204,8 @@ def test_labels_are_kept(activation: Activation, features: np.ndarray) -> None:
         return judge(sample, method.logits(sample.logits, few)).changed
 
     costs = (0, 3, 30, 1e6)
-    of_heads = [changed(Head.fit(sample, layer, keeping=cost)) for cost in costs]
-    of_vectors = [changed(Vector.fit(sample, keeping=cost)) for cost in costs]
+    of_heads = [changed(Head.of(sample, layer, keeping=cost)) for cost in costs]
+    of_vectors = [changed(Vector.of(sample, keeping=cost)) for cost in costs]
     for of_costs in (of_heads, of_vectors):
         assert of_costs == sorted(of_costs, reverse=True)
         assert of_costs[0] > 0.05
@@ -219,9 +219,9 @@ def test_never_behind_a_temperature_where_it_is_fitted(
 ) -> None:
     few = features[:, :4000]
     sample, layer = trained_badly(activation, few)
-    of_temperature = judge(sample, Temperature.fit(sample).logits(sample.logits)).NLL
-    assert of_temperature + 1e-6 >= judge(sample, Vector.fit(sample, keeping=keeping).logits(sample.logits)).NLL
-    head = Head.fit(sample, layer, keeping=keeping)
+    of_temperature = judge(sample, Temperature.of(sample).logits(sample.logits)).NLL
+    assert of_temperature + 1e-6 >= judge(sample, Vector.of(sample, keeping=keeping).logits(sample.logits)).NLL
+    head = Head.of(sample, layer, keeping=keeping)
     assert of_temperature + 1e-6 >= judge(sample, head.logits(sample.logits, few)).NLL
 
 
@@ -237,7 +237,7 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert sorted(case for part in trials.parts for case in part) == sorted(sample.names)
     part = trials.parts[1]
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
-    alone = Temperature.fit(sample.take(~outside))
+    alone = Temperature.of(sample.take(~outside))
     assert trials.for_case("temperature", part[0]) == alone
 
 

@@ -193,6 +193,15 @@ def test_autocast_changes_nothing(name: str, generator: torch.Generator) -> None
     assert torch.equal(found, expected)
 
 
+@each_loss
+@each_shape
+def test_labels_without_a_channel(name: str, spatial: tuple[int, ...], generator: torch.Generator) -> None:
+    """As torch and most loops have them."""
+    logits, target = draw(generator, spatial, ignore=True)
+    loss = make(name, ignore=True, dice=nnunets_dice())
+    assert torch.equal(loss(logits, target[:, 0]), loss(logits, target))
+
+
 @each_kind
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float16, torch.float64])
 def test_targets_of_any_dtype(name: str, generator: torch.Generator, regions: bool, dtype: torch.dtype) -> None:
@@ -280,7 +289,7 @@ def test_masks_that_are_not_binary(value: float) -> None:
 @pytest.mark.parametrize(
     ("channels", "target", "settings", "message"),
     [
-        (3, (2, 4, 4), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)"),
+        (3, (2, 4, 5), {}, "target must have the shape (2, 1, 4, 4), one label map, for logits of shape (2, 3, 4, 4)"),
         (3, (2, 1, 4, 4), {"regions": True}, "target must have the shape (2, 3, 4, 4), 3 region masks, for logits"),
         (3, (2, 3, 4, 4), {"regions": True, "ignore_label": 5}, "masks and, last, the mask of ignored voxels, for"),
         (1, (2, 1, 4, 4), {}, "A single sigmoid channel needs regions=True."),

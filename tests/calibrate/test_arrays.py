@@ -1,0 +1,140 @@
+"""Calibration of arrays and tensors, without nnU-Net."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, softmax
+from sklearn.metrics import f1_score, log_loss
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from nnunet_nacl.calibrate import Head, Temperature, Vector, compare
+
+SHAPE = (8, 20, 20)
+
+
+def drawn(seed: int = 0, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (b, 3, 20, 20) that are too sure by this factor, and labels drawn from what is right."""
+    generator = np.random.default_rng(seed)
+    right = generator.normal(size=(8, 3, 20, 20)) + np.array([1.0, 0.0, -1.0])[:, None, None]
+    labels = (generator.random((8, 1, 20, 20)) > softmax(right, axis=1).cumsum(1)).sum(1).clip(0, 2)
+    return (sharpness * right).astype(np.float32), labels
+
+
+def cases() -> np.ndarray:
+    return np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
+
+
+def test_arrays_tensors_and_axes_agree() -> None:
+    logits, labels = drawn()
+    first = np.moveaxis(logits, 1, 0)
+    fits = [
+        Temperature.fit(logits, labels, channel_axis=1),
+        Temperature.fit(torch.from_numpy(logits), torch.from_numpy(labels), channel_axis=1),
+        Temperature.fit(first, labels),
+        Temperature.fit(first.reshape(3, -1), labels.reshape(-1)),
+    ]
+    assert len(set(fits)) == 1
+    assert fits[0].temperature == pytest.approx(2, rel=0.1)
+    expected = softmax(logits / fits[0].temperature, axis=1)
+    assert fits[0].probabilities(logits, channel_axis=1) == pytest.approx(expected, abs=1e-6)
+    of_tensor = fits[0].probabilities(torch.from_numpy(logits), channel_axis=1)
+    assert isinstance(of_tensor, torch.Tensor)
+    assert of_tensor.numpy() == pytest.approx(expected, abs=1e-6)
+    assert fits[0].probabilities(first, regions=True) == pytest.approx(expit(first / fits[0].temperature), abs=1e-6)
+    vector = Vector.fit(first, labels)
+    assert vector.probabilities(first).sum(0) == pytest.approx(1, abs=1e-6)
+
+
+def test_comparison_against_other_libraries() -> None:
+    logits, labels = drawn()
+    frame = compare(logits, labels, cases=cases(), channel_axis=1)
+    assert list(frame.index) == ["as trained", "temperature", "vector"]
+    trained = frame.loc["as trained"]
+    p = np.moveaxis(softmax(logits.astype(np.float64), axis=1), 1, -1).reshape(-1, 3)
+    flat = labels.reshape(-1)
+    assert trained["NLL"] == pytest.approx(log_loss(flat, p) * flat.size / (flat > 0).sum(), rel=1e-5)
+    error = multiclass_calibration_error(torch.from_numpy(p), torch.from_numpy(flat), 3, n_bins=15)
+    assert trained["ECE"] == pytest.approx(float(error), abs=1e-5)
+    predicted = logits.argmax(1)
+    scores = [
+        f1_score(y.ravel(), x.ravel(), labels=[1, 2], average=None) for y, x in zip(labels, predicted, strict=True)
+    ]
+    assert trained["Dice"] == pytest.approx(np.mean(scores), rel=1e-5)
+    assert frame.loc["temperature", "NLL"] < trained["NLL"] - 0.1
+    assert frame.loc["temperature", "changed"] == 0
+
+
+def test_ignored_voxels_and_weights() -> None:
+    logits, labels = drawn()
+    ignored = np.random.default_rng(1).random(SHAPE) < 0.3
+    marked = np.where(ignored, 3, labels)
+    ignoring = compare(logits, marked, cases=cases(), ignore_label=3, channel_axis=1)
+    rows = np.moveaxis(logits, 1, 0)
+    kept = compare(rows[:, ~ignored], labels[~ignored], cases=cases()[~ignored])
+    weighted = compare(logits, labels, cases=cases(), weights=(~ignored).astype(float), channel_axis=1)
+    for frame in (kept, weighted):
+        assert frame[["NLL", "ECE", "Dice"]].to_numpy() == pytest.approx(
+            ignoring[["NLL", "ECE", "Dice"]].to_numpy(), 1e-4
+        )
+
+
+def test_regions() -> None:
+    generator = np.random.default_rng(2)
+    right = 1.2 * generator.normal(size=(2, 8000))
+    masks = generator.random(right.shape) < expit(right)
+    assert Temperature.fit(3 * right, masks).temperature == pytest.approx(3, rel=0.1)
+    frame = compare(3 * right, masks, cases=np.arange(8000) // 1000)
+    p = expit(3 * right)
+    both = [
+        [f1_score(y, x > 0.5) for y, x in zip(np.split(masks[r], 8), np.split(p[r], 8), strict=True)] for r in (0, 1)
+    ]
+    assert frame.loc["as trained", "Dice"] == pytest.approx(np.mean(both), rel=1e-4)
+    assert frame.loc["as trained", "NLL"] == pytest.approx(
+        sum(log_loss(y, x) * y.size for y, x in zip(masks, p, strict=True)) / masks.sum(), rel=1e-4
+    )
+
+
+def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
+    torch.manual_seed(0)
+    last = torch.nn.Conv2d(5, 3, 1)
+    features = torch.randn(8, 5, 20, 20)
+    with torch.no_grad():
+        right = last(features).softmax(1)
+        labels = torch.multinomial(right.movedim(1, -1).reshape(-1, 3), 1).reshape(SHAPE)
+        last.weight *= 3
+        last.bias *= 3
+        before = last(features)
+    head = Head.fit(features, labels, (last.weight, last.bias), channel_axis=1)
+    frame = compare(before, labels, cases=cases(), features=features, layer=(last.weight, last.bias), channel_axis=1)
+    assert frame.loc["head", "NLL"] < frame.loc["as trained", "NLL"]
+    weight, bias = head.layer()
+    with torch.no_grad():
+        last.weight.copy_(torch.from_numpy(weight).reshape(last.weight.shape))
+        last.bias.copy_(torch.from_numpy(bias))
+        after = last(features)
+    rows = features.movedim(1, 0).reshape(5, -1).numpy()
+    assert after.movedim(1, 0).reshape(3, -1).numpy() == pytest.approx(head.logits(rows, rows), abs=1e-4)
+    assert float((after.softmax(1) - right).abs().mean()) < 0.03
+    assert float((after.argmax(1) != before.argmax(1)).float().mean()) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            np.zeros((8, 20, 19), int),
+            r"labels: expected one for each voxel of logits \(8, 3, 20, 20\); got \(8, 20, 19\)",
+        ),
+        (np.full(SHAPE, 3), "labels: expected the whole numbers 0 to 2"),
+        (np.full(SHAPE, -1), "labels: expected the whole numbers 0 to 2"),
+    ],
+)
+def test_labels_that_do_not_fit(labels: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Temperature.fit(drawn()[0], labels, channel_axis=1)
+
+
+def test_one_case_cannot_be_held_out() -> None:
+    logits, labels = drawn()
+    with pytest.raises(ValueError, match=r"cases: expected two or more"):
+        compare(logits, labels, cases=np.zeros(SHAPE), channel_axis=1)

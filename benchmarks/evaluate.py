@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from predictions import generate
 
-from nnunet_nacl.evaluation import evaluate, near_core
-from nnunet_nacl.metrics import SurfaceDistances
-from nnunet_nacl.nnunet import Channels, Predictions
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import SurfaceDistances, near_core
+from nnunet_nacl.nnunet import NpzChannels, Predictions
 
 NUM_CASES = 12
 SHAPE = (128, 320, 320)
@@ -105,7 +105,7 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
 
     def stream() -> None:
         for file in files:
-            for _ in Channels.of_file(file).blocks():
+            for _ in NpzChannels(file).blocks():
                 pass
 
     works = {"load": load, "stream": stream, "one": evaluating(1), "two": evaluating(2)}

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import PredictionFolder, Predictions
 from nnunet_nacl.use import combine_members
 

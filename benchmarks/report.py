@@ -17,7 +17,8 @@ import numpy as np
 import SimpleITK as sitk
 
 from nnunet_nacl.demo._data import LABELS, draw_case
-from nnunet_nacl.evaluation import Settings, evaluate
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 
 TEMPERATURES = (1, 0.3, 0.5, 0.7, 0.85, 1.15, 1.3, 1.5, 1.8, 2.2)

@@ -15,8 +15,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
+from nnunet_nacl.metrics import Settings
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from nnunet_nacl.evaluation import Settings
 from tests.law.posteriors import SETS, TEMPERATURES, UNCERTAIN, Uncertain, distort, draw_volume, evaluate, figures
 
 VOLUMES, DRAWS = 2, 45

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
-from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning
 
 Floats = NDArray[np.floating]
 Truth = NDArray[Any]

@@ -3,26 +3,16 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.calibrate._activation import Activation, Floats, Truth
-from nnunet_nacl.evaluation import CORE_PROBABILITY, near_core
-from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Array, LabelMeaning, near_core, to_numpy
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in all: 16 MB."""
-
-
-Array: TypeAlias = Any
-"""A NumPy array or a tensor."""
-
-
-def to_numpy(values: Array) -> NDArray[Any]:
-    """An array, of a tensor on any device too."""
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
 def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
@@ -189,7 +179,7 @@ def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeanin
     Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
     """
     foreground = 1 - p[:1].astype(np.float64) if meaning.regions is None else p
-    return np.stack([near_core(core, spacing_mm, 5.0).reshape(-1) for core in foreground > CORE_PROBABILITY])
+    return np.stack([near_core(core, spacing_mm, MARGIN_MM).reshape(-1) for core in foreground > CORE_PROBABILITY])
 
 
 def draw_voxels(

@@ -49,10 +49,11 @@ def evaluate(
     """
     predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f)
     from nnunet_nacl import evaluation
+    from nnunet_nacl.metrics import Settings
 
     result = evaluation.evaluate(
         predictions,
-        evaluation.Settings(num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry),
+        Settings(num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry),
         output=o,
         num_processes=num_processes(np),
         num_parts=num_parts,

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from nnunet_nacl.cases import Journal, each_case
 from nnunet_nacl.evaluation._case import Case, evaluate_files
+from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, part_file
-from nnunet_nacl.evaluation._settings import Origin, Settings
 from nnunet_nacl.files import check_output, only_writer
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
 

@@ -14,21 +14,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._case import Case, CaseResult, Structure
-from nnunet_nacl.evaluation._settings import VOXEL_SETS, Origin, Settings, Voxels
-from nnunet_nacl.evaluation._tables import SCORES, CalibrationTables
+from nnunet_nacl.evaluation._case import Case
+from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.files import file_state, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
+    SCORES,
+    VOXEL_SETS,
     BinCounts,
+    CalibrationTables,
+    CaseResult,
     Interval,
+    LabelMeaning,
+    Settings,
+    Structure,
+    Voxels,
     expected_calibration_error,
     mean_of_known,
     percentile_interval,
     ratio,
     resample_weights,
 )
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
+from nnunet_nacl.nnunet import CaseFiles
 
 if TYPE_CHECKING:
     import pandas

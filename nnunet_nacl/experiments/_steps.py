@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.experiments._plan import Job
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CHECKPOINTS
 
 

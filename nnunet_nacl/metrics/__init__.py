@@ -1,5 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
+from nnunet_nacl.metrics._agreement import Argmax, SavedAs, labels_given
+from nnunet_nacl.metrics._arrays import Array, Blocks, canonical_labels, check_shape, checked_blocks, to_numpy
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import Interval, mean_of_known, percentile_interval, ratio, resample_weights
 from nnunet_nacl.metrics._calibration import (
@@ -8,20 +10,55 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
+from nnunet_nacl.metrics._case import CaseResult, evaluate_arrays, evaluate_case
+from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
+from nnunet_nacl.metrics._count import CaseArrays
+from nnunet_nacl.metrics._labels import LabelMeaning, Labels, Structure, region_of
+from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics._settings import CORE_PROBABILITY, MARGIN_MM, VOXEL_SETS, Settings, Voxels
+from nnunet_nacl.metrics._tables import SCORES, CalibrationTables
 
 __all__ = [
+    "BLOCK",
+    "CORE_PROBABILITY",
+    "MARGIN_MM",
     "NLL_CLIP",
+    "SCORES",
+    "VOXEL_SETS",
+    "Argmax",
+    "Array",
     "BinCounts",
+    "Blocks",
+    "CalibrationTables",
+    "CaseArrays",
+    "CaseResult",
+    "Channels",
     "Interval",
+    "LabelMeaning",
+    "Labels",
+    "SavedAs",
+    "Settings",
+    "Structure",
     "SurfaceDistances",
+    "Voxels",
     "average_calibration_error",
+    "canonical_labels",
+    "check_dtype",
+    "check_shape",
+    "checked_blocks",
     "confusion_matrix",
     "dice",
+    "evaluate_arrays",
+    "evaluate_case",
     "expected_calibration_error",
+    "labels_given",
     "maximum_calibration_error",
     "mean_of_known",
+    "near_core",
     "percentile_interval",
     "ratio",
+    "region_of",
     "resample_weights",
+    "to_numpy",
 ]

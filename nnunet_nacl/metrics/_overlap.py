@@ -7,22 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects
 
-_BLOCK = 1 << 16
+from nnunet_nacl.metrics._compiled import count_pairs
 
 
 def confusion_matrix(
     ground_truth: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
 ) -> NDArray[np.int64]:
     """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
-    # Block by block, and in the smallest dtype: the indices of a whole image would take eight bytes a voxel.
-    matrix = np.zeros(num_labels * num_labels, np.int64)
-    dtype = np.min_scalar_type(matrix.size)
-    rows, columns = ground_truth.ravel(), prediction.ravel()
-    for start in range(0, rows.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        index = rows[part].astype(dtype) * dtype.type(num_labels) + columns[part].astype(dtype)
-        matrix += np.bincount(index, minlength=matrix.size)
-    return matrix.reshape(num_labels, num_labels)
+    pairs: NDArray[np.int64] = count_pairs(ground_truth.reshape(-1), prediction.reshape(-1), num_labels)
+    return pairs
 
 
 def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:

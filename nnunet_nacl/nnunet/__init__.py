@@ -1,11 +1,11 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._data import PreprocessedDataSet, raw_cases
-from nnunet_nacl.nnunet._dataset import DataSet, LabelMeaning, Labels, Model, PlansJson
+from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder, Predictions
-from nnunet_nacl.nnunet._probabilities import Channels
+from nnunet_nacl.nnunet._probabilities import NpzChannels
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,
     PreprocessedCases,
@@ -20,11 +20,9 @@ __all__ = [
     "CHECKPOINTS",
     "DECODED_NAME",
     "CaseFiles",
-    "Channels",
     "DataSet",
-    "LabelMeaning",
-    "Labels",
     "Model",
+    "NpzChannels",
     "PlansJson",
     "PredictionFolder",
     "Predictions",

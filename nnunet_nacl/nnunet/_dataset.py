@@ -5,22 +5,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
 from nnunet_nacl.files import only_writer, printable, read_json, whole_file
+from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import dataset_name, names_in, naming, nnunet_folder
 
-Region: TypeAlias = tuple[int, ...]
 NamedLabels: TypeAlias = dict[str, int | list[int]]
-Labels = NDArray[np.unsignedinteger]
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -104,66 +101,6 @@ class PlansJson:
 
 
 @dataclass(frozen=True)
-class LabelMeaning:
-    """What the labels of a data set stand for, and the channels of its probabilities.
-
-    ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
-    (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``), and
-    ``labels`` those of ``dataset.json``, by name.
-    """
-
-    known: tuple[int, ...]
-    regions: tuple[Region, ...] | None = None
-    written: tuple[int, ...] = field(default=(), compare=False)
-    labels: dict[str, int | Region] = field(default_factory=dict)
-
-    @classmethod
-    def of_names(
-        cls, labels: Mapping[str, Any], regions: Sequence[Sequence[int]] | None, written: Sequence[int] = ()
-    ) -> "LabelMeaning":
-        """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
-        named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
-        known = {0}.union(*(_region(value) for name, value in named.items() if name != "ignore"))
-        return cls(tuple(sorted(known)), None if regions is None else tuple(map(tuple, regions)), tuple(written), named)
-
-    @property
-    def num_channels(self) -> int:
-        return len(self.known if self.regions is None else self.regions)
-
-    @property
-    def has_background(self) -> bool:
-        """Whether channel 0 is the background: with classes, not with regions."""
-        return self.regions is None
-
-    @property
-    def ignored(self) -> int:
-        """The label of voxels that count for nothing: the one after the highest known."""
-        return max(self.known) + 1
-
-    @property
-    def structures(self) -> list[int | Region]:
-        """The foreground labels, or the regions."""
-        return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
-
-    def name_of(self, structure: int | Region) -> str:
-        """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
-        named = (name for name, value in self.labels.items() if _region(value) == _region(structure))
-        return next(named, str(structure))
-
-    def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:
-        """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
-        dtype = np.min_scalar_type(max(self.known))
-        labels: Labels = (np.zeros_like(probabilities[0]) if self.regions else probabilities.argmax(0)).astype(dtype)
-        for p, label in zip(probabilities if self.regions else (), self.written, strict=True):
-            labels[p > 0.5] = label
-        return labels
-
-
-def _region(value: int | Sequence[int]) -> Region:
-    return (value,) if isinstance(value, int) else tuple(value)
-
-
-@dataclass(frozen=True)
 class DataSet:
     """How to read a data set's files, and what its labels in ``dataset.json`` mean."""
 
@@ -187,7 +124,7 @@ class DataSet:
         names, order = described["labels"], described.get("regions_class_order")
         with naming(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
-            regions = [_region(region) for region in labels.foreground_regions] if labels.has_regions else None
+            regions = [region_of(region) for region in labels.foreground_regions] if labels.has_regions else None
             meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
             if regions is None and meaning.known != tuple(range(len(meaning.known))):
                 raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}")

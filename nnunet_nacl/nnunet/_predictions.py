@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
+from nnunet_nacl.metrics import Labels
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._dataset import DataSet, Labels, read_dataset_json
+from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
 

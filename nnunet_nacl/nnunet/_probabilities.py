@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,45 +14,17 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics import BLOCK, Channels, check_dtype
 from nnunet_nacl.nnunet._names import naming
 
-_BLOCK = 1 << 16  # voxels, which fit into the processor's cache
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
-_PIECE, _PIECES_AHEAD = 16 * _BLOCK, 4  # voxels that a thread reads at a time, and how many before they are asked for
+_PIECE, _PIECES_AHEAD = 16 * BLOCK, 4  # voxels that a thread reads at a time, and how many before they are asked for
 
 
-class Channels:
-    """Probabilities (C, *spatial) that are read in order: here, of an array in memory."""
+class NpzChannels(Channels):
+    """The array ``probabilities`` of an ``.npz`` file; a ValueError says why it cannot be read."""
 
-    def __init__(self, probabilities: NDArray[np.floating]) -> None:
-        self.name, self.shape = "the probabilities", probabilities.shape
-        self.dtype = _check_dtype(probabilities.dtype, self.name)
-        self._probabilities = probabilities
-
-    @staticmethod
-    def of_file(file: Path) -> "Channels":
-        """The array ``probabilities`` of an ``.npz`` file; a ValueError says why it cannot be read."""
-        return _NpzChannels(file)
-
-    @property
-    def parts(self) -> list[slice]:
-        """The voxels of each block of a channel."""
-        size = math.prod(self.shape[1:])
-        return [slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK)]
-
-    def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
-        """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
-        for (channel, part), block in zip(product(range(self.shape[0]), self.parts), self._blocks(), strict=True):
-            yield channel, part, block
-
-    def _blocks(self) -> Iterator[NDArray[np.floating]]:
-        for channel in self._probabilities:
-            voxels = np.ascontiguousarray(channel, self.dtype).reshape(-1)
-            yield from (voxels[part] for part in self.parts)
-
-
-class _NpzChannels(Channels):
     def __init__(self, file: Path) -> None:
         self.name = str(file)
         self._file = file
@@ -60,7 +32,7 @@ class _NpzChannels(Channels):
             self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
             declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
             size = archive.getinfo(_MEMBER).file_size
-            self.dtype = _check_dtype(self._stored_dtype, "it")
+            self.dtype = check_dtype(self._stored_dtype, "it")
             if not self.shape or size != declared:
                 raise ValueError(f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}")
 
@@ -79,7 +51,7 @@ class _NpzChannels(Channels):
             while ahead:
                 piece = ahead.popleft().result()
                 ahead.extend(islice(pieces, 1))
-                yield from (piece[start : start + _BLOCK] for start in range(0, piece.size, _BLOCK))
+                yield from (piece[start : start + BLOCK] for start in range(0, piece.size, BLOCK))
 
     def _read(self, stream: IO[bytes], voxels: int) -> NDArray[np.floating]:
         piece = np.empty(voxels, self._stored_dtype)
@@ -98,13 +70,6 @@ class _NpzChannels(Channels):
             archive.open(_MEMBER) as stream,
         ):
             yield archive, stream
-
-
-def _check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
-    """The dtype in the machine's byte order."""
-    if dtype.kind != "f" or dtype.itemsize > 8:
-        raise ValueError(f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}.")
-    return dtype.newbyteorder("=")
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

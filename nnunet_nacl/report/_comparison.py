@@ -9,8 +9,8 @@ from typing import Any, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import CalibrationTables, FolderResult, Origin, Voxels
-from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.evaluation import FolderResult, Origin
+from nnunet_nacl.metrics import BinCounts, CalibrationTables, Voxels
 from nnunet_nacl.report._results import calibrated_by
 
 Array = NDArray[np.float64]

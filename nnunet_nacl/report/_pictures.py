@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
-from nnunet_nacl.nnunet import LabelMeaning, Reader
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.nnunet import Reader
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.use import LABEL_COLORS, picture, window_around

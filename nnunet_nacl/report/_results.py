@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, Settings
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin
 from nnunet_nacl.files import printable, read_json
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CALIBRATED_NAME
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.metrics import BinCounts, expected_calibration_error
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, BinCounts, expected_calibration_error
 
 PICTURE_NAME = "calibration_progress.png"
 MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
@@ -24,9 +24,6 @@ _LEVELS = (5, 25, 50, 75, 95)
 MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 """Names of the numbers that are logged each epoch."""
-MARGIN_MM = 5.0
-CORE_PROBABILITY = 0.05
-"""The evaluation's definition of near, whose import would take seconds. A test compares the two."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
 _MOST_VOXELS, _MOST_PROBABILITIES = 10_000, 100_000
 """How much of a batch is counted."""
@@ -101,7 +98,7 @@ class EpochCalibration:
 
 
 def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
-    """:func:`nnunet_nacl.evaluation.near_core` of each patch, bool (b, c, *spatial), on the device where they are.
+    """:func:`nnunet_nacl.metrics.near_core` of each patch, bool (b, c, *spatial), on the device where they are.
 
     One axis after the other: d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
     """

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
-from nnunet_nacl.evaluation import CORE_PROBABILITY, SavedCase, near_core
+from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import file_state, read_json
-from nnunet_nacl.nnunet import CaseFiles, DataSet, Labels
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Labels, near_core
+from nnunet_nacl.nnunet import CaseFiles, DataSet
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
@@ -27,7 +28,6 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
-_MARGIN_MM = 5.0  # of the voxel set near
 _THICK = 999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
 
 
@@ -189,7 +189,7 @@ class _Doubt:
         if self._near is None or self._is_of_regions:
             exact = p.astype(np.float64)
             core = (exact if self._is_of_regions else 1 - exact) > CORE_PROBABILITY
-            near = near_core(core.reshape(self._case.labels.shape), self._case.geometry.spacing, _MARGIN_MM)
+            near = near_core(core.reshape(self._case.labels.shape), self._case.geometry.spacing, MARGIN_MM)
             self._near = near.reshape(-1)
             self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
         inside = p[self._near]

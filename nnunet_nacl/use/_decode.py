@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.nnunet import (
-    DECODED_NAME,
-    CaseFiles,
-    DataSet,
-    LabelMeaning,
-    Labels,
-    PredictionFolder,
-)
+from nnunet_nacl.metrics import LabelMeaning, Labels
+from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._folders import NewFolder, write_folder

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.use._counting import CountedCase
 from nnunet_nacl.use._pictures import LABEL_COLORS
 

@@ -12,7 +12,8 @@ from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import Labels, Reader
+from nnunet_nacl.metrics import Labels
+from nnunet_nacl.nnunet import Reader
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
 """Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; last those most like the red of

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import confusion_matrix, dice
-from nnunet_nacl.nnunet import LabelMeaning, Labels
+from nnunet_nacl.metrics import LabelMeaning, Labels, confusion_matrix, dice
 
 UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
 

@@ -12,7 +12,8 @@ from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import Trials, try_methods
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels
-from nnunet_nacl.nnunet import LabelMeaning, Model
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.nnunet import Model
 
 SOFTMAX, SIGMOID = Activation.SOFTMAX, Activation.SIGMOID
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.demo._data import LABELS, draw_case
-from nnunet_nacl.evaluation import evaluate_case
+from nnunet_nacl.metrics import evaluate_case
 
 
 def test_the_posterior_is_a_distribution_with_a_sharp_outline() -> None:

@@ -10,13 +10,13 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.evaluation._agreement import Argmax, labels_given
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning, Predictions
+from nnunet_nacl.metrics import Argmax, LabelMeaning, SavedAs, labels_given
+from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import Folders, add_case, write
 
 CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
-FILES = CaseFiles("a", Path("labels/a.nii.gz"), Path("predictions/a.nii.gz"), Path("predictions/a.npz"))
+FILES = SavedAs("predictions/a.npz", "a.nii.gz")
 
 
 def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> Argmax:

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import Settings, evaluate_case
-from nnunet_nacl.metrics import SurfaceDistances
+from nnunet_nacl.metrics import Settings, SurfaceDistances, evaluate_case
 from tests.evaluation.generated import random_case
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import _compiled as compiled
 from nnunet_nacl.metrics import NLL_CLIP, BinCounts
+from nnunet_nacl.metrics import _compiled as compiled
 
 each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 

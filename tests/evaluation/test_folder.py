@@ -12,7 +12,8 @@ from nnunetv2.imageio.nibabel_reader_writer import NibabelIO, NibabelIOWithReori
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWithReorient
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
-from nnunet_nacl.evaluation import Settings, evaluate, evaluate_case
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import LABELS, SUMMARY, Folders, add_case, random_case, run_evaluate, summary_of, write
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import SUMMARY, Folders, content, run_evaluate, truncated
 

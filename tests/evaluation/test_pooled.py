@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import Settings, evaluate, evaluate_case
-from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.metrics import NLL_CLIP, Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import Folders, random_case, run_evaluate, summary_of
 

@@ -1,6 +1,7 @@
 """Results as the commands print them."""
 
-from nnunet_nacl.evaluation import Settings, format_table
+from nnunet_nacl.evaluation import format_table
+from nnunet_nacl.metrics import Settings
 from tests.report.generated import make_result
 
 LARGE = make_result(settings=Settings(surface=True))

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts
+from nnunet_nacl.metrics import NLL_CLIP, BinCounts, CalibrationTables, Settings, Voxels, evaluate_case
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)

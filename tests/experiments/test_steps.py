@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, Settings
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.experiments._plan import Job
 from nnunet_nacl.experiments._steps import clear_the_way, steps_left
+from nnunet_nacl.metrics import Settings
 from tests.experiments.conftest import TRAINER
 
 

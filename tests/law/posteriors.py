@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation import CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.metrics import CalibrationTables, Settings, Voxels, evaluate_case
 
 Array = NDArray[np.float64]
 Uncertain = Literal["voxels", "structures", "outlines"]

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import CalibrationTables, Settings, evaluate_case
-from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.metrics import BinCounts, CalibrationTables, Settings, evaluate_case
 
 SETS = ("foreground", "union")
 

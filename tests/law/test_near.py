@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import distance_transform_edt
 
-from nnunet_nacl.evaluation import CORE_PROBABILITY, CalibrationTables, Settings, evaluate_case, near_core
+from nnunet_nacl.metrics import CORE_PROBABILITY, CalibrationTables, Settings, evaluate_case, near_core
 
 
 def scipy_near(core: np.ndarray, spacing: tuple[float, ...], margin: float) -> np.ndarray:

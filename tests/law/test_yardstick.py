@@ -8,7 +8,7 @@ prediction has a larger near, and the voxels that it adds are easy.
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import Settings
+from nnunet_nacl.metrics import Settings
 from tests.law.posteriors import (
     DISTORTIONS,
     SETS,

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.nnunet import DataSet, LabelMeaning, PlansJson
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.nnunet import DataSet, PlansJson
 from nnunet_nacl.nnunet._dataset import read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.nnunet import Channels
+from nnunet_nacl.metrics import Channels
+from nnunet_nacl.nnunet import NpzChannels
 from nnunet_nacl.nnunet._probabilities import _BLOCK as BLOCK
 
 P = np.random.default_rng(0).random((3, 5, 70, 200), dtype=np.float32)
@@ -15,7 +16,7 @@ P[:, 1:3] = 1
 
 
 def read(file: Path) -> np.ndarray:
-    channels = Channels.of_file(file)
+    channels = NpzChannels(file)
     found = values_of(channels)
     assert np.array_equal(values_of(channels), found)  # it can be read again
     return found
@@ -56,7 +57,7 @@ def test_stored_and_zip64(tmp_path: Path) -> None:
     file = tmp_path / "a.npz"
     file.write_bytes(zip_of(npy(P), compression=zipfile.ZIP_STORED, zip64=True))
     assert np.array_equal(read(file), P)
-    assert np.array_equal(next(Channels.of_file(file).blocks())[2], P[0].reshape(-1)[:BLOCK])  # reading may stop early
+    assert np.array_equal(next(NpzChannels(file).blocks())[2], P[0].reshape(-1)[:BLOCK])  # reading may stop early
 
 
 def header(shape: str, descr: str = "'<f4'") -> bytes:
@@ -84,7 +85,7 @@ def test_bad_files_are_named_with_what_is_wrong(tmp_path: Path, content: bytes, 
     with pytest.raises(ValueError, match=f"{file} cannot be read: .*{message}"):
         read(file)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npz"):
-        Channels.of_file(tmp_path / "nowhere.npz")
+        NpzChannels(tmp_path / "nowhere.npz")
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings, evaluate
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison

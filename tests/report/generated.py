@@ -9,10 +9,9 @@ import numpy as np
 import SimpleITK as sitk
 
 from nnunet_nacl.demo._data import LABELS, draw_case
-from nnunet_nacl.evaluation import FolderResult, Origin, Settings, evaluate_case
-from nnunet_nacl.evaluation._case import Case, CaseResult
-from nnunet_nacl.evaluation._settings import Folders
-from nnunet_nacl.nnunet import CaseFiles, LabelMeaning
+from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
+from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, evaluate_case
+from nnunet_nacl.nnunet import CaseFiles
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation import Settings
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric, case_means

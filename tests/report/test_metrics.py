@@ -6,7 +6,7 @@ from operator import add
 import numpy as np
 import pytest
 
-from nnunet_nacl.evaluation import Settings
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric, compared_metrics, judging_metrics, per_foreground, pooled_gaps

@@ -6,7 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import compare, read_results, write_report
 from nnunet_nacl.report._page import answer
 from nnunet_nacl.report._tables import methods_table, to_csv, to_latex

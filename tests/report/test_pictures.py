@@ -12,7 +12,8 @@ import pytest
 import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.nnunet import LabelMeaning, Predictions
+from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import compare, read_results
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric

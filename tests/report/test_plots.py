@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.evaluation import Settings, evaluate_case
+from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import compare, published
 from nnunet_nacl.report._published import published_value
 from nnunet_nacl.report._tables import published_table

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from nnunet_nacl.evaluation import FolderResult, Settings
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import Settings
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric, case_means

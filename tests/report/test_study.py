@@ -8,8 +8,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nnunet_nacl.evaluation import FolderResult, Settings
-from nnunet_nacl.metrics import resample_weights
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import Settings, resample_weights
 from nnunet_nacl.report import Study, Variant, compare, write_report
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric

@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from nnunet_nacl.evaluation import CORE_PROBABILITY, Settings, evaluate_case, near_core
+from nnunet_nacl.metrics import MARGIN_MM, evaluate_case, near_core
 from nnunet_nacl.trainers import _progress
-from nnunet_nacl.trainers._progress import MARGIN_MM, MAX_LOGIT_EDGES, EpochCalibration, near_core_of_patches
+from nnunet_nacl.trainers._progress import MAX_LOGIT_EDGES, EpochCalibration, near_core_of_patches
 
 SPACING = (4.0, 2.5, 3.0)
 
@@ -83,7 +83,6 @@ def test_near_of_patches_is_the_evaluations(spacing: tuple[float, ...]) -> None:
     core = generator.random((3, 2, *shape)) < 0.003
     core[0, 0] = False
     core[1, 1, ..., 0] = True  # at the border
-    assert (Settings().margin_mm, CORE_PROBABILITY) == (MARGIN_MM, _progress.CORE_PROBABILITY)
     found = near_core_of_patches(torch.from_numpy(core), spacing, MARGIN_MM).numpy()
     assert 0 < found[0, 1].sum() < found[0, 1].size
     for patch, near in zip(core.reshape(-1, *shape), found.reshape(-1, *shape), strict=True):

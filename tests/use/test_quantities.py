@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import entropy as scipy_entropy
 
-from nnunet_nacl.nnunet import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.use._quantities import StructureSums, entropy_term, mean_pairwise_dice, region_entropy
 from tests.generated import softmax
 

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import NLL_CLIP
+from nnunet_nacl.metrics._calibration import NLL_CLIP
 
 # The columns of a row are added to at once, which takes three quarters of the time.
 numba.config.SLP_VECTORIZE = 1  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
 
 
 @compiled
-def count_pairs(rows: Labels, columns: Labels, size: int) -> NDArray[np.int64]:
+def count_pairs(rows: NDArray[np.integer], columns: NDArray[np.integer], size: int) -> NDArray[np.int64]:
     """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
     pairs = np.zeros((LANES, size, size), np.int64)
     for i in range(rows.size):

@@ -13,8 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._agreement import Argmax, Thresholded, labels_given
-from nnunet_nacl.evaluation._compiled import (
+from nnunet_nacl.metrics._agreement import Argmax, SavedAs, Thresholded, labels_given
+from nnunet_nacl.metrics._arrays import checked_blocks
+from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._channels import Channels
+from nnunet_nacl.metrics._compiled import (
     CHANCE,
     COLUMNS,
     CONFIDENCE,
@@ -28,12 +31,10 @@ from nnunet_nacl.evaluation._compiled import (
     Mask,
     count,
 )  # fmt: skip
-from nnunet_nacl.evaluation._near import near_core
-from nnunet_nacl.evaluation._saved import checked_blocks
-from nnunet_nacl.evaluation._settings import CORE_PROBABILITY, Settings, Voxels
-from nnunet_nacl.evaluation._tables import CalibrationTables
-from nnunet_nacl.metrics import BinCounts
-from nnunet_nacl.nnunet import CaseFiles, Channels, LabelMeaning, Labels
+from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+from nnunet_nacl.metrics._near import near_core
+from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings, Voxels
+from nnunet_nacl.metrics._tables import CalibrationTables
 
 # Memberships, all below HIT. A voxel that is ignored has none, and is in cell 0. TOP: the class is the predicted one.
 IMAGE, FOREGROUND, NEAR, PREDICTED, TOP = 1, 2, 4, 8, 16
@@ -44,7 +45,10 @@ _MEMBERS: dict[Voxels, int] = {"foreground": FOREGROUND, "union": FOREGROUND | P
 
 @dataclass(frozen=True)
 class CaseArrays:
-    """A case to count, with canonical labels (*spatial); with files, their segmentation must fit the probabilities."""
+    """A case to count, with canonical labels (*spatial).
+
+    If it says what it was saved as, the segmentation must fit the probabilities, by the thresholds if there are any.
+    """
 
     channels: Channels
     truth: Labels
@@ -52,7 +56,8 @@ class CaseArrays:
     meaning: LabelMeaning
     spacing: Sequence[float]
     settings: Settings
-    files: CaseFiles | None = None
+    saved_as: SavedAs | None = None
+    thresholds: tuple[float, ...] | None = None
 
 
 def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
@@ -62,7 +67,7 @@ def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
     from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
     """
     found = _count(case)
-    return found if isinstance(found, dict) else _count(replace(case, saved=found, files=None))  # type: ignore[return-value]
+    return found if isinstance(found, dict) else _count(replace(case, saved=found, saved_as=None, thresholds=None))  # type: ignore[return-value]
 
 
 def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
@@ -72,7 +77,7 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
     dtype = np.result_type(case.channels.dtype, np.float32)
     # Confidences are binned in the dtype of the file, where k/M is on an edge; a region's 1 − p is not rounded to it.
     edges, top_edges = (BinCounts.edges(num_bins, of).clip(0).astype(dtype) for of in (case.channels.dtype, dtype))
-    given = labels_given(saved, meaning, None if case.files is None else case.files.thresholds, dtype)
+    given = labels_given(saved, meaning, case.thresholds, dtype)
     argmax = Argmax(saved, meaning, dtype) if regions is None and isinstance(given, Thresholded) else given
     sums = _Sums(meaning, num_bins)
     whole, cells = np.empty(truth.size, dtype), np.empty(truth.size, np.uint8)  # of p_0, or of each region's p
@@ -104,8 +109,8 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
                 cells[each] = _cells(truth[each] != meaning.ignored, inside, predicted, near[each])
                 add(channel, each, whole[each])
             del near
-    if case.files is not None:
-        given.check(case.files)
+    if case.saved_as is not None:
+        given.check(case.saved_as)
     num_classes = meaning.num_channels
     if regions is None:
         if any(((argmax.label[part] != saved[part]) & (cells[part] > 0)).any() for part in parts):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.evaluation._compiled import compiled
+from nnunet_nacl.metrics._compiled import compiled
 
 
 def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float) -> NDArray[np.bool_]:

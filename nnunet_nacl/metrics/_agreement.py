@@ -7,12 +7,22 @@ a region's p is exactly 1/2, any of the labels is right: half precision may have
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from nnunet_nacl.evaluation._compiled import count_pairs, follow
-from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, LabelMeaning, Labels
+from nnunet_nacl.metrics._compiled import follow
+from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+from nnunet_nacl.metrics._overlap import confusion_matrix
+
+
+@dataclass(frozen=True)
+class SavedAs:
+    """How the files of probabilities and their segmentation are called in errors."""
+
+    probabilities: str
+    segmentation: str
 
 
 class Argmax:
@@ -34,9 +44,9 @@ class Argmax:
     def labels(self) -> Labels:
         return np.where(self._agrees, self._saved, self.label)
 
-    def check(self, files: CaseFiles) -> None:
+    def check(self, saved_as: SavedAs) -> None:
         """Raise a ValueError unless the saved labels are those given, postprocessed or not."""
-        pairs = count_pairs(self.labels(), self._saved, self._meaning.ignored + 1)
+        pairs = confusion_matrix(self.labels(), self._saved, self._meaning.ignored + 1)
         if wrong := int(pairs[:, 1:].sum() - np.trace(pairs[1:, 1:])):
             what = f"has another label than these probabilities give in {wrong} of {self._saved.size} voxels"
         elif pairs[1:].any() and not pairs[:, 1:].any():
@@ -44,7 +54,7 @@ class Argmax:
         else:
             return
         raise ValueError(
-            f"{files.probabilities}: the segmentation {files.prediction.name} {what}; expected {self.rule}, but for "
+            f"{saved_as.probabilities}: the segmentation {saved_as.segmentation} {what}; expected {self.rule}, but for "
             "components that postprocessing removed. Are they of another case or another model, or is the orientation "
             "read wrongly? The reader that plans.json names decides it."
         )
@@ -63,7 +73,7 @@ class Thresholded(Argmax):
         if thresholds is None:
             thresholds = [0.5] * meaning.num_channels
         else:
-            self.rule = f"given by the thresholds in {DECODED_NAME}"
+            self.rule = "given by the thresholds that it was decoded with"
         written = meaning.structures if meaning.regions is None else meaning.written
         self._rules = list(zip(written, thresholds, strict=True))
 

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import (
-    BinCounts,
+from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
+from nnunet_nacl.metrics._calibration import (
     average_calibration_error,
     expected_calibration_error,
     maximum_calibration_error,
-    mean_of_known,
-    ratio,
 )
 
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
@@ -107,6 +106,31 @@ class CalibrationTables:
             metrics |= {"ECE_expected": of_top, "CECE_expected": of_classes[: self.num_classes]}
         metrics["share"] = ratio(total, self.image_voxels)
         return {name: float(mean_of_known(values)) for name, values in metrics.items()}
+
+    @property
+    def ECE(self) -> float:  # noqa: N802 - as in papers
+        """Expected calibration error of the predicted label."""
+        return self._metrics["ECE"]
+
+    @property
+    def CECE(self) -> float:  # noqa: N802
+        """Class-wise ECE, the mean over classes."""
+        return self._metrics["CECE"]
+
+    @property
+    def over_confidence(self) -> float:
+        """Confidence − accuracy."""
+        return self._metrics["over_confidence"]
+
+    @property
+    def NLL_per_foreground(self) -> float:  # noqa: N802
+        """See :meth:`per_foreground`."""
+        return self.per_foreground()["NLL_per_foreground"]
+
+    @property
+    def Brier_per_foreground(self) -> float:  # noqa: N802
+        """See :meth:`per_foreground`."""
+        return self.per_foreground()["Brier_per_foreground"]
 
     def class_metrics(self) -> list[dict[str, float]]:
         """ECE, MCE and ACE of each channel."""

@@ -1,0 +1,91 @@
+"""Checks of probabilities and labels, and labels in one form."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.metrics._channels import Channels
+from nnunet_nacl.metrics._compiled import translate
+from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+
+SUM_TOLERANCE = 1e-3
+"""By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
+
+Blocks = Iterator[tuple[int, slice, NDArray[np.floating]]]
+
+
+Array: TypeAlias = Any
+"""A NumPy array or a tensor."""
+
+
+def to_numpy(values: Array) -> NDArray[Any]:
+    """An array, of a tensor on any device too."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+
+
+def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
+    """Channel, voxels and values (n,) of each block, float32 at least.
+
+    Raises a ValueError if the file is damaged or values are no probabilities: they must be in [0, 1] and, unless they
+    are of regions, sum to 1 in each voxel, which is checked at the end.
+    """
+    dtype = np.result_type(channels.dtype, np.float32)
+    sums = np.zeros(0 if regions else math.prod(channels.shape[1:]), np.float32)
+    blocks = channels.blocks()
+    try:
+        for channel, part, stored in blocks:
+            block = stored.astype(dtype, copy=False)
+            _check_range(block, channel, channels.name)
+            if not regions:
+                sums[part] += block
+            yield channel, part, block
+    except ValueError:
+        for _ in blocks:
+            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+        raise
+    sums -= 1
+    wrong = np.flatnonzero(np.abs(sums, out=sums) > SUM_TOLERANCE)
+    if wrong.size:
+        raise ValueError(
+            f"{channels.name}: the probabilities of a voxel must sum to 1 over the {channels.shape[0]} classes; in "
+            f"{wrong.size} voxels the sum is off by up to {sums[wrong].max():.3g}."
+        )
+
+
+def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
+    lowest, highest = block.min(), block.max()
+    if not (lowest >= 0 and highest <= 1):
+        found = f"channel {channel} has values from {lowest} to {highest}"
+        raise ValueError(f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}.")
+
+
+def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str) -> None:
+    """Raise a ValueError unless there is one channel for each class or region, first, and one value for each label."""
+    expected = (meaning.num_channels, *labels_shape)
+    if channels.shape != expected:
+        kind = f"{expected[0]} {'classes' if meaning.has_background else 'regions'} of the data set"
+        raise ValueError(
+            f"{channels.name}: expected the shape {expected}, the {kind} and the axes of {name}; got {channels.shape}."
+        )
+
+
+def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str) -> Labels:
+    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
+    known = {label: label for label in meaning.known}
+    if ignore_label is not None:
+        known[ignore_label] = meaning.ignored
+    table = np.full(max(known) + 1, -1)
+    table[list(known)] = list(known.values())
+    canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
+    if not translate(labels.reshape(-1), table, canonical.reshape(-1)):
+        unknown = np.setdiff1d(labels, list(known))[:10]
+        raise ValueError(
+            f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown))}; "
+            f"known are {', '.join(map(str, sorted(known)))}."
+        )
+    return canonical

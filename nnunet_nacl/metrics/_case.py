@@ -1,0 +1,163 @@
+"""One case: calibration tables over its voxel sets, and segmentation metrics."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+from scipy.special import expit, softmax
+
+from nnunet_nacl.metrics._arrays import Array, canonical_labels, check_shape, to_numpy
+from nnunet_nacl.metrics._bootstrap import mean_of_known
+from nnunet_nacl.metrics._channels import Channels
+from nnunet_nacl.metrics._count import CaseArrays, count_case
+from nnunet_nacl.metrics._labels import LabelMeaning, Structure
+from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics._settings import Settings, Voxels
+from nnunet_nacl.metrics._tables import CalibrationTables
+
+SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What :func:`evaluate_case` returns; ``+`` puts cases together, whose tables add up.
+
+    ``result["near"]`` are the tables of a voxel set, such as ``result["near"].ECE``.
+
+    Attributes:
+        calibration: tables by voxel set.
+        segmentation: metric -> value by foreground label or region; of several cases, means over those with a value.
+        of_cases: of several cases, the segmentation metrics of each.
+    """
+
+    calibration: dict[Voxels, CalibrationTables]
+    segmentation: dict[Structure, dict[str, float]]
+    of_cases: tuple[dict[Structure, dict[str, float]], ...] = ()
+
+    def __getitem__(self, voxels: Voxels) -> CalibrationTables:
+        return self.calibration[voxels]
+
+    @property
+    def Dice(self) -> float:  # noqa: N802 - as in papers
+        """Mean over structures, as nnU-Net's ``foreground_mean``."""
+        return float(mean_of_known([metrics["Dice"] for metrics in self.segmentation.values()]))
+
+    def __add__(self, other: "CaseResult") -> "CaseResult":
+        cases = (*(self.of_cases or [self.segmentation]), *(other.of_cases or [other.segmentation]))
+        means: dict[Structure, dict[str, float]] = {}
+        for structure, metrics in self.segmentation.items():
+            means[structure] = {}
+            for name in metrics:
+                values = [case[structure][name] for case in cases]
+                means[structure][name] = float(mean_of_known(values))
+        tables = {voxels: own + other.calibration[voxels] for voxels, own in self.calibration.items()}
+        return CaseResult(tables, means, cases)
+
+
+def evaluate_case(
+    probabilities: Array,
+    ground_truth: Array,
+    prediction: Array | None = None,
+    *,
+    logits: bool = False,
+    regions: Sequence[tuple[int, ...]] | None = None,
+    ignore_label: int | None = None,
+    spacing_mm: Sequence[float] | None = None,
+    settings: Settings = Settings(),  # noqa: B008 - frozen
+    channel_axis: int = 0,
+) -> CaseResult:
+    """Calibration and segmentation metrics of one case, or of a batch of cases; of arrays or tensors.
+
+    Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
+    voxel where 1 − p_0 > 0.05, image = all. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}, near =
+    around p_r > 0.05. Ignored voxels are in no set. The first call compiles for some seconds.
+
+    Args:
+        probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
+        ground_truth: (*spatial) integer labels.
+        prediction: (*spatial) integer labels of which segmentation metrics are; by default (classes only) argmax p.
+        logits: whether ``probabilities`` are logits, of which the softmax or, of regions, the sigmoid is taken.
+        regions: the labels of each region, in the order of the channels; None for classes.
+        ignore_label: ground truth label of the voxels that count for nothing.
+        spacing_mm: distance between voxel centers along each axis; by default 1.
+        settings: voxel sets, bins and what else to compute.
+        channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial), whose cases are put together.
+
+    Raises:
+        ValueError: shapes do not fit, values are no probabilities, or a label is unknown.
+
+    >>> logits = np.array([[2.0, 2.0, -2.0, -2.0], [-2.0, -2.0, 2.0, 2.0]])[:, None]
+    >>> result = evaluate_case(logits, np.array([[0, 0, 1, 0]]), logits=True, spacing_mm=(1, 1))
+    >>> f"{result['near'].ECE:.3f} {result['image'].NLL_per_foreground:.3f} {result.Dice:.3f}"
+    '0.232 4.073 0.667'
+    """
+    p = to_numpy(probabilities)
+    truth = to_numpy(ground_truth)
+    given = None if prediction is None else to_numpy(prediction)
+    if channel_axis == 1:
+        results = [
+            evaluate_case(
+                p[number], truth[number], None if given is None else given[number], logits=logits, regions=regions,
+                ignore_label=ignore_label, spacing_mm=spacing_mm, settings=settings,
+            )
+            for number in range(len(p))
+        ]  # fmt: skip
+        return reduce(add, results)
+    if logits:
+        p = softmax(p, axis=0) if regions is None else expit(p)
+    channels = Channels(p)
+    if regions is None:
+        meaning = LabelMeaning(tuple(range(len(p))))
+        given = p.argmax(0) if given is None else given
+    elif given is None:
+        raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
+    else:
+        highest = max(int(array.max()) for array in (truth, given, *map(np.array, regions)) if array.size)
+        meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions), tuple(region[0] for region in regions))
+    for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
+        check_shape(channels, meaning, labels.shape, name)
+    spacing = [1.0] * truth.ndim if spacing_mm is None else list(spacing_mm)
+    canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
+    saved = canonical_labels(given, meaning, None, "the prediction")
+    return evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
+
+
+def evaluate_arrays(case: CaseArrays) -> CaseResult:
+    """Evaluate a case whose labels are canonical."""
+    return CaseResult(count_case(case), _segmentation_metrics(case))
+
+
+def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]:
+    """Dice and, if asked for, surface distances of each label or region.
+
+    Missed is 1 where the prediction has nothing of a structure of the ground truth, Spurious where it has one that the
+    ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
+    """
+    ignored = case.meaning.ignored
+    confusion = confusion_matrix(case.truth, case.saved, ignored + 1)
+    confusion[ignored] = 0
+    metrics = {}
+    for structure in case.meaning.structures:
+        labels = [structure] if isinstance(structure, int) else list(structure)
+        is_there, is_predicted = bool(confusion[labels].any()), bool(confusion[:, labels].any())
+        metrics[structure] = {
+            "Dice": dice(confusion, labels),
+            "Missed": float(not is_predicted) if is_there else np.nan,
+            "Spurious": np.nan if is_there else float(is_predicted),
+        }
+        if not case.settings.surface:
+            continue
+        if is_there and is_predicted:
+            truth, saved = (np.isin(array, labels) & (case.truth != ignored) for array in (case.truth, case.saved))
+            mm, voxels = (SurfaceDistances.between(truth, saved, step) for step in (case.spacing, [1] * truth.ndim))
+            found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), mm.nsd(case.settings.tolerance_mm)]
+        elif is_there or is_predicted:
+            steps = np.array(case.truth.shape) - 1  # from the center of one corner's voxel to the opposite one's
+            diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
+            found = [*diagonals, *diagonals, 0.0]
+        else:
+            found = [np.nan] * len(SURFACE_METRICS)
+        metrics[structure] |= dict(zip(SURFACE_METRICS, found, strict=True))
+    return metrics

@@ -1,0 +1,51 @@
+"""What an evaluation can be asked for."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Voxels = Literal["foreground", "union", "near", "image"]
+VOXEL_SETS: tuple[Voxels, ...] = get_args(Voxels)
+Protocol = Literal["standard", "authors"]
+
+CORE_PROBABILITY = 0.05
+"""A voxel whose foreground probability, 1 − p_0 or p_r, exceeds this belongs to the core of the voxel set near."""
+MARGIN_MM = 5.0
+"""How far the voxel set near reaches beyond its core."""
+MOST_BINS = 1000
+"""Each case keeps its tables: so many bins take some megabytes for a voxel set of a few classes."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of an evaluation; docs/metrics.md defines the terms.
+
+    Attributes:
+        voxels: which voxel sets to look at, in the order of ``VOXEL_SETS``.
+        num_bins: M, the number of confidence bins.
+        margin_mm: how far the voxel set ``near`` reaches beyond its core.
+        surface: whether to measure HD95, ASSD and NSD too.
+        tolerance_mm: how far apart surfaces may be to agree, in the NSD.
+        protocol: ``authors`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
+            it counts in N, and K is the highest label of the case + 1.
+        ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
+    """
+
+    voxels: tuple[Voxels, ...] = VOXEL_SETS
+    num_bins: int = 15
+    margin_mm: float = MARGIN_MM
+    surface: bool = False
+    tolerance_mm: float = 1.0
+    protocol: Protocol = "standard"
+    ignore_geometry: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
+            raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
+        if not 1 <= self.num_bins <= MOST_BINS:
+            raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
+        object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
+
+    @property
+    def counts_all_voxels(self) -> bool:
+        """Whether those with p = 0 are in a bin."""
+        return self.protocol == "standard"

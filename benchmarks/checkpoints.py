@@ -126,12 +126,12 @@ def main() -> None:
             line |= {f"held_out_{key}": value for key, value in held_out.items()}
         lines.append(line)
     new = pd.DataFrame(lines)
+    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice", "changed"]].to_string())
     if options.csv.exists():
         old = pd.read_csv(options.csv, dtype={"fold": str})
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
         new = pd.concat([old[~same], new]).sort_values(KEY, kind="stable")
     new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")
-    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice", "changed"]].tail(3).to_string())
 
 
 if __name__ == "__main__":

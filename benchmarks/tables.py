@@ -164,8 +164,8 @@ def checkpoints() -> pd.DataFrame:
     wide = wide.join(written).reset_index()
     loss = wide["trainer"].str.extract("nnUNetTrainer([A-Za-z]+)")[0]
     optimizer = wide["trainer"].str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
-    epochs = wide["trainer"].str.extract(r"_(\d+)epochs")[0].fillna(100).astype(int)
-    iterations = wide["trainer"].str.extract(r"_(\d+)iterations")[0].fillna(250).astype(int)
+    epochs = wide["trainer"].str.extract(r"_(\d+)epochs")[0].fillna("100").astype(int)
+    iterations = wide["trainer"].str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
     wide["steps"] = epochs * iterations
     wide["data"] = wide["data_set"].str.partition("_")[2]
     wide["model"] = loss + " " + optimizer + ", " + wide["fold"]

@@ -25,7 +25,15 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
-TRIED = ["docs/arrays.md", "docs/evaluate.md", "docs/metrics.md", "docs/calibrate.md", "docs/report.md", "docs/train.md", "docs/use.md"]
+TRIED = [
+    "docs/arrays.md",
+    "docs/evaluate.md",
+    "docs/metrics.md",
+    "docs/calibrate.md",
+    "docs/report.md",
+    "docs/train.md",
+    "docs/use.md",
+]
 
 
 def python_blocks(page: str) -> list[str]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +81,15 @@ class Network:
         predict = self.predictor.predict_logits_from_preprocessed_data
         if not self.has_features:
             return predict(torch.from_numpy(image))
-        room = SimpleNamespace(num_segmentation_heads=self._last.in_channels)
-        skipped = mock.patch.object(self._last, "forward", lambda features: features)
-        with skipped, mock.patch.object(self.predictor, "label_manager", room):
+        # The last layer returns what it gets, and the predictor makes room for as many channels.
+        label_manager = self.predictor.label_manager
+        self.predictor.label_manager = SimpleNamespace(num_segmentation_heads=self._last.in_channels)
+        self._last.forward = lambda features: features
+        try:
             return predict(torch.from_numpy(image))
+        finally:
+            del self._last.forward
+            self.predictor.label_manager = label_manager
 
     def draw(
         self, name: str, logits: Floats, labels: NDArray[np.integer], properties: dict[str, Any], most: int

@@ -1,6 +1,8 @@
 """A trained model's folder: its checkpoints, nnU-Net's predictor of them, and the images that it predicts."""
 
+import inspect
 import io
+import json
 import pickle
 import re
 import warnings
@@ -8,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +73,8 @@ def load_predictor(
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     model = Path(model_folder)
-    content, where = read_checkpoint(find_checkpoint(model, fold, checkpoint)), torch.device(device)
+    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
+    where = torch.device(device)
     with redirect_stdout(io.StringIO()):  # nnU-Net says that without CUDA it will not use CUDA
         predictor = nnUNetPredictor(
             use_mirroring=use_mirroring,
@@ -80,14 +82,44 @@ def load_predictor(
             device=where,
             allow_tqdm=False,
         )
-    # nnU-Net gets what is read already: it would run what is in a file.
-    already_read = mock.patch.object(torch, "load", return_value=content)
-    with our_trainers_found(), already_read, naming(model), warnings.catch_warnings():
+    # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
+    with naming(model):
+        _initialize(predictor, model, content)
+    return predictor
+
+
+def _initialize(predictor: Any, model: Path, content: dict[str, Any]) -> None:
+    """Give a predictor the network of a checkpoint, built as its trainer builds it."""
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+    from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+    name = content["init_args"]["configuration"]
+    plans = PlansManager(PlansJson.read(model / "plans.json").content)
+    configuration = plans.get_configuration(name)
+    dataset_json = json.loads((model / "dataset.json").read_bytes())
+    with our_trainers_found(), warnings.catch_warnings():
         # To find the trainer, nnU-Net imports timm, which uses an old part of PyTorch.
         warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
-        predictor.initialize_from_trained_model_folder(str(model), (str(fold),), checkpoint)
-    predictor.configuration_name = content["init_args"]["configuration"]
-    return predictor
+        trainer = recursive_find_trainer_class_by_name(content["trainer_name"])
+    if "plans_manager" in inspect.signature(trainer.build_network_architecture).parameters:
+        architecture = [plans, configuration]
+    else:  # trainers written for nnU-Net before 2.7
+        architecture = [
+            configuration.network_arch_class_name,
+            configuration.network_arch_init_kwargs,
+            configuration.network_arch_init_kwargs_req_import,
+        ]
+    channels = determine_num_input_channels(plans, configuration, dataset_json)
+    heads = plans.get_label_manager(dataset_json).num_segmentation_heads
+    network = trainer.build_network_architecture(*architecture, channels, heads, enable_deep_supervision=False)
+    weights = content["network_weights"]
+    network.load_state_dict(weights)
+    mirroring = content.get("inference_allowed_mirroring_axes")
+    predictor.manual_initialization(
+        network, plans, configuration, [weights], dataset_json, content["trainer_name"], mirroring
+    )
+    predictor.configuration_name = name
 
 
 def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:

@@ -1,17 +1,20 @@
 """What a predictor is made of, and what it sees, without a training."""
 
 import json
+import os
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from nnunetv2.inference import predict_from_raw_data
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
-from nnunet_nacl.nnunet import PreprocessedCases, load_predictor
+from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.nnunet import PreprocessedCases, load_predictor, read_checkpoint, write_checkpoint
+from tests.conftest import Trained
 
 
 @pytest.fixture
@@ -28,26 +31,38 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-class Recorded:  # stands for nnU-Net's predictor
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings
-
-    def initialize_from_trained_model_folder(self, folder: str, folds: tuple[str, ...], name: str) -> None:
-        self.called_with = folder, folds, name
-        self.epoch = torch.load(f"{folder}/fold_{folds[0]}/{name}")["current_epoch"]
+TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
+OLD = """
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 
 
-def test_folds_and_checkpoints(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_from_raw_data, "nnUNetPredictor", Recorded)
-    for fold, checkpoint, name, epoch, use_mirroring in (
-        ("1", "checkpoint_best.pth", "checkpoint_best.pth", 8, False),
-        (1, "checkpoint_final.pth", "checkpoint_final.pth", 9, True),
-    ):
-        found = load_predictor(model, fold, "cpu", checkpoint=checkpoint, use_mirroring=use_mirroring)
-        assert found.called_with == (str(model), (str(fold),), name)
-        assert (found.epoch, found.configuration_name) == (epoch, "2d")
-        assert found.settings["use_mirroring"] == use_mirroring
-        assert not found.settings["perform_everything_on_device"]  # of which nnU-Net would warn
+class nnUNetTrainerOfOld(nnUNetTrainer):
+    @staticmethod
+    def build_network_architecture(name, arguments, imported, channels, heads, enable_deep_supervision=True):
+        shape = channels, heads
+        return get_network_from_plans(name, arguments, imported, *shape, deep_supervision=enable_deep_supervision)
+"""
+
+
+def test_predictors_are_those_of_nnunet(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of our trainers, and of one that builds its network as before nnU-Net 2.7."""
+    model = shutil.copytree(trained("labels", "2d_small", TRAINER), tmp_path / "model")
+    (tmp_path / "trainers").mkdir()
+    (tmp_path / "trainers" / "old.py").write_text(OLD)
+    monkeypatch.setenv("nnUNet_extTrainer", os.pathsep.join([str(tmp_path / "trainers"), str(trainers_path())]))
+    content = read_checkpoint(model / "fold_0" / "checkpoint_final.pth")
+    write_checkpoint(content | {"trainer_name": "nnUNetTrainerOfOld"}, model / "fold_0" / "checkpoint_old.pth")
+    image = torch.randn(1, 3, 20, 24)
+    for name, use_mirroring in (("checkpoint_best.pth", True), ("checkpoint_final.pth", False)):
+        ours = load_predictor(model, "0", "cpu", checkpoint=name, use_mirroring=use_mirroring)
+        expected = nnUNetPredictor(use_mirroring=use_mirroring, device=torch.device("cpu"), allow_tqdm=False)
+        expected.initialize_from_trained_model_folder(str(model), (0,), name)
+        logits = [one.predict_logits_from_preprocessed_data(image) for one in (ours, expected)]
+        assert torch.equal(*logits)
+        assert ours.configuration_name == "2d_small"
+    old = load_predictor(model, 0, "cpu", checkpoint="checkpoint_old.pth", use_mirroring=False)
+    assert torch.equal(old.predict_logits_from_preprocessed_data(image), logits[0])
 
 
 def test_what_is_missing(model: Path) -> None:
@@ -83,7 +98,7 @@ def predictor_of(stage: str | None) -> SimpleNamespace:
 
 
 @pytest.fixture
-def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two cases of one channel; the second is validated on."""
     folder = tmp_path / "Dataset004_X" / "data"
     folder.mkdir(parents=True)
@@ -97,7 +112,7 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
+def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
     names, load = PreprocessedCases.of_fold(predictor_of(None), 0)
     assert names == ["b"]
     image, labels, _ = load("b")
@@ -105,17 +120,17 @@ def test_validation_cases_as_the_network_sees_them(preprocessed: Path) -> None:
     assert image.dtype == np.float32
     assert labels.tolist() == np.ones((2, 3, 4)).tolist()
     assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
-    splits = preprocessed.parent / "splits_final.json"
+    splits = two_cases.parent / "splits_final.json"
     splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
     with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):
         PreprocessedCases.of_fold(predictor_of(None), 0)
     splits.write_text(json.dumps([{"train": ["a"], "val": ["b"]}]))
-    (preprocessed / "b.npz").unlink()
+    (two_cases / "b.npz").unlink()
     with pytest.raises(FileNotFoundError, match="data lacks the case b of fold 0"):
         PreprocessedCases.of_fold(predictor_of(None), 0)
 
 
-@pytest.mark.usefixtures("preprocessed")
+@pytest.mark.usefixtures("two_cases")
 def test_a_second_stage_sees_the_first_ones_segmentation(tmp_path: Path) -> None:
     predictor = predictor_of("3d_lowres")
     with pytest.raises(FileNotFoundError, match="lacks b: train 3d_lowres, all its folds, before its second stage"):

@@ -30,7 +30,8 @@ def export_model(model_folder: str | Path) -> Path:
         ValueError: a checkpoint is damaged, holds what could run, or is of another trainer.
     """
     source = Path(model_folder).resolve()
-    output, trainers = source.with_name(f"{source.name}_stock"), {}
+    output = source.with_name(f"{source.name}_stock")
+    trainers = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
         content = read_checkpoint(file)
         trainers[file] = content["trainer_name"]

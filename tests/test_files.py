@@ -70,13 +70,15 @@ def test_outputs_that_exist(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         check_output(tmp_path / "nowhere" / "file", overwrite=True)
     (tmp_path / "folder").mkdir()
-    check_output(tmp_path / "folder")
+    check_output(tmp_path / "folder", is_folder=True)
+    with pytest.raises(IsADirectoryError, match=r"folder is a folder; expected the name of a file\.$"):
+        check_output(tmp_path / "folder", overwrite=True)
     (tmp_path / "folder" / "file").write_text("")
     (tmp_path / "link").symlink_to("nothing")
     for name in ("folder", "folder/file", "link"):
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
-            check_output(tmp_path / name)
-        check_output(tmp_path / name, overwrite=True)
+            check_output(tmp_path / name, is_folder=True)
+        check_output(tmp_path / name, overwrite=True, is_folder=True)
 
 
 def test_killed_while_it_writes(tmp_path: Path) -> None:

@@ -114,4 +114,14 @@ def tokens_of(file: Path) -> int:
 
 def test_growth_is_a_decision() -> None:
     """Raise the number here only together with a reason in docs/decisions."""
-    assert sum(map(tokens_of, PACKAGE.rglob("*.py"))) <= 99_000
+    assert sum(map(tokens_of, PACKAGE.rglob("*.py"))) <= 99_200
+
+
+def test_one_step_a_statement() -> None:
+    """``a, b = x, y`` only where one needs the other's old value."""
+    packed = []
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                packed += [f"{file.name}:{node.lineno}"] * isinstance(node.targets[0], ast.Tuple)
+    assert len(packed) <= 3, packed

@@ -53,7 +53,8 @@ def calibrate_folder(
     """
     for folder in predictions.pred_folders:
         _check_uncalibrated(folder)
-    file, data_set = check_output(output, overwrite=overwrite), predictions.read_data_set()
+    file = check_output(output, overwrite=overwrite)
+    data_set = predictions.read_data_set()
     cases = predictions.to_fit_to().cases
     draw = partial(_draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases)))
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
@@ -70,7 +71,8 @@ def calibrate_folder(
 
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
-    case, meaning = SavedCase(files, data_set), data_set.meaning
+    case = SavedCase(files, data_set)
+    meaning = data_set.meaning
     p = case.probabilities(np.float32)
     labels, geometry = case.read_truth()
     labels = labels.reshape(-1)
@@ -102,7 +104,8 @@ def apply_folder(
         ValueError: the fit needs features, is of another model, or was fitted to cases of ``pred_folder``, which it
             cannot test; or ``pred_folder`` is calibrated.
     """
-    fit, folder = Fit.read(Path(fit_file)), check_output(output, overwrite=overwrite, is_folder=True)
+    fit = Fit.read(Path(fit_file))
+    folder = check_output(output, overwrite=overwrite, is_folder=True)
     if isinstance(fit.calibration, Head):
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
@@ -141,7 +144,8 @@ def _remove_calibrated(folder: Path) -> None:
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:
-    probabilities, activation = SavedCase(files, data_set).probabilities(np.float32), Activation.of(data_set.meaning)
+    probabilities = SavedCase(files, data_set).probabilities(np.float32)
+    activation = Activation.of(data_set.meaning)
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]

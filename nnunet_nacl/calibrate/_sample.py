@@ -158,7 +158,8 @@ class Sample:
 
     def check(self) -> None:
         """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
-        inside, total = self.structures(), len(self.names)
+        inside = self.structures()
+        total = len(self.names)
         found = np.unique(self.case[inside.any(0)]).size
         if found < 5:
             needed = "a calibration needs at least 5 cases with a structure in the ground truth"
@@ -195,7 +196,8 @@ def draw_voxels(
     digest = np.frombuffer(hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32)
     generator = np.random.default_rng([0, *digest.tolist()])
     strata = [np.flatnonzero(near & counted), np.flatnonzero(~near & counted)]
-    chosen, weights = [], []
+    chosen = []
+    weights = []
     for stratum, other in (strata, strata[::-1]):
         size = min(stratum.size, max(most // 2, most - other.size))
         whole = size == stratum.size

@@ -60,16 +60,20 @@ class Command:
 
 def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any, text: str) -> None:
     """Declare one parameter's argument or option."""
-    name, is_option, required = parameter.name, parameter.kind is parameter.KEYWORD_ONLY, True
+    name = parameter.name
+    is_option = parameter.kind is parameter.KEYWORD_ONLY
+    required = True
     options: dict[str, Any] = {"default": None}
     if parameter.default is not parameter.empty:
-        required, options["default"] = False, parameter.default
+        required = False
+        options["default"] = parameter.default
     kinds = (
         [kind for kind in get_args(hint) if kind is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
     )
     kind = kinds[0]
     if get_origin(kind) is Sequence:
-        kind, options["nargs"] = get_args(kind)[0], "+"
+        kind = get_args(kind)[0]
+        options["nargs"] = "+"
     elif bool in kinds[1:]:
         options.update(nargs="?", const=True)
     elif not is_option and not required:

@@ -98,7 +98,8 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     """
     if name not in _LAYOUTS:
         raise ValueError(f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}.")
-    layout, source = _LAYOUTS[name], Path(source)
+    layout = _LAYOUTS[name]
+    source = Path(source)
     folder = planned_folder(dataset_id, layout.title)
     cases = list(layout.find(source))
     if not all((source / part).is_dir() for part in layout.needed) or all(case.is_test for case in cases):

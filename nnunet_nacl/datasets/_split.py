@@ -51,7 +51,8 @@ def split(
     if (test is None) != (output_id is None):
         raise ValueError("Expected a number of test cases together with a new id.")
     source, all_cases = raw_cases(dataset)
-    folder, drawn = source, set[str]()
+    folder = source
+    drawn = set[str]()
     if test is not None and output_id is not None:
         folder = planned_folder(output_id, folder.name.partition("_")[2])
         patients = _patients(all_cases, by_patient)

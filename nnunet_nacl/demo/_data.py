@@ -53,7 +53,8 @@ def draw_case(generator: np.random.Generator) -> DemoCase:
     """Draw an organ, its image and its labels."""
     center = SIZE * generator.uniform(0.42, 0.58, size=2)
     y, x = np.mgrid[:SIZE, :SIZE] - center[:, None, None]
-    radius, angle = np.hypot(y, x), np.arctan2(y, x)
+    radius = np.hypot(y, x)
+    angle = np.arctan2(y, x)
 
     outline = np.full_like(radius, SIZE * generator.uniform(0.32, 0.40))
     for wave in (2, 3, 4):

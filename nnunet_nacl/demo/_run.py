@@ -94,7 +94,8 @@ def _plan(folder: Path) -> None:
     plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
     # Only the first stages of nnU-Net's network, with half the features.
-    network, stages = architecture["arch_kwargs"], 3
+    network = architecture["arch_kwargs"]
+    stages = 3
     network["n_stages"] = stages
     for name in ("features_per_stage", "kernel_sizes", "strides", "n_conv_per_stage"):
         network[name] = network[name][:stages]

@@ -47,7 +47,8 @@ class Origin:
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
-        mine, theirs = self._counted_by(), other._counted_by()
+        mine = self._counted_by()
+        theirs = other._counted_by()
         return next((f"{key}: {mine[key]!r} and {theirs[key]!r}" for key in mine if mine[key] != theirs[key]), None)
 
     def _counted_by(self) -> dict[str, Any]:

@@ -133,7 +133,8 @@ class FolderResult:
         """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
         if not self.cases:
             return {}
-        tables, weights = self.tables(voxels), resample_weights(len(self.cases))
+        tables = self.tables(voxels)
+        weights = resample_weights(len(self.cases))
         stacked = (BinCounts.stack([getattr(table, name) for table in tables]) for name in ("top", "classwise"))
         top, classwise = (counts.resampled(weights) for counts in stacked)
         num_classes = max(table.num_classes for table in tables)
@@ -335,7 +336,8 @@ def _interval(values: Sequence[float]) -> Interval:
 
     All cases are drawn, then those with NaN left out, so that it is the interval of comparisons between methods.
     """
-    known, weights = ~np.isnan(values), resample_weights(len(values))
+    known = ~np.isnan(values)
+    weights = resample_weights(len(values))
     resampled = ratio(weights @ np.nan_to_num(values), weights @ known)
     return percentile_interval(resampled, num_cases=int(known.sum()))
 

@@ -20,9 +20,11 @@ class SavedCase:
 
     def __init__(self, files: CaseFiles, data_set: DataSet) -> None:
         files.check_predicted()
-        self.files, self._data_set = files, data_set
+        self.files = files
+        self._data_set = data_set
         self.channels = NpzChannels(files.probabilities)
-        self.shape, self.dtype = self.channels.shape, self.channels.dtype
+        self.shape = self.channels.shape
+        self.dtype = self.channels.dtype
         saved, self.geometry = data_set.reader.read_labels(files.prediction)
         check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
         self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))

@@ -29,7 +29,8 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
         Why runs failed, for those that did.
     """
     jobs = _prepared_jobs(experiments)
-    left, waited_for = deque(enumerate(jobs, start=1)), set()
+    left = deque(enumerate(jobs, start=1))
+    waited_for = set()
     failures: dict[Job, str] = {}
     while left:
         number, job = left.popleft()

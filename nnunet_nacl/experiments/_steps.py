@@ -33,12 +33,14 @@ def steps_left(job: Job) -> dict[str, list[str]]:
 
 
 def _model(job: Job) -> list[str]:
-    data, run = job.data, job.run
+    data = job.data
+    run = job.run
     return ["-d", data.name, "-c", data.configuration, "-tr", run.trainer, "-p", data.plans, "-f", str(run.fold)]
 
 
 def _train(job: Job) -> list[str]:
-    data, run = job.data, job.run
+    data = job.data
+    run = job.run
     command = ["nnUNetv2_train", data.name, data.configuration, str(run.fold), "-tr", run.trainer, "-p", data.plans]
     command += ["--npz", "-device", job.device]
     if _is_trained(job):
@@ -88,7 +90,8 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     if not file.is_file() or not _is_newer(job, file):
         return False
     summary = json.loads(file.read_bytes())
-    used, asked = summary["settings"], asdict(Settings(surface=job.surface))
+    used = summary["settings"]
+    asked = asdict(Settings(surface=job.surface))
     same = all(used.get(name) == asked[name] for name in ("num_bins", "protocol", "margin_mm"))
     more = {*asked["voxels"]} <= {*used["voxels"]} and used["surface"] >= asked["surface"]
     return same and more and {*cases} <= {case["case"] for case in summary["metric_per_case"]}

@@ -43,7 +43,8 @@ def compare_logits(
     output = check_output(output, is_folder=True)  # before hours of work
     for folder in models.values():
         check_input(folder / f"fold_{fold}" / CHECKPOINTS["final"])
-    histories, without = {}, {}
+    histories = {}
+    without = {}
     for name, folder in models.items():
         try:
             histories[name] = max_logit_history(folder, fold)

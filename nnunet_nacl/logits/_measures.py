@@ -101,7 +101,8 @@ def _sums_by_label(
         ignore_label: whose voxels do not count.
     """
     counted = (ground_truth >= 0) & (ground_truth != ignore_label)
-    labels, values = ground_truth[counted].astype(np.int64), logits[:, counted]
+    labels = ground_truth[counted].astype(np.int64)
+    values = logits[:, counted]
     if labels.max(initial=0) >= number:
         raise ValueError(f"expected the labels 0 to {number - 1}; got {labels.max()}.")
     if not np.isfinite(values).all():

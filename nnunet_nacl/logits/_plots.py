@@ -39,7 +39,8 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     Raises:
         ValueError: methods of different classes or voxels.
     """
-    names, (first, *others) = list(means), means.values()
+    names = list(means)
+    (first, *others) = means.values()
     same = ["true_class", "logit", "voxels"]
     for name, other in zip(names[1:], others, strict=True):
         if not other[same].equals(first[same]):

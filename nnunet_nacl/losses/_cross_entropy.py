@@ -171,7 +171,8 @@ class ECPLoss(SegmentationLoss):
         alpha = self.alpha / sides if self.class_reduction == "mean" else self.alpha
         if target.regions:
             # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
-            inside, outside = logits.sigmoid(), (-logits).sigmoid()
+            inside = logits.sigmoid()
+            outside = (-logits).sigmoid()
             entropy = (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
         else:
             log_probabilities = logits.log_softmax(1)

@@ -93,7 +93,9 @@ class Neighborhood:
         Label maps become bytes where these can hold K. Voxels without a class hold K: ignored ones, and those outside
         the image if the border has no class.
         """
-        found, outside, valid = target.map, 0, target.valid
+        found = target.map
+        outside = 0
+        valid = target.valid
         if not target.regions:
             no_class = target.num_channels
             found = found.to(torch.uint8 if no_class <= 255 else torch.int16)
@@ -152,7 +154,8 @@ def _weighted_sum(padded: Tensor, weights: list[float], center: float) -> Tensor
     leave nothing but rounding.
     """
     radius = len(weights)
-    values, others = padded, torch.zeros_like(padded)
+    values = padded
+    others = torch.zeros_like(padded)
     for axis in range(2, padded.ndim):
         length = padded.shape[axis] - 2 * radius
         both = values + others

@@ -40,7 +40,8 @@ class _MeanInPieces(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, target: Tensor, loss: "SegmentationLoss") -> Tensor:
         total, count, gradient = _sum_in_pieces(loss, logits, target, with_gradient=ctx.needs_input_grad[0])
         ctx.save_for_backward(logits, target, count)
-        ctx.loss, ctx.gradient = loss, gradient
+        ctx.loss = loss
+        ctx.gradient = gradient
         return total / count
 
     @staticmethod
@@ -50,7 +51,8 @@ class _MeanInPieces(torch.autograd.Function):
             mean = ctx.loss.mean(logits, target)
             return torch.autograd.grad(mean, logits, outer, create_graph=True)[0], None, None
         # The gradient is given away, not copied. Whoever asks again has it computed again.
-        gradient, ctx.gradient = ctx.gradient, None
+        gradient = ctx.gradient
+        ctx.gradient = None
         if gradient is None:
             gradient = _sum_in_pieces(ctx.loss, logits, target, with_gradient=True)[2]
             assert gradient is not None
@@ -63,7 +65,8 @@ def _sum_in_pieces(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     gradient = torch.empty_like(logits) if with_gradient else None
-    totals, counts = [], []
+    totals = []
+    counts = []
     for samples, rows in _pieces(logits.shape, _PIECE[logits.device.type]):
         whole = loss.canonical(target[samples], logits[samples].shape)
         counts.append(whole.num_valid())
@@ -85,7 +88,8 @@ def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[in
     A piece is either several whole samples or some rows of one sample, of about ``size`` logits.
     """
     row = shape[1] * math.prod(shape[3:])
-    samples, rows = max(1, size // (row * shape[2])), max(1, size // row)
+    samples = max(1, size // (row * shape[2]))
+    rows = max(1, size // row)
     for first in range(0, shape[0], samples):
         cuts = [(start, min(start + rows, shape[2])) for start in range(0, shape[2], rows)]
         yield slice(first, first + samples), cuts

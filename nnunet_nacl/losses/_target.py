@@ -68,7 +68,8 @@ def canonical_target(target: Tensor, *, logits_shape: torch.Size, ignore_label: 
     Raises:
         ValueError: wrong shape, or on the CPU a value that is not allowed.
     """
-    channels, ignores = logits_shape[1], ignore_label is not None
+    channels = logits_shape[1]
+    ignores = ignore_label is not None
     expected = (logits_shape[0], channels + ignores if regions else 1, *logits_shape[2:])
     if tuple(target.shape) != expected:
         masks = f"{channels} region masks" + (" and, last, the mask of ignored voxels" if ignores else "")

@@ -34,7 +34,9 @@ class Argmax:
     rule = "the argmax"
 
     def __init__(self, saved: Labels, meaning: LabelMeaning, dtype: DTypeLike) -> None:
-        self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
+        self._saved = saved
+        self._meaning = meaning
+        self.label = np.zeros_like(saved)
         self._largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
         self._agrees = np.zeros_like(saved, bool)
 
@@ -69,7 +71,9 @@ class Thresholded(Argmax):
     rule = "each region where p exceeds 1/2"
 
     def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None) -> None:
-        self._saved, self._meaning, self.label = saved, meaning, np.zeros_like(saved)
+        self._saved = saved
+        self._meaning = meaning
+        self.label = np.zeros_like(saved)
         if thresholds is None:
             thresholds = [0.5] * meaning.num_channels
         else:
@@ -81,7 +85,8 @@ class Thresholded(Argmax):
         if self._meaning.has_background and channel == 0:
             return
         written, threshold = self._rules[channel - self._meaning.has_background]
-        saved, label = self._saved[part], self.label[part]
+        saved = self._saved[part]
+        label = self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded
         there = (exact > threshold) | ((exact == threshold) & (saved == written))
         if self._meaning.has_background:

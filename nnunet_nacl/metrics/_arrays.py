@@ -56,7 +56,8 @@ def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
 
 
 def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
-    lowest, highest = block.min(), block.max()
+    lowest = block.min()
+    highest = block.max()
     if not (lowest >= 0 and highest <= 1):
         found = f"channel {channel} has values from {lowest} to {highest}"
         raise ValueError(f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}.")

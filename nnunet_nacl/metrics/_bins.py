@@ -59,7 +59,8 @@ class BinCounts:
                 f"confidences must be in [0, 1]; got values from {confidences.min()} to {confidences.max()}."
             )
         kept = confidences > 0 if drop_zeros else np.ones(confidences.shape, bool)
-        confidences, hits = confidences[kept], hits[kept]
+        confidences = confidences[kept]
+        hits = hits[kept]
         if weights is not None:
             weights = weights[kept].astype(np.float64)
         # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too

@@ -141,7 +141,8 @@ def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]
     metrics = {}
     for structure in case.meaning.structures:
         labels = [structure] if isinstance(structure, int) else list(structure)
-        is_there, is_predicted = bool(confusion[labels].any()), bool(confusion[:, labels].any())
+        is_there = bool(confusion[labels].any())
+        is_predicted = bool(confusion[:, labels].any())
         metrics[structure] = {
             "Dice": dice(confusion, labels),
             "Missed": float(not is_predicted) if is_there else np.nan,

@@ -15,7 +15,8 @@ class Channels:
     """Probabilities (C, *spatial) that are read in order: here, of an array in memory."""
 
     def __init__(self, probabilities: NDArray[np.floating]) -> None:
-        self.name, self.shape = "the probabilities", probabilities.shape
+        self.name = "the probabilities"
+        self.shape = probabilities.shape
         self.dtype = check_dtype(probabilities.dtype, self.name)
         self._probabilities = probabilities
 

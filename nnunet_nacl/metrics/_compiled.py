@@ -50,12 +50,14 @@ def count(
     num_bins = edges.dtype.type(edges.size - 1)
     for i in range(values.size):
         binned = edges.dtype.type(values[i])
-        c, q = np.float64(values[i]), 1.0 - np.float64(background[i])
+        c = np.float64(values[i])
+        q = 1.0 - np.float64(background[i])
         # The product may be rounded up to an edge, which then decides, but not down over one (see BinCounts.of).
         # Unsigned, as an index that is no negative one takes less time.
         number = np.uintp(int(binned * num_bins))
         number += np.uintp(1) - np.uintp(binned <= edges[number])
-        lane, cell = i % LANES, cells[i]
+        lane = i % LANES
+        cell = cells[i]
         row = sums[lane, cell, number]
         row[0] += 1.0
         row[1] += c
@@ -79,7 +81,9 @@ def follow(values: Floats, k: int, saved: Labels, largest: Floats, label: Labels
     """
     class_k = label.dtype.type(k)
     for i in range(values.size):  # without a branch, several voxels at a time
-        p, most, is_saved = values[i], largest[i], saved[i] == class_k
+        p = values[i]
+        most = largest[i]
+        is_saved = saved[i] == class_k
         largest[i] = max(p, most)
         label[i] = class_k if p > most else label[i]
         agrees[i] = (is_saved and p >= most) or (agrees[i] and p <= most)

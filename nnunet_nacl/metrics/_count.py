@@ -37,7 +37,11 @@ from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
 
 # Memberships, all below HIT. A voxel that is ignored has none, and is in cell 0. TOP: the class is the predicted one.
-IMAGE, FOREGROUND, NEAR, PREDICTED, TOP = 1, 2, 4, 8, 16
+IMAGE = 1
+FOREGROUND = 2
+NEAR = 4
+PREDICTED = 8
+TOP = 16
 _COUNTED = [cell for cell in range(HIT) if cell & IMAGE]
 _PREDICTED = [cell for cell in _COUNTED if cell & PREDICTED]
 _MEMBERS: dict[Voxels, int] = {"foreground": FOREGROUND, "union": FOREGROUND | PREDICTED, "near": NEAR, "image": IMAGE}
@@ -72,15 +76,19 @@ def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
 
 def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
     """The tables; or, of classes, the argmax if it is not the segmentation."""
-    meaning, regions, num_bins = case.meaning, case.meaning.regions, case.settings.num_bins
-    truth, saved = case.truth.reshape(-1), case.saved.reshape(-1)
+    meaning = case.meaning
+    regions = case.meaning.regions
+    num_bins = case.settings.num_bins
+    truth = case.truth.reshape(-1)
+    saved = case.saved.reshape(-1)
     dtype = np.result_type(case.channels.dtype, np.float32)
     # Confidences are binned in the dtype of the file, where k/M is on an edge; a region's 1 − p is not rounded to it.
     edges, top_edges = (BinCounts.edges(num_bins, of).clip(0).astype(dtype) for of in (case.channels.dtype, dtype))
     given = labels_given(saved, meaning, case.thresholds, dtype)
     argmax = Argmax(saved, meaning, dtype) if regions is None and isinstance(given, Thresholded) else given
     sums = _Sums(meaning, num_bins)
-    whole, cells = np.empty(truth.size, dtype), np.empty(truth.size, np.uint8)  # of p_0, or of each region's p
+    whole = np.empty(truth.size, dtype)
+    cells = np.empty(truth.size, np.uint8)  # of p_0, or of each region's p
     parts = case.channels.parts
 
     def add_class(channel: int, part: slice, p: Floats) -> None:
@@ -88,7 +96,8 @@ def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
         sums.add(channel, p, truth[part] == channel, cells_and_top, whole[part], edges)
 
     def add_region(channel: int, part: slice, p: Floats) -> None:
-        exact, inside = p.astype(np.float64), cells[part] & FOREGROUND > 0
+        exact = p.astype(np.float64)
+        inside = cells[part] & FOREGROUND > 0
         sums.add(channel, p, inside, cells[part], 1 - exact, edges)
         right = (p > 0.5) == inside
         sums.add(meaning.num_channels + channel, np.maximum(exact, 1 - exact), right, cells[part], 1 - exact, top_edges)
@@ -142,7 +151,8 @@ class _Sums:
     """What the loop adds to: tables of the C channels, then of regions their top-label tables."""
 
     def __init__(self, meaning: LabelMeaning, num_bins: int) -> None:
-        self._channels, self._has_background = meaning.num_channels, meaning.has_background
+        self._channels = meaning.num_channels
+        self._has_background = meaning.has_background
         tops, scored = (0, 1) if meaning.has_background else (meaning.num_channels, meaning.num_channels)
         self._sums = np.zeros((self._channels + tops, LANES, 2 * HIT, num_bins + 1, COLUMNS))
         self._logs = np.tile([0.0, 1.0], (scored + 1, LANES, 2 * HIT, 1))
@@ -156,7 +166,8 @@ class _Sums:
 
     def tables(self, settings: Settings, num_classes: int) -> dict[Voxels, CalibrationTables]:
         """The tables of each voxel set."""
-        channels, has_background = self._channels, self._has_background
+        channels = self._channels
+        has_background = self._has_background
         # (tables, 2, HIT, M + 1, columns): misses and hits, cells, p = 0 and the bins
         sums = self._sums.sum(1).reshape(len(self._sums), 2, HIT, -1, COLUMNS)
         if has_background:  # the top-label table is of each class where it is predicted
@@ -214,5 +225,6 @@ def _expected(sums: NDArray[np.float64], voxels: Voxels, channels: int, *, has_b
     hits[channels:] = confidence[channels:, _PREDICTED].sum(1)
     if has_background:
         hits[0] = confidence[0, surely].sum(0)
-    voxels_there, confidence = perhaps[..., CHANCE] + sure[..., COUNT], perhaps[..., PRODUCTS] + sure[..., CONFIDENCE]
+    voxels_there = perhaps[..., CHANCE] + sure[..., COUNT]
+    confidence = perhaps[..., PRODUCTS] + sure[..., CONFIDENCE]
     return BinCounts(voxels_there, hits, confidence, np.zeros(len(sums), np.int64))

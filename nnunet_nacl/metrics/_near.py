@@ -27,7 +27,8 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)
-    steps, limit = [1.0] * missing + [float(step) for step in spacing_mm], margin_mm * (1 + 1e-6)
+    steps = [1.0] * missing + [float(step) for step in spacing_mm]
+    limit = margin_mm * (1 + 1e-6)
     reach = np.minimum(limit / np.array(steps), np.array(volume.shape) - 1).astype(int)
     window: deque[tuple[int, NDArray[np.float32]]] = deque()  # slices that have core voxels, with their distances
     following = 0
@@ -57,7 +58,8 @@ def _squared_distances(
         for away in range(reach_x if filled[y] else -1, -1, -1):
             across = np.float32((away * step_x) ** 2)
             for to, core_from in ((0, away), (away, 0)):
-                row, beside = along_x[y, to : to + width - away], core[y, core_from : core_from + width - away]
+                row = along_x[y, to : to + width - away]
+                beside = core[y, core_from : core_from + width - away]
                 for x in range(row.size):  # without a branch, several voxels at a time
                     row[x] = across if beside[x] else row[x]
     squared = np.full((height, width), np.inf, np.float32)

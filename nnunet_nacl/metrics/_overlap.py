@@ -60,7 +60,8 @@ class SurfaceDistances:
                 raise ValueError(f"the {name} is empty: it has no surface to measure a distance from.")
         axes = [axis for axis, size in enumerate(ground_truth.shape) if size > 1] or [0]
         flat = tuple(axis for axis in range(ground_truth.ndim) if axis not in axes)
-        ground_truth, prediction = ground_truth.squeeze(flat), prediction.squeeze(flat)
+        ground_truth = ground_truth.squeeze(flat)
+        prediction = prediction.squeeze(flat)
         spacing = [spacing[axis] for axis in axes]
         # Everything that matters lies in the box around both masks.
         box = find_objects((ground_truth | prediction).astype(np.uint8))[0]

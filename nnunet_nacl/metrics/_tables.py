@@ -69,7 +69,8 @@ class CalibrationTables:
         return cls(**values)
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        mine, theirs = self.arrays(), other.arrays()
+        mine = self.arrays()
+        theirs = other.arrays()
         added = {name: mine[name] + theirs[name] for name in mine if name in theirs}
         added["num_classes"] = np.maximum(mine["num_classes"], theirs["num_classes"])
         return CalibrationTables.of_arrays(added)

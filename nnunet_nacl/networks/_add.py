@@ -54,7 +54,8 @@ def add_network(
     """
     if network not in NETWORKS:
         raise ValueError(f"There is no network {network!r}; there are {', '.join(NETWORKS)}.")
-    chosen, name = NETWORKS[network], f"{configuration}_{network}"
+    chosen = NETWORKS[network]
+    name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
     inherited: dict[str, Any] = {}
     for content in reversed(parent.lineage(configuration)):

@@ -34,7 +34,8 @@ def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
 
 
 def _unet(size: Sequence[int]) -> dict[str, Any]:
-    dims, features = len(size), [32, 64, 128, 256, 512]
+    dims = len(size)
+    features = [32, 64, 128, 256, 512]
     return {
         "n_stages": len(features),
         "features_per_stage": features,

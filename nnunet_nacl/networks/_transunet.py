@@ -55,7 +55,8 @@ class TransUNet(Adapter):
 
     def encode(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The transformer's features (B, E, H / 16, W / 16), and the ResNet's at 1/8, 1/4 and 1/2."""
-        vit, resnet = self.encoder, self.encoder.patch_embed.backbone
+        vit = self.encoder
+        resnet = self.encoder.patch_embed.backbone
         features = resnet.stem.norm(resnet.stem.conv(images))
         skips = [features]
         features = resnet.stem.pool(features)

@@ -38,7 +38,8 @@ def read_splits(file: Path) -> list[Split]:
 
 def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[str, list[Path]]:
     """The images of each case, a file a channel, then its label map; raises an OSError if one of them is missing."""
-    ending, channels = described["file_ending"], len(described.get("channel_names", ()))
+    ending = described["file_ending"]
+    channels = len(described.get("channel_names", ()))
     image = re.compile(rf"([^.].*)_\d{{4}}{re.escape(ending)}")
     names = {match[1] for path in existing_folder(images).iterdir() if (match := image.fullmatch(path.name))}
     names |= {path.name.removesuffix(ending) for path in existing_folder(labels).glob(f"[!.]*{ending}")}
@@ -54,7 +55,8 @@ def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[s
 def raw_cases(dataset: int | str) -> tuple[Path, dict[str, list[Path]]]:
     """The folder of a data set in nnU-Net's raw format, by number or name, and the files of its training cases."""
     folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
-    images, labels = folder / "imagesTr", folder / "labelsTr"
+    images = folder / "imagesTr"
+    labels = folder / "labelsTr"
     cases = labelled_cases(images, labels, read_dataset_json(folder / "dataset.json"))
     for name, files in cases.items():  # nnU-Net keeps the spacing of TIFF files beside them
         files += [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
@@ -98,7 +100,8 @@ class PreprocessedDataSet:
             has_regions = manager.get_label_manager(described).has_regions
         if settings.previous_stage_name is not None:
             raise ValueError(f"{configuration} is the second stage of a cascade; experiments take those of one stage.")
-        ending, data = described["file_ending"], folder / settings.data_identifier
+        ending = described["file_ending"]
+        data = folder / settings.data_identifier
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
         expected = {file.name.removesuffix(ending) for file in (folder / "gt_segmentations").glob(f"*{ending}")}
         if not cases or not expected <= set(cases):
@@ -145,7 +148,8 @@ class PreprocessedDataSet:
                     f"{model} was trained with another {name} than {self.folder / original}. Move it away to train "
                     "anew, or use the plans that it was trained with."
                 )
-        noted, trained = model / f".fold_{fold}_split.json", model / f"fold_{fold}"
+        noted = model / f".fold_{fold}_split.json"
+        trained = model / f"fold_{fold}"
         if not noted.is_file() or not trained.is_dir():
             model.mkdir(parents=True, exist_ok=True)
             write_json(noted, split)

@@ -121,7 +121,8 @@ class DataSet:
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = read_dataset_json(dataset_json)
-        names, order = described["labels"], described.get("regions_class_order")
+        names = described["labels"]
+        order = described.get("regions_class_order")
         with naming(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
             regions = [region_of(region) for region in labels.foreground_regions] if labels.has_regions else None

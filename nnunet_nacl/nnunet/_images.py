@@ -40,7 +40,8 @@ class Geometry:
         To the tolerance of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
         """
         for name, rounding in _ROUNDING.items() if self.known and other.known else ():
-            mine, theirs = getattr(self, name), getattr(other, name)
+            mine = getattr(self, name)
+            theirs = getattr(other, name)
             if None not in {mine, theirs} and (
                 len(mine) != len(theirs) or not np.allclose(mine, theirs, atol=rounding)
             ):
@@ -165,7 +166,8 @@ def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], Geometry]:
     labels = sitk.GetArrayFromImage(image)
     spacing = [abs(step) for step in image.GetSpacing()[::-1]]
     if labels.ndim == 2:
-        labels, spacing = labels[None], [max(spacing) * 999, *spacing]
+        labels = labels[None]
+        spacing = [max(spacing) * 999, *spacing]
     return labels, Geometry(file, tuple(spacing), image.GetOrigin(), image.GetDirection())
 
 

@@ -94,7 +94,8 @@ class Predictions:
         Beside the predictions lie the data set's ``dataset.json`` and, if there is one, the ``plans.json`` that says
         which reader to use; a validation folder's lie in that of the model.
         """
-        ground_truth, predictions = existing_folder(gt_folder), existing_folder(pred_folder)
+        ground_truth = existing_folder(gt_folder)
+        predictions = existing_folder(pred_folder)
         if ground_truth.samefile(predictions):
             raise ValueError(f"{predictions} is given as predictions and as their ground truth.")
         _check_probabilities(predictions)
@@ -117,8 +118,10 @@ class Predictions:
         """As :meth:`of_model`, of folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
-        model, preprocessed = existing_folder(model), Path(preprocessed)
-        ground_truth, splits_file = existing_folder(preprocessed / "gt_segmentations"), preprocessed / SPLITS_NAME
+        model = existing_folder(model)
+        preprocessed = Path(preprocessed)
+        ground_truth = existing_folder(preprocessed / "gt_segmentations")
+        splits_file = preprocessed / SPLITS_NAME
         splits = read_splits(splits_file) if splits_file.is_file() else []
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
@@ -187,8 +190,10 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     described = folder / "dataset.json"
     if folder.name.startswith("validation") and not described.is_file():
         described = folder.resolve().parent.parent / "dataset.json"  # of the model
-    ending, plans = read_dataset_json(described)["file_ending"], described.with_name("plans.json")
-    thresholds, decoded = {}, folder / DECODED_NAME
+    ending = read_dataset_json(described)["file_ending"]
+    plans = described.with_name("plans.json")
+    thresholds = {}
+    decoded = folder / DECODED_NAME
     if decoded.exists():
         with naming(decoded):
             of_cases = read_json(decoded, dict[str, Any])["cases"]

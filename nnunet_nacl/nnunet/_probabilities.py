@@ -19,7 +19,8 @@ from nnunet_nacl.nnunet._names import naming
 
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
-_PIECE, _PIECES_AHEAD = 16 * BLOCK, 4  # voxels that a thread reads at a time, and how many before they are asked for
+_PIECE = 16 * BLOCK
+_PIECES_AHEAD = 4  # voxels that a thread reads at a time, and how many before they are asked for
 
 
 class NpzChannels(Channels):

@@ -227,7 +227,8 @@ class PreprocessedCases(NamedTuple):
         files = labelled_cases(Path(images), Path(labels), predictor.dataset_json)
         if not files:
             raise ValueError(f"No case found in {images} and {labels}.")
-        plans, configuration = predictor.plans_manager, predictor.configuration_manager
+        plans = predictor.plans_manager
+        configuration = predictor.configuration_manager
 
         def load(name: str) -> Any:
             *of_image, label_file = files[name]
@@ -243,7 +244,8 @@ class PreprocessedCases(NamedTuple):
 
 def _first_stage(predictor: Any, names: list[str]) -> str | None:
     """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
-    stage, plans = predictor.configuration_manager.previous_stage_name, predictor.plans_manager
+    stage = predictor.configuration_manager.previous_stage_name
+    plans = predictor.plans_manager
     if stage is None:
         return None
     model = model_folder(plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name)

@@ -160,7 +160,8 @@ def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
 def _shared_cases(results: Results, notes: list[str]) -> list[str]:
     """Cases that all results have; notes those that are left out, and refuses those of different ground truth."""
     by_method = {name: {case.name: case for case in result.cases} for name, result in results.items()}
-    every, shared = set().union(*by_method.values()), sorted(set.intersection(*map(set, by_method.values())))
+    every = set().union(*by_method.values())
+    shared = sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
         shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
         raise ValueError(f"the methods share no case ({shown}).")
@@ -192,7 +193,8 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
 
 def _reduced(result: FolderResult, cases: Sequence[str], voxels: Sequence[Voxels]) -> FolderResult:
     """A result of some of its cases and voxel sets."""
-    by_name, kept = {case.name: case for case in result.cases}, []
+    by_name = {case.name: case for case in result.cases}
+    kept = []
     for case in (by_name[name] for name in cases):
         calibration = {name: case.result.calibration[name] for name in voxels}
         kept.append(replace(case, result=replace(case.result, calibration=calibration)))

@@ -53,7 +53,8 @@ class Estimate:
 
 def case_means(values: Array) -> Estimate:
     """Mean over structures of their means over cases, NaN ones left out; values: (cases, structures)."""
-    known, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
+    known = (~np.isnan(values)).astype(np.float64)
+    filled = np.nan_to_num(values)
 
     def resampled(weights: Array) -> Array:
         return mean_of_known(ratio(weights @ filled, weights @ known))
@@ -124,7 +125,8 @@ class Metric:
         if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
-            gaps, voxels = (tables.confidence - tables.hits)[:, rows], tables.total[:, rows].astype(np.float64)
+            gaps = (tables.confidence - tables.hits)[:, rows]
+            voxels = tables.total[:, rows].astype(np.float64)
             return pooled_gaps(gaps, voxels)
         return case_means(self.values(method))
 

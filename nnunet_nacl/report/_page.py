@@ -31,7 +31,8 @@ from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
 _SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order of the page's switch
-_GENERATOR, _HEAD = b'<meta name="generator" content="nnunet_nacl', 1 << 20
+_GENERATOR = b'<meta name="generator" content="nnunet_nacl'
+_HEAD = 1 << 20
 _WIDE = 0.95  # a share of the image from which near is not near any more
 _CALIBRATED = r"_?(calibrated|trained)"  # by these words, folders of the same predictions before and after differ
 _ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
@@ -105,8 +106,11 @@ def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
 
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
     """Everything that is shown of a data set."""
-    main, names, reviews = comparison.main, comparison.names, read_reviews(comparison)
-    several, many = len(names) > 1, len(names) > 2
+    main = comparison.main
+    names = comparison.names
+    reviews = read_reviews(comparison)
+    several = len(names) > 1
+    many = len(names) > 2
     folded = [tables.differences_table(comparison)] if several else []
     if judging_metrics(comparison) and paper_metrics(comparison):
         folded.append(tables.paper_table(comparison, expected=True))

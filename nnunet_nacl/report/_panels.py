@@ -64,7 +64,8 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
     metrics = [DICE, *judging_metrics(comparison), *paper_metrics(comparison)]
     draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
     if study.plot == "radar" and len({variant.group for variant in there}) > 2:  # a radar of two axes is a line
-        draw, metrics = study_radar, [metric for metric in metrics if metric.name != "CECE"]
+        draw = study_radar
+        metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":
         metrics.remove(DICE)
     return [partial(draw, comparison, study, metric) for metric in metrics]

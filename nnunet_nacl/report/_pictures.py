@@ -32,7 +32,8 @@ Labels = NDArray[np.integer]
 def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     """What a case is chosen for -> case: by the methods' ECE, its mean over them and by how much they differ."""
     by_method = np.array([Metric("ECE", voxels).values(method)[:, 0] for method in comparison.methods])
-    errors, spread = by_method.mean(axis=0), np.ptp(by_method, axis=0)
+    errors = by_method.mean(axis=0)
+    spread = np.ptp(by_method, axis=0)
     order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
     if len(order) < 2:
         return {"The only case": comparison.cases[order[0]]} if order else {}
@@ -56,9 +57,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         m.name: next(found for found in m.result.cases if found.name == case).states for m in comparison.methods
     }
     origin = comparison.methods[0].origin
-    reader, truth_file = Reader(origin.reader), _file(next(iter(by_method.values())), "reference")
+    reader = Reader(origin.reader)
+    truth_file = _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)
-    truth, spacing = read.labels, read.geometry.spacing
+    truth = read.labels
+    spacing = read.geometry.spacing
     highest = max(origin.labels.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
     areas = foreground.reshape(len(truth), -1).sum(1)
@@ -161,7 +164,8 @@ def slice_layers(data: dict[str, Any], row: int) -> dict[str, Any]:
         for name, wrong in data["wrong"].items()
     ]
     shown = picture(truth, None if data["image"] is None else data["image"][row])
-    number, ground_truth = data["numbers"][row] + 1, _label_layer(truth[small[1:]])
+    number = data["numbers"][row] + 1
+    ground_truth = _label_layer(truth[small[1:]])
     return {**shown, "number": number, "aspect": data["aspect"], "ground_truth": ground_truth, "methods": methods}
 
 
@@ -198,7 +202,8 @@ def _png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
     """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
     from PIL import Image
 
-    drawn, stream = Image.fromarray(indices), io.BytesIO()
+    drawn = Image.fromarray(indices)
+    stream = io.BytesIO()
     drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
     drawn.save(stream, "PNG", optimize=True)
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"

@@ -12,7 +12,8 @@ from nnunet_nacl.report._metrics import pooled_gaps
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page tells
-_CLOSE, _CLOSE_WHERE_ASKED = 0.01, 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
+_CLOSE = 0.01
+_CLOSE_WHERE_ASKED = 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
 _WIDE = 0.02  # cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
 
 
@@ -56,10 +57,13 @@ def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[R
 
 
 def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
-    tables, expected = method.bins(voxels, "top")[:, row], method.bins(voxels, "expected_top")
+    tables = method.bins(voxels, "top")[:, row]
+    expected = method.bins(voxels, "expected_top")
     num_cases, num_bins = tables.count.shape
-    pooled, ends = tables.sum(), np.full((2, num_bins), np.nan)
-    filled, weights = (tables.count > 0).sum(0) > 1, resample_weights(num_cases)  # one case says nothing about others
+    pooled = tables.sum()
+    ends = np.full((2, num_bins), np.nan)
+    filled = (tables.count > 0).sum(0) > 1
+    weights = resample_weights(num_cases)  # one case says nothing about others
     resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
     ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
     line = None if expected is None else expected[:, row].sum()
@@ -85,8 +89,10 @@ def judge(comparison: Comparison, method: str, voxels: str) -> dict[str, Any]:
     if the ECE is above that interval and above 0.01, or if the interval of that accuracy (of the first region) lies
     beyond 85 to 95 %. Otherwise they are right, if that can be told.
     """
-    curve, pooled = top_label_curves(comparison, method, voxels)[0], comparison[method].pooled(voxels)
-    error, by_chance = pooled["ECE"], error_by_chance(comparison, method, voxels)
+    curve = top_label_curves(comparison, method, voxels)[0]
+    pooled = comparison[method].pooled(voxels)
+    error = pooled["ECE"]
+    by_chance = error_by_chance(comparison, method, voxels)
     accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
     says = "right" if by_chance[1] <= _WIDE else "untold"
     if error > max(by_chance[1], _CLOSE):
@@ -132,7 +138,8 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
     base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
 
     def divergence(p: Array, other: Array) -> Array:
-        known, bounded = np.maximum(p, 1e-300), np.maximum(other, NLL_CLIP)
+        known = np.maximum(p, 1e-300)
+        bounded = np.maximum(other, NLL_CLIP)
         return np.where(p > 0, p * np.log(known / bounded), 0) - p + other
 
     found = {}

@@ -52,7 +52,8 @@ def read_results(
     results: dict[str, dict[str, list[FolderResult]]] = {}
     models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
-        read, name = _read(file), default_name(file)
+        read = _read(file)
+        name = default_name(file)
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
@@ -107,7 +108,8 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
 
 def default_name(file: Path) -> str:
     """The trainer, less ``nnUNetTrainer``, in a model's folder or a study's; else the summary's folder or file."""
-    path, folder = file.resolve(), _method_folder(file)
+    path = file.resolve()
+    folder = _method_folder(file)
     if folder is not None:
         trainer = folder.name.split("__")[0]
         return trainer.removeprefix("nnUNetTrainer") or trainer
@@ -124,7 +126,9 @@ def _method_folder(file: Path) -> Path | None:
 
 def evaluate_command(result: FolderResult) -> str:
     """The ``nnunet_nacl evaluate`` command that gives this result; of merged folders one line for each."""
-    settings, usual, part = result.settings, Settings(), result.origin.part
+    settings = result.settings
+    usual = Settings()
+    part = result.origin.part
     options = ["--surface"] if settings.surface else []
     options += ["--bins", str(settings.num_bins)] if settings.num_bins != usual.num_bins else []
     options += ["--protocol", settings.protocol] if settings.protocol != usual.protocol else []

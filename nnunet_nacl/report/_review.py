@@ -57,11 +57,13 @@ def read_reviews(comparison: Comparison) -> Reviews:
 
 def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[dict[str, Any]]]:
     """Case -> rows of its compared structures, in their order; without the cases of which a review lacks any."""
-    summary, rows = method.result.file, list[dict[str, Any]]()
+    summary = method.result.file
+    rows = list[dict[str, Any]]()
     for folders in ([Path(pair.pred_folder) for pair in method.result.origin.folders], [summary and summary.parent]):
         with suppress(FileNotFoundError):
             rows = rows or [row for folder in folders if folder is not None for row in read_judged(folder)]
-    by_structure, found = {(row["case"], row["structure"]): row for row in rows}, {}
+    by_structure = {(row["case"], row["structure"]): row for row in rows}
+    found = {}
     for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):
         of_case = [
             by_structure[case, structure] for structure in comparison.structures if (case, structure) in by_structure

@@ -150,7 +150,8 @@ def all_rankings(comparisons: Sequence[Comparison], voxels: str | None = None) -
 
 def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric]) -> Ranking:
     names = comparisons[0].names
-    combine, ranked = np.sum if scheme == "sum-rank" else np.mean, []
+    combine = np.sum if scheme == "sum-rank" else np.mean
+    ranked = []
     for number, comparison in enumerate(comparisons):
         if sorted(comparison.names) != sorted(names):
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"

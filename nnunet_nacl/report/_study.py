@@ -51,7 +51,8 @@ class Study:
 
     def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
         """The pairs that are compared: for arrows each group at its two values, else both groups at each value."""
-        there, groups = self.compared(comparison), list(self.groups.values())
+        there = self.compared(comparison)
+        groups = list(self.groups.values())
         if self.plot == "arrows":
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
         else:
@@ -64,7 +65,8 @@ def relative_difference(
     comparison: Comparison, metric: Metric, first: Variant, second: Variant
 ) -> tuple[float, Interval]:
     """(first − second) / first in %, over the cases and structures that both have, with its 95 % paired interval."""
-    base, other = metric.of(comparison[first.method]), metric.of(comparison[second.method])
+    base = metric.of(comparison[first.method])
+    other = metric.of(comparison[second.method])
     base, other = base.shared_with(other), other.shared_with(base)
 
     def percent(weights: Array) -> Array:

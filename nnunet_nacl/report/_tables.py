@@ -129,7 +129,8 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
 def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
     """CSV with unrounded numbers, empty if not defined."""
     del digits
-    values, stream = table.values(intervals=intervals), io.StringIO()
+    values = table.values(intervals=intervals)
+    stream = io.StringIO()
     rows = [
         [name, *("" if np.isnan(value) else f"{value:.10g}" for value in row)] for name, *row in values.itertuples()
     ]
@@ -160,12 +161,14 @@ def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: boo
     """Metrics of all methods; expected: beside the paper's what they would be if perfectly calibrated, if known."""
     columns = []
     for metric in metrics:
-        estimates, best = [metric.of(method) for method in comparison.methods], None
+        estimates = [metric.of(method) for method in comparison.methods]
+        best = None
         if len(estimates) > 1:
             order = order_by(comparison, metric)
             best = order.names[0] if len(order.leaders) == 1 and order.behind else None
         title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-        values, intervals = [estimate.value for estimate in estimates], [estimate.interval for estimate in estimates]
+        values = [estimate.value for estimate in estimates]
+        intervals = [estimate.interval for estimate in estimates]
         columns.append(Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best))
         if expected and metric.voxels and metric.voxels not in POOLED:
             by_model = replace(metric, name=f"{metric.name}_expected")
@@ -177,7 +180,8 @@ def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: boo
 
 def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Segmentation, scores and ECE; ordered by what calibration is judged by."""
-    judging, metrics = _metrics.judging_metrics(comparison, voxels), _metrics.leading_metrics(comparison, voxels)
+    judging = _metrics.judging_metrics(comparison, voxels)
+    metrics = _metrics.leading_metrics(comparison, voxels)
     order = order_by(comparison, (judging or metrics)[0]).names
     order += [name for name in comparison.names if name not in order]
     comparison = replace(comparison, methods=[comparison[name] for name in order])
@@ -202,7 +206,8 @@ def paper_table(comparison: Comparison, voxels: str | None = None, *, expected: 
 def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
-    dataset, voxels = published_data_set(comparison.dataset), voxels or "foreground"
+    dataset = published_data_set(comparison.dataset)
+    voxels = voxels or "foreground"
     metrics = [DICE, Metric("HD95_voxels", digits=2)] if comparison.has_surface else [DICE]
     metrics += _metrics.paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
     columns = [replace(c, title=c.title.replace("_voxels", " (voxels)")) for c in _columns(comparison, metrics)]

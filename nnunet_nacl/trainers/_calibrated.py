@@ -39,7 +39,8 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     def initialize(self) -> None:
         if self.recipe.paper_schedule:
-            self.initial_lr, self.num_epochs = FIRST_HALF_LR, PAPER_EPOCHS
+            self.initial_lr = FIRST_HALF_LR
+            self.num_epochs = PAPER_EPOCHS
         for name in ("num_epochs", "num_iterations_per_epoch"):
             setattr(self, name, getattr(self.recipe, name) or getattr(self, name))
         super().initialize()
@@ -58,7 +59,8 @@ class CalibratedLossMixin(nnUNetTrainer):
         # A network with a single deep-supervision scale: nnU-Net drops the last scale, then divides 0 by 0.
         with np.errstate(invalid="ignore"):
             default: nn.Module = super()._build_loss()
-        inner, labels = hooks.inner_loss(default), self.label_manager
+        inner = hooks.inner_loss(default)
+        labels = self.label_manager
         dice = hooks.dice_part(inner) if self.recipe.dice else None
         if self.recipe.dice and dice is None:
             raise ValueError(
@@ -116,7 +118,8 @@ class CalibratedLossMixin(nnUNetTrainer):
         except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
             self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
             return
-        near, image = result.pooled("near"), result.pooled("image")
+        near = result.pooled("near")
+        image = result.pooled("image")
         nll = image.get("NLL_per_foreground", math.nan)  # nothing is pooled over no case
         ece, over = (near.get(name, math.nan) for name in ("ECE", "over_confidence"))
         self.print_to_log_file(

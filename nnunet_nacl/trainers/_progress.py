@@ -25,7 +25,8 @@ MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 """Names of the numbers that are logged each epoch."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
-_MOST_VOXELS, _MOST_PROBABILITIES = 10_000, 100_000
+_MOST_VOXELS = 10_000
+_MOST_PROBABILITIES = 100_000
 """How much of a batch is counted."""
 
 
@@ -124,7 +125,8 @@ def _core(logits: Tensor) -> Tensor:
 
 
 def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
-    top, classwise = [], []
+    top = []
+    classwise = []
     for region in range(rows.shape[1]):
         chosen = _spread(near[:, region], 1)
         p = np.nan_to_num(rows[chosen, region].float().sigmoid().cpu().numpy(), nan=0.5)

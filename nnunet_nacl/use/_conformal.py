@@ -87,7 +87,8 @@ def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float,
     References:
         Vovk et al., Algorithmic learning in a random world, 2005; Romano et al., NeurIPS 2019, for the two ends.
     """
-    expected, true = np.asarray(expected_ml, np.float64), np.asarray(true_ml, np.float64)
+    expected = np.asarray(expected_ml, np.float64)
+    true = np.asarray(true_ml, np.float64)
     rank = _low_rank(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
@@ -133,9 +134,11 @@ def fit_dice(
     References:
         Barlow et al., Statistical inference under order restrictions, 1972; Lei et al., JASA 2018, for the bound.
     """
-    x, y = np.asarray(predicted, np.float64), np.asarray(dice, np.float64)
+    x = np.asarray(predicted, np.float64)
+    y = np.asarray(dice, np.float64)
     order = np.random.default_rng(seed).permutation(x.size)
-    fitted, held_out = order[: x.size // 2], order[x.size // 2 :]
+    fitted = order[: x.size // 2]
+    held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
     knots, values = _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])

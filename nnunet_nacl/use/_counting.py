@@ -110,7 +110,8 @@ def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str
     others = [Path(folder) / files.prediction.name for folder in settings.members]
     if settings.images is not None:
         others.append(first_channel(files, Path(settings.images)))
-    labels, reader = (data_set.labels, data_set.meaning.written), data_set.reader.name
+    labels = (data_set.labels, data_set.meaning.written)
+    reader = data_set.reader.name
     return json.dumps(
         [__version__, asdict(settings), labels, reader, files.states(), [file_state(file) for file in others]]
     )
@@ -135,7 +136,9 @@ def voxel_volume_ml(shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
 
 def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> CountedCase:
     """Count one case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
-    inputs, meaning, case = _inputs(files, data_set, settings), data_set.meaning, SavedCase(files, data_set)
+    inputs = _inputs(files, data_set, settings)
+    meaning = data_set.meaning
+    case = SavedCase(files, data_set)
     truth = case.read_truth()[0].reshape(-1) if settings.truth else None
     members = [case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members]
     agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
@@ -147,10 +150,12 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         if channel < int(meaning.has_background):
             continue
         structure = meaning.structures[len(rows)]
-        name, labels = meaning.name_of(structure), labels_of(structure)
+        name = meaning.name_of(structure)
+        labels = labels_of(structure)
         mask = np.isin(case.labels.reshape(-1), labels)
         counted = None if truth is None else _truth_counts(p, mask, truth, labels, meaning.ignored)
-        sums, agree = StructureSums.of(p, mask), agreement[len(rows)]
+        sums = StructureSums.of(p, mask)
+        agree = agreement[len(rows)]
         rows.append(StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted))
     if meaning.has_background:  # the doubt of classes, which they share, is known after the last one
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
@@ -163,11 +168,15 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
 def _truth_counts(
     p: NDArray[np.floating], mask: NDArray[np.bool_], truth: Labels, labels: list[int], ignored: int
 ) -> TruthCounts:
-    inside, counted = np.isin(truth, labels), truth != ignored
+    inside = np.isin(truth, labels)
+    counted = truth != ignored
     missed = missed_voxels(p, inside)
     if not counted.all():
-        p, mask, inside = p[counted], mask[counted], inside[counted]
-    sums, voxels = StructureSums.of(p, mask), int(np.count_nonzero(inside))
+        p = p[counted]
+        mask = mask[counted]
+        inside = inside[counted]
+    sums = StructureSums.of(p, mask)
+    voxels = int(np.count_nonzero(inside))
     size = voxels + sums.segmented
     dice = 2 * int(np.count_nonzero(inside & mask)) / size if size else 1.0
     return TruthCounts(sums, voxels, dice, tuple(missed.tolist()))
@@ -180,7 +189,8 @@ class _Doubt:
     """
 
     def __init__(self, case: SavedCase, *, is_of_regions: bool) -> None:
-        self._case, self._is_of_regions = case, is_of_regions
+        self._case = case
+        self._is_of_regions = is_of_regions
         self.picture = np.zeros(case.labels.size, np.float32)
         self._near: NDArray[np.bool_] | None = None
 
@@ -194,7 +204,8 @@ class _Doubt:
             self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
         inside = p[self._near]
         if self._is_of_regions:
-            confidence, entropy = np.maximum(inside, 1 - inside), region_entropy(inside)
+            confidence = np.maximum(inside, 1 - inside)
+            entropy = region_entropy(inside)
             self.picture[self._near] = np.maximum(self.picture[self._near], 1 - confidence)
         else:
             confidence = self._top = np.maximum(self._top, inside)

@@ -47,11 +47,13 @@ def decode_folder(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     predictions = PredictionFolder.read(pred_folder)
-    meaning, decode = predictions.data_set.meaning, _for_dice
+    meaning = predictions.data_set.meaning
+    decode = _for_dice
     names = [meaning.name_of(structure) for structure in meaning.structures]
     mark: dict[str, Any] = {"metric": "dice", "alpha": None, "fit": None}
     if fit is not None:
-        chosen, mark = ReviewFit.read(fit), {"metric": "recall", "alpha": alpha, "fit": str(fit)}
+        chosen = ReviewFit.read(fit)
+        mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
         chosen.check(predictions, segmented=False)
         decode = partial(_for_recall, thresholds=[chosen.recall_threshold(name, alpha) for name in names])
     work = partial(_write_case, decode=decode, data_set=predictions.data_set)
@@ -89,7 +91,8 @@ def _for_dice(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> tup
     masks = [dice_optimal_mask(p) for p in probabilities]
     for mask, label in zip(masks, meaning.written, strict=True):
         labels[mask.mask] = label
-    thresholds, expected = [mask.threshold for mask in masks], [mask.expected_dice for mask in masks]
+    thresholds = [mask.threshold for mask in masks]
+    expected = [mask.expected_dice for mask in masks]
     return labels, {"thresholds": thresholds, "expected_dice": expected}
 
 

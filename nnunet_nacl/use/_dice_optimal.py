@@ -109,7 +109,9 @@ class _Structure:
     """The probabilities (n,) of a structure, their sum and their maximum."""
 
     def __init__(self, p: NDArray[np.floating]) -> None:
-        self.p, self.total, self.highest = p, float(p.sum(dtype=np.float64)), float(p.max(initial=0))
+        self.p = p
+        self.total = float(p.sum(dtype=np.float64))
+        self.highest = float(p.max(initial=0))
 
     def half_expected(self, chosen: NDArray[np.floating]) -> float:
         """Half the expected Dice of the segmentation whose voxels have these probabilities."""

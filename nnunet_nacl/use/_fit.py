@@ -107,7 +107,8 @@ class ReviewFit:
 
         ``segmented`` says whether it is used for segmentations, not for probabilities alone.
         """
-        folder, meaning = predictions.folder, predictions.data_set.meaning
+        folder = predictions.folder
+        meaning = predictions.data_set.meaning
         refused = f"{self.file} cannot be used for {folder}: it was fitted to"
         difference = self.model.difference(Model.of_folder(folder, predictions.plans, predictions.data_set))
         if difference is not None:
@@ -125,7 +126,8 @@ class ReviewFit:
         if ranks:
             told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
         notes = [f"The fit is to {len(self.cases)} cases; {told}."]
-        decoded, calibration = decoding_of(folder), calibration_of(folder)
+        decoded = decoding_of(folder)
+        calibration = calibration_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
         by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH_FOLD)
@@ -190,8 +192,10 @@ def fit_review(
         )
     home = predictions.model_folder or predictions.pred_folders[0]
     file = check_output(output or home / FIT_NAME, overwrite=overwrite or output is None)
-    predicted, folders = predictions.to_fit_to(), predictions.pred_folders
-    calibration, decoded = _shared_calibration(folders), {decoding_of(folder) for folder in folders}
+    predicted = predictions.to_fit_to()
+    folders = predictions.pred_folders
+    calibration = _shared_calibration(folders)
+    decoded = {decoding_of(folder) for folder in folders}
     if len(decoded) > 1:
         raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
     data_set = predicted.read_data_set()
@@ -267,7 +271,8 @@ def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]]
         except ValueError:
             return []
         for row in (row for case in part for row in counted[case].structures):
-            fit, truth = fits[row.structure], row.truth
+            fit = fits[row.structure]
+            truth = row.truth
             found.append(judged(row, fit))
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)

@@ -66,7 +66,8 @@ def write_folder(
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
         raise FileExistsError(f"{output} is one of the folders that are read; write to another one.")
-    unfinished, is_new = output / _UNFINISHED, not output.exists()
+    unfinished = output / _UNFINISHED
+    is_new = not output.exists()
     with only_writer(output):
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
         check_output(output, overwrite=overwrite, is_folder=True)

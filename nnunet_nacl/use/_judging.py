@@ -29,7 +29,8 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     >>> round(risk_coverage_area([0.9, 0.8, 0.5], [0.1, 0.3, 0.5]), 3)
     0.133
     """
-    surest, risks = np.asarray(confidence, np.float64), np.asarray(risk, np.float64)
+    surest = np.asarray(confidence, np.float64)
+    risks = np.asarray(risk, np.float64)
     if risks.size < 2:
         return math.nan
     _, group = np.unique(-surest, return_inverse=True)
@@ -49,8 +50,12 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
     from pandas import DataFrame  # takes half a second to import, which worker processes need not spend
 
     frame = DataFrame(rows).drop(columns=["case", "structure"]).astype(float)
-    expected, true, risk = frame.expected_ml, frame.true_ml, 1 - frame.dice
-    area, bounded, held = risk_coverage_area(frame.predicted_dice, risk), frame.dice_low, frame.volume_low_ml
+    expected = frame.expected_ml
+    true = frame.true_ml
+    risk = 1 - frame.dice
+    area = risk_coverage_area(frame.predicted_dice, risk)
+    bounded = frame.dice_low
+    held = frame.volume_low_ml
     values = {
         "dice_error": (frame.predicted_dice - frame.dice).abs().mean(),
         "dice_bias": (frame.predicted_dice - frame.dice).mean(),

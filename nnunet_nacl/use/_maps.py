@@ -38,7 +38,8 @@ def write_maps(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     predictions = PredictionFolder.read(pred_folder)
-    data_set, meaning = predictions.data_set, predictions.data_set.meaning
+    data_set = predictions.data_set
+    meaning = predictions.data_set.meaning
     names = [meaning.name_of(structure) for structure in meaning.structures]
     for kind in what:
         if kind not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
@@ -74,7 +75,8 @@ def _name(of_map: str) -> str:
 def _write_case(
     files: CaseFiles, folder: Path, *, largest: Mapping[str, float], names: Sequence[str], data_set: DataSet, dtype: str
 ) -> None:
-    case, regions = SavedCase(files, data_set), data_set.meaning.regions is not None
+    case = SavedCase(files, data_set)
+    regions = data_set.meaning.regions is not None
     of_channel = [*([] if regions else [""]), *(_name(f"structure:{name}") for name in names)]
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
     if regions and "confidence" in images:

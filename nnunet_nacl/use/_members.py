@@ -42,7 +42,8 @@ def combine_members(
             raise ValueError(f"members: {first} and {member.folder} are not decoded alike.")
     names = [meaning.name_of(structure) for structure in meaning.structures]
     known = {case.name: case for folder in reversed(folders) for case in folder.cases}
-    cases, work = [known[name] for name in sorted(known)], partial(_write_case, members=folders)
+    cases = [known[name] for name in sorted(known)]
+    work = partial(_write_case, members=folders)
     with write_folder(
         output, cases, work, folders, "combined", num_processes=num_processes, overwrite=overwrite
     ) as written:
@@ -68,10 +69,12 @@ def read_members(members: Sequence[str | Path], *, like: PredictionFolder | None
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
     folders = [PredictionFolder.read(folder) for folder in members]
     like = like or folders[0]
-    mine, dataset = like.data_set, Model.of_folder(like.folder, like.plans, like.data_set).dataset
+    mine = like.data_set
+    dataset = Model.of_folder(like.folder, like.plans, like.data_set).dataset
     seen: set[Path] = set()
     for folder in folders:
-        other, theirs = folder.data_set, Model.of_folder(folder.folder, folder.plans, folder.data_set).dataset
+        other = folder.data_set
+        theirs = Model.of_folder(folder.folder, folder.plans, folder.data_set).dataset
         if folder.folder.resolve() in seen:
             raise ValueError(f"members: {folder.folder} is given twice.")
         seen.add(folder.folder.resolve())
@@ -85,7 +88,8 @@ def read_members(members: Sequence[str | Path], *, like: PredictionFolder | None
 
 
 def _write_case(files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder]) -> tuple[float, ...]:
-    data_set, mean = members[0].data_set, np.empty(0, np.float32)
+    data_set = members[0].data_set
+    mean = np.empty(0, np.float32)
     labels: list[Labels] = []
     for member in members:
         own = next((case for case in member.cases if case.name == files.name), None)
@@ -93,7 +97,8 @@ def _write_case(files: CaseFiles, folder: Path, *, members: Sequence[PredictionF
             raise FileNotFoundError(f"{member.folder / f'{files.name}.npz'} does not exist.")
         case = SavedCase(own, member.data_set)
         if not labels:
-            first, mean = case, np.zeros(case.shape, np.float32)
+            first = case
+            mean = np.zeros(case.shape, np.float32)
         if case.shape != first.shape:
             raise ValueError(f"{own.probabilities}: the shape {case.shape} is not that of {first.files.probabilities}.")
         case.geometry.check_same(first.geometry)

@@ -35,7 +35,8 @@ def doubtful_slices(
     A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
     """
     pictures: list[dict[str, Any]] = []
-    problems, image = [], None
+    problems = []
+    image = None
     if number and image_file is not None:
         try:
             image = _read_image(case, image_file, reader)
@@ -91,7 +92,8 @@ def window_around(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
         size = mask.shape[axis]
         places = np.flatnonzero(mask.any(1 - axis))
         low, high = (places[0], places[-1] + 1) if places.size else (0, size)
-        middle, half = (low + high) / 2, max((high - low) * (0.5 + _MARGIN), _SMALLEST / 2)
+        middle = (low + high) / 2
+        half = max((high - low) * (0.5 + _MARGIN), _SMALLEST / 2)
         window.append(slice(max(int(middle - half), 0), min(math.ceil(middle + half), size)))
     return window[0], window[1]
 

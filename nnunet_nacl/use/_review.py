@@ -41,7 +41,8 @@ class Review:
 
     def summary(self, most: int = 10) -> str:
         """The first cases with the structure that ranks lowest, judgements and notes, for people."""
-        lines, total = ["trust  rank  case  structure"], len(self.cases)
+        lines = ["trust  rank  case  structure"]
+        total = len(self.cases)
         for row, *_ in [*ranked_cases(self.table).values()][:most]:
             rank = f"{row['trust']:5.2f}  {row['rank']} of {total}"
             lines.append("  ".join([rank, row["case"], row["structure"], "; ".join(row["reasons"])]))
@@ -82,7 +83,8 @@ def review_folder(
         overwrite: replace outputs that exist.
     """
     read = PredictionFolder.read(pred_folder)
-    folder, data_set = read.folder, read.data_set
+    folder = read.folder
+    data_set = read.data_set
     file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
     if file.suffix.lower() in {".json", ".html"}:
         raise ValueError(f"{file}: expected a name that ends with .csv, since other files are written beside it.")
@@ -155,7 +157,9 @@ def _table(rows: Sequence[StructureCounts], fits: Mapping[str, StructureFit]) ->
 
 
 def _row(counts: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
-    sums, truth, voxel_ml = counts.sums, counts.truth, counts.voxel_ml
+    sums = counts.sums
+    truth = counts.truth
+    voxel_ml = counts.voxel_ml
     row = {
         "case": counts.case,
         "structure": counts.structure,
@@ -184,7 +188,8 @@ def _reasons(row: Mapping[str, Any]) -> list[str]:
     reasons = []
     if row["trust"] < _LOW_DICE:
         reasons.append(f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}")
-    low, high = row["volume_low_ml"], row["volume_high_ml"]
+    low = row["volume_low_ml"]
+    high = row["volume_high_ml"]
     if low is not None and not low <= row["segmented_ml"] <= high:
         side = "below" if row["segmented_ml"] < low else "above"
         reasons.append(f"the segmented volume is {side} the interval of the expected volume")

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Channels
+from nnunet_nacl.metrics import BLOCK, Channels
 from nnunet_nacl.nnunet import NpzChannels
-from nnunet_nacl.nnunet._probabilities import _BLOCK as BLOCK
 
 P = np.random.default_rng(0).random((3, 5, 70, 200), dtype=np.float32)
 P[:, 1:3] = 1

@@ -30,15 +30,19 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
     if any(curve.expected_accuracy is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in data:
-        color, solid = color_of(names, curve.name), ~curve.is_faint
+        color = color_of(names, curve.name)
+        solid = ~curve.is_faint
         if curve.expected_confidence is not None and curve.expected_accuracy is not None:
             known = ~np.isnan(curve.expected_accuracy)
-            x, y = curve.expected_confidence[known], curve.expected_accuracy[known]
+            x = curve.expected_confidence[known]
+            y = curve.expected_accuracy[known]
             ax.plot(x, y, color=color if len(data) > 1 else INK, **perfect)
         x = curve.confidence[solid]
         ax.fill_between(x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0)
         filled = curve.share > 0
-        confidence, accuracy, faint = curve.confidence[filled], curve.accuracy[filled], curve.is_faint[filled]
+        confidence = curve.confidence[filled]
+        accuracy = curve.accuracy[filled]
+        faint = curve.is_faint[filled]
         style = {"color": color, "marker": marker_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
@@ -61,9 +65,11 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     """Dice against a calibration metric, with 95 % intervals; the best corner is at the upper left."""
     for method in comparison.methods:
-        error, dice = metric.of(method), DICE.of(method)
+        error = metric.of(method)
+        dice = DICE.of(method)
         if not np.isnan(error.value + dice.value):
-            color, marker = color_of(comparison.names, method.name), marker_of(comparison.names, method.name)
+            color = color_of(comparison.names, method.name)
+            marker = marker_of(comparison.names, method.name)
             draw_point(ax, error, dice, color=color, marker=marker, label=labelled(method.name))
     ax.margins(0.12)
     ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)", title=wrapped(comparison.dataset, 40))
@@ -119,7 +125,8 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, NDArray[np.fl
 
 def rank_heatmap(data: Ranking, ax: Axes) -> None:
     """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
-    values, columns = np.column_stack([data.by_metric, data.overall]), [*data.metrics, "overall"]
+    values = np.column_stack([data.by_metric, data.overall])
+    columns = [*data.metrics, "overall"]
     order = np.argsort(data.overall, kind="stable")
     spread = np.ptp(values, axis=0)
     shade = ((values - values.min(0)) / np.where(spread > 0, spread, 1))[order]

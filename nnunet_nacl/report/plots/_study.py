@@ -42,9 +42,11 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
         label = wrapped(f"{names[place]}: {told}", 44, 6)
         ax.plot([*angles, angles[0]], [*line, line[0]], markersize=4, linewidth=1.3, label=label, **style)
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
-    low, high = 0.0, 1.1 * most or 1.0
+    low = 0.0
+    high = 1.1 * most or 1.0
     if metric.higher_is_better:  # Dice, whose differences are small: from the tenth below to the tenth above
-        low, high = max(math.floor(10 * least - 0.5) / 10, 0), math.ceil(10 * most) / 10 or 1.0
+        low = max(math.floor(10 * least - 0.5) / 10, 0)
+        high = math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
@@ -53,7 +55,8 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """A metric against the setting, one color for each group, with 95 % intervals; names are not joined by a line."""
-    groups, values = list(study.groups), _values(comparison, study, metric)
+    groups = list(study.groups)
+    values = _values(comparison, study, metric)
     named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
         order = [
@@ -61,13 +64,15 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         ]
         values["at"] = values["text"].map(order.index)
     ticks = values.drop_duplicates("at").sort_values("at")
-    gaps, slanted = np.diff(ticks["at"]), named and len(ticks) > 3
+    gaps = np.diff(ticks["at"])
+    slanted = named and len(ticks) > 3
     apart = 0.3 * float(min(gaps, default=1.0)) / len(groups)
     for number, group in enumerate(groups):
         own = values[values["group"] == group].sort_values("at")
         if own.empty:
             continue
-        x, ends = own["at"] + apart * (number - (len(groups) - 1) / 2), np.hstack(list(own["arms"]))
+        x = own["at"] + apart * (number - (len(groups) - 1) / 2)
+        ends = np.hstack(list(own["arms"]))
         style: Any = {"color": color_of(groups, group), "marker": marker_of(groups, group), "label": labelled(group)}
         style |= {"markersize": 5, "linestyle": "none" if named else "-", "linewidth": 1.3, "elinewidth": 0.8}
         ax.errorbar(x, own["value"], yerr=ends, **style)
@@ -81,7 +86,8 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
     """(first − second) / first in per cent at each value, in the color of the better one: the paper's figure 7."""
-    groups, pairs = list(study.groups), study.pairs(comparison)
+    groups = list(study.groups)
+    pairs = study.pairs(comparison)
     left, right = groups[::-1] if metric.higher_is_better else groups
     reach = 0.0
     for number, pair in enumerate(pairs):
@@ -107,7 +113,8 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     for pair in study.pairs(comparison):
         methods = [comparison[variant.method] for variant in pair]
         (x0, x1), (y0, y1) = ([drawn.of(method) for method in methods] for drawn in (metric, DICE))
-        tail, head = (x0.value, y0.value), (x1.value, y1.value)
+        tail = (x0.value, y0.value)
+        head = (x1.value, y1.value)
         if np.isnan([*tail, *head]).any():
             continue
         color = color_of(list(study.groups), pair[0].group)

@@ -80,7 +80,8 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
     with plot_style():
-        figure, below = Figure(layout="constrained"), 0.0
+        figure = Figure(layout="constrained")
+        below = 0.0
         for number, panel in enumerate(panels, start=1):
             drawn = len(figure.axes)
             panel(ax=figure.add_subplot(rows, columns, number))

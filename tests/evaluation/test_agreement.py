@@ -81,7 +81,9 @@ def test_whatever_nnunets_postprocessing_leaves(meaning: LabelMeaning, structure
 def test_whatever_it_cannot_leave(meaning: LabelMeaning, change: Callable[[np.ndarray], np.ndarray]) -> None:
     p = smooth_case(0, regions=meaning is REGIONS)
     saved = change(nnunets(p, meaning)).astype(np.uint8)
-    with pytest.raises(ValueError, match=r"predictions/a.npz: the segmentation a.nii.gz .* orientation read wrongly\?"):
+    rule = "each region where p exceeds 1/2" if meaning is REGIONS else "the argmax"
+    found = rf"predictions/a.npz: the segmentation a.nii.gz .*; expected {rule}, but for .* orientation read wrongly\?"
+    with pytest.raises(ValueError, match=found):
         check(p, saved, meaning)
 
 

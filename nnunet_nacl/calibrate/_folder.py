@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -164,10 +164,22 @@ def _check_uncalibrated(folder: Path) -> None:
         raise ValueError(f"{folder} is calibrated already ({CALIBRATED_NAME}).")
 
 
-def calibration_of(folder: Path) -> str | None:
-    """How a folder of predictions was calibrated: method and parameters, shortened; None if it was not."""
+@dataclass(frozen=True)
+class Calibration:
+    """How predictions were calibrated: the methods, and a fingerprint of the fit, None if each fold has its own."""
+
+    methods: tuple[str, ...]
+    fingerprint: str | None
+
+    def __str__(self) -> str:
+        by = ", each fold by its own fit" if self.fingerprint is None else f" {self.fingerprint}"
+        return " or ".join(self.methods) + by
+
+
+def calibration_of(folder: Path) -> Calibration | None:
+    """How a folder of predictions was calibrated; None if it was not."""
     if not (folder / CALIBRATED_NAME).is_file():
         return None
     fit = Fit.read(folder / CALIBRATED_NAME)
     parameters = json.dumps(asdict(fit.calibration), sort_keys=True)
-    return f"{fit.method} {hashlib.sha256(parameters.encode()).hexdigest()[:12]}"
+    return Calibration((fit.method,), hashlib.sha256(parameters.encode()).hexdigest()[:12])

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nnunet_nacl import __version__
+from nnunet_nacl.calibrate import Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, only_writer, read_json, write_json
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
@@ -19,7 +20,6 @@ from nnunet_nacl.use._judging import judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
-_EACH_FOLD = ", each fold by its own fit"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
 _ISOTONIC = 100  # from so many cases on the map from predicted to true Dice is isotonic, below it is a line
 
@@ -70,7 +70,7 @@ class ReviewFit:
     """What :func:`fit_review` returns; ``held_out`` judges each part of the cases, a fold say, by a fit to the rest."""
 
     model: Model
-    calibration: str | None
+    calibration: Calibration | None
     decoded: str | None
     coverage: float
     structures: dict[str, StructureFit]
@@ -130,12 +130,12 @@ class ReviewFit:
         calibration = calibration_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
-        by_own_fits = self.calibration is not None and self.calibration.endswith(_EACH_FOLD)
-        if by_own_fits and calibration is None:
+        own = self.calibration if self.calibration is not None and self.calibration.fingerprint is None else None
+        if own is not None and calibration is None:
             note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
             return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
-        same = calibration == self.calibration or (by_own_fits and str(calibration).split()[0] in str(self.calibration))
-        if not same:
+        by_one_of_them = own is not None and calibration is not None and {*calibration.methods} <= {*own.methods}
+        if calibration != self.calibration and not by_one_of_them:
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
         return notes
@@ -209,8 +209,6 @@ def fit_review(
         )
         parts = [[case.name for case in cases if case.name in counted] for cases in predicted.groups.values()]
         if sum(map(bool, parts)) == 1:
-            from nnunet_nacl.calibrate import split_cases  # it imports torch, which worker processes need not spend
-
             parts = split_cases(list(counted))
         rows = [row for case in counted.values() for row in case.structures]
         result = ReviewFit(
@@ -289,24 +287,21 @@ def decoding_of(folder: Path) -> str | None:
     return str(mark.get("metric")) if mark.get("alpha") is None else f"{mark['metric']}, alpha {mark['alpha']:g}"
 
 
-def calibration_of(folder: Path) -> str | None:
-    """How a folder of predictions was calibrated."""
-    from nnunet_nacl import calibrate  # it imports torch
-
-    return calibrate.calibration_of(folder)
-
-
-def _shared_calibration(folders: Sequence[Path]) -> str | None:
+def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
     """How the predictions were calibrated: all alike, or each folder by a fit of its own."""
     found = {folder: calibration_of(folder) for folder in folders}
-    different = set(found.values())
-    if len(different) > 1 and None in different:
+    calibrations = [how for how in found.values() if how is not None]
+    if calibrations and len(calibrations) < len(found):
         listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
         raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
-    if len(different) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
-        return " or ".join(sorted({str(how).split()[0] for how in different})) + _EACH_FOLD
-    return different.pop()
+    if not calibrations:
+        return None
+    of_folds = all(folder.name == "validation_calibrated" for folder in folders)
+    if of_folds or len(set(calibrations)) > 1:
+        methods = {method for how in calibrations for method in how.methods}
+        return Calibration(tuple(sorted(methods)), None)
+    return calibrations[0]
 
 
-def _told(done: str, how: str | None) -> str:
+def _told(done: str, how: Calibration | str | None) -> str:
     return f"predictions that are not {done}" if how is None else f"predictions that are {done} ({how})"

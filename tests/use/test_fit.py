@@ -119,7 +119,7 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     for folds in ([0], [0, 1]):
         of_folds = Predictions.of_validation(*model, folds, validation="validation_calibrated")
         found = fit_review(of_folds, coverage=0.8, output=tmp_path / "fit.json", overwrite=True)
-        assert found.calibration == "temperature, each fold by its own fit"
+        assert str(found.calibration) == "temperature, each fold by its own fit"
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
         assert "does not say which checkpoint made it: the fit is right only for the calibrated one" in review.notes[-1]

@@ -6,15 +6,20 @@
 Importing this package is cheap; torch and nnU-Net are loaded with the first name that needs them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from nnunet_nacl.trainers._names import LOSSES, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
+    from nnunet_nacl.trainers._progress import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 
 __all__ = [
     "LOSSES",
+    "MAX_LOGIT_EDGES",
+    "MAX_LOGIT_HISTOGRAM",
+    "MAX_LOGIT_QUANTILES",
     "SCHEDULE_SUFFIXES",
     "CalibratedLossMixin",
     "Recipe",
@@ -23,17 +28,25 @@ __all__ = [
     "trainer_names",
 ]
 
+_LAZY = {
+    "CalibratedLossMixin": "_calibrated",
+    "build_loss": "_calibrated",
+    "MAX_LOGIT_EDGES": "_progress",
+    "MAX_LOGIT_HISTOGRAM": "_progress",
+    "MAX_LOGIT_QUANTILES": "_progress",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    recipe = parse_name(name)
-    from nnunet_nacl.trainers import _calibrated, _progress
-
-    if recipe is not None:
-        value: Any = _calibrated.trainer_class(name, recipe)
+    if name in _LAZY:
+        value: Any = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    elif name.startswith("_"):
+        value = None
     else:
-        value = (vars(_progress) | vars(_calibrated)).get(name) or _calibrated.with_budget(name)
+        recipe = parse_name(name)
+        from nnunet_nacl.trainers import _calibrated
+
+        value = _calibrated.with_budget(name) if recipe is None else _calibrated.trainer_class(name, recipe)
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work

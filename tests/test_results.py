@@ -57,7 +57,8 @@ def test_a_page() -> None:
         ("results/losses.md", ["losses"], {"0.008", "0.060"}),  # most Dice lost
         ("use.md", ["use", "members", "losses"], set()),
         ("metrics.md", ["losses"], set()),
-        ("results/calibrate.md", ["calibrate", "ensemble", "checkpoints"], {"0.296", "1.470", "1.268", "1.235"}),  # a difference, means
+        # A difference, and the means over the models.
+        ("results/calibrate.md", ["calibrate", "ensemble", "checkpoints"], {"0.296", "1.470", "1.268", "1.235"}),
         ("../README.md", ["calibrate", "checkpoints"], set()),
     ],
 )

@@ -29,12 +29,11 @@ from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate import Head, Temperature, Unchanged, Vector, split_cases
-from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import try_methods
 from nnunet_nacl.calibrate._judge import judge, nll_of_cases
 from nnunet_nacl.calibrate._model import Network, logits_of
 from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.metrics import percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)

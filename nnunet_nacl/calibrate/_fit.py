@@ -11,13 +11,12 @@ from pydantic import Discriminator
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate._activation import Floats
 from nnunet_nacl.calibrate._judge import Score, judge
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._sample import Sample, flattened
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
-from nnunet_nacl.metrics import Array, to_numpy
+from nnunet_nacl.metrics import Array, Floats, to_numpy
 from nnunet_nacl.nnunet import Model
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.calibrate._activation import Activation
 from nnunet_nacl.calibrate._fit import Fit, try_methods
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
@@ -78,7 +77,7 @@ def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     labels = labels.reshape(-1)
     near = near_prediction(p, geometry.spacing, meaning)
     index, weights = draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, files.name)
-    logits = Activation.of(meaning).logits(p.reshape(len(p), -1)[:, index])
+    logits = meaning.activation.logits(p.reshape(len(p), -1)[:, index])
     return Sample.of_case(files.name, meaning, logits, labels[index], near[:, index], weights)
 
 
@@ -145,7 +144,7 @@ def _remove_calibrated(folder: Path) -> None:
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:
     probabilities = SavedCase(files, data_set).probabilities(np.float32)
-    activation = Activation.of(data_set.meaning)
+    activation = data_set.meaning.activation
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]

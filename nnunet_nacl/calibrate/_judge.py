@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
     NLL_CLIP,
+    Activation,
     BinCounts,
+    Floats,
     Interval,
     expected_calibration_error,
     mean_of_known,
@@ -99,7 +100,8 @@ def _dice(sample: Sample, logits: Floats) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
     meaning = sample.meaning
     masks = sample.activation.predicted(logits)
-    if meaning.regions is None or meaning.written:  # by the label that is written; without it, regions overlap
+    # By the label that is written; where that is not known, regions overlap.
+    if sample.activation is Activation.SOFTMAX or meaning.written:
         labels = meaning.segmentation(sample.activation.probabilities(logits))
         masks = np.stack([np.isin(labels, structure) for structure in meaning.structures])
     of_structures = []

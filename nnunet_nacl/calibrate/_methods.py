@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
-from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._sample import Sample, flattened
-from nnunet_nacl.metrics import Array, to_numpy
+from nnunet_nacl.metrics import Activation, Array, Floats, to_numpy
 
 Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._activation import Activation, Floats
 from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
+from nnunet_nacl.metrics import Floats
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DataSet,
@@ -98,7 +98,7 @@ class Network:
         spacing = list(map(float, self.predictor.configuration_manager.spacing))
         if len(spacing) == 2:
             spacing = [float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]), *spacing]
-        near = near_prediction(Activation.of(self.meaning).probabilities(logits), spacing, self.meaning)
+        near = near_prediction(self.meaning.activation.probabilities(logits), spacing, self.meaning)
         labels = np.maximum(labels, 0).reshape(-1)  # −1: outside the crop to what is not 0
         index, weights = draw_voxels(np.any(near, axis=0), labels != self.meaning.ignored, most, name)
         drawn = logits.reshape(len(logits), -1)[:, index]

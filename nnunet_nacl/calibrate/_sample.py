@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.calibrate._activation import Activation, Floats, Truth
-from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Array, LabelMeaning, near_core, to_numpy
+from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    Activation,
+    Array,
+    Floats,
+    LabelMeaning,
+    Truth,
+    near_core,
+    to_numpy,
+)
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in all: 16 MB."""
@@ -51,7 +60,7 @@ class Sample:
     @property
     def activation(self) -> Activation:
         """Softmax for classes, sigmoid for regions."""
-        return Activation.of(self.meaning)
+        return self.meaning.activation
 
     @classmethod
     def of_case(  # noqa: PLR0917
@@ -59,12 +68,12 @@ class Sample:
         weights: NDArray[np.float32],
     ) -> "Sample":  # fmt: skip
         """Voxels of one case: logits (C, n) of the model as trained, labels (n,), near (1 or R, n), weights (n,)."""
-        activation = Activation.of(meaning)
+        activation = meaning.activation
         logits = activation.centered(logits)
-        if meaning.regions is None:
+        if activation is Activation.SOFTMAX:
             truth = labels.astype(np.int64)
         else:
-            truth = np.stack([np.isin(labels, region) for region in meaning.regions])
+            truth = np.stack([np.isin(labels, region) for region in meaning.structures])
         case = np.zeros(labels.size, np.int32)
         return cls(meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,))
 
@@ -96,9 +105,9 @@ class Sample:
             raise ValueError(
                 f"labels: expected one for each voxel of logits {np.shape(logits)}; got {np.shape(labels)}."
             )
-        if meaning.regions is None and not 0 <= truth[counted].min() <= truth[counted].max() < channels:
+        activation = meaning.activation
+        if activation is Activation.SOFTMAX and not np.isin(truth[counted], range(channels)).all():
             raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
-        activation = Activation.of(meaning)
         centered = activation.centered(rows)
         names, number = np.unique(np.zeros(size) if cases is None else to_numpy(cases).reshape(-1), return_inverse=True)
         near = np.ones(size, bool) if near is None else to_numpy(near)
@@ -108,7 +117,7 @@ class Sample:
             activation.predicted(centered),
             truth,
             (np.ones(size) if weights is None else to_numpy(weights).reshape(-1)).astype(np.float32),
-            np.broadcast_to(near.reshape(-1, size), (1 if meaning.regions is None else channels, size)),
+            np.broadcast_to(near.reshape(-1, size), (meaning.num_tops, size)),
             number.reshape(-1).astype(np.int32),
             tuple(map(str, names.tolist())),
         )
@@ -148,13 +157,14 @@ class Sample:
 
     def hot(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a channel: bool (C, n)."""
-        return (
-            self.truth == np.arange(len(self.logits))[:, None] if self.activation is Activation.SOFTMAX else self.truth
-        )
+        if self.activation is Activation.SIGMOID:
+            return self.truth
+        found: NDArray[np.bool_] = self.truth == np.arange(len(self.logits))[:, None]
+        return found
 
     def structures(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        return self.hot()[1:] if self.activation is Activation.SOFTMAX else self.truth
+        return self.hot()[self.activation.first_structure :]
 
     def check(self) -> None:
         """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
@@ -179,7 +189,7 @@ def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeanin
 
     Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
     """
-    foreground = 1 - p[:1].astype(np.float64) if meaning.regions is None else p
+    foreground = meaning.activation.foreground(p[: meaning.num_tops])
     return np.stack([near_core(core, spacing_mm, MARGIN_MM).reshape(-1) for core in foreground > CORE_PROBABILITY])
 
 

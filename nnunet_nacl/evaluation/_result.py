@@ -154,8 +154,8 @@ class FolderResult:
         return voxels == "image" and self.settings.counts_all_voxels
 
     def _by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
-        names = [0, *self.names] if self.labels.has_background else self.names
-        return dict(zip(map(str, names), tables.class_metrics(), strict=True))
+        names = ["0"] * self.labels.activation.first_structure + list(map(str, self.names))
+        return dict(zip(names, tables.class_metrics(), strict=True))
 
     def _figures(self, case: Case) -> dict[str, dict[Any, Any]]:
         """``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric; ``segmentation``."""
@@ -310,7 +310,8 @@ def _read_result(number: int, arrays: dict[str, NDArray[Any]], origin: Origin, m
     calibration = {}
     for voxels in origin.settings.voxels:
         of_set = {name.removeprefix(f"{voxels}_"): of for name, of in arrays.items() if name.startswith(f"{voxels}_")}
-        calibration[voxels] = CalibrationTables.of_arrays({name: np.asarray(of[number]) for name, of in of_set.items()})
+        of_case = {name: np.asarray(of[number]) for name, of in of_set.items()}
+        calibration[voxels] = CalibrationTables.of_arrays(of_case, origin.labels.activation)
     values = [dict(zip(metrics, of, strict=True)) for of in arrays["segmentation"][number].tolist()]
     return CaseResult(calibration, dict(zip(origin.labels.structures, values, strict=True)))
 

@@ -56,7 +56,7 @@ class SavedCase:
         what their thresholds give if it was decoded.
         """
         given = labels_given(self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype)
-        for channel, part, block in checked_blocks(self.channels, regions=self._data_set.meaning.regions is not None):
+        for channel, part, block in checked_blocks(self.channels, self._data_set.meaning.activation):
             given.add(channel, part, block)
             yield channel, part, block
         given.check(saved_as(self.files))

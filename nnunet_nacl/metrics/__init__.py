@@ -1,5 +1,6 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
+from nnunet_nacl.metrics._activation import Activation, Floats, Truth
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, labels_given
 from nnunet_nacl.metrics._arrays import Array, Blocks, canonical_labels, check_shape, checked_blocks, to_numpy
 from nnunet_nacl.metrics._bins import BinCounts
@@ -26,6 +27,7 @@ __all__ = [
     "NLL_CLIP",
     "SCORES",
     "VOXEL_SETS",
+    "Activation",
     "Argmax",
     "Array",
     "BinCounts",
@@ -34,6 +36,7 @@ __all__ = [
     "CaseArrays",
     "CaseResult",
     "Channels",
+    "Floats",
     "Interval",
     "LabelMeaning",
     "Labels",
@@ -41,6 +44,7 @@ __all__ = [
     "Settings",
     "Structure",
     "SurfaceDistances",
+    "Truth",
     "Voxels",
     "average_calibration_error",
     "canonical_labels",

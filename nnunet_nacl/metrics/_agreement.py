@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._compiled import follow
 from nnunet_nacl.metrics._labels import LabelMeaning, Labels
 from nnunet_nacl.metrics._overlap import confusion_matrix
@@ -78,18 +79,20 @@ class Thresholded(Argmax):
             thresholds = [0.5] * meaning.num_channels
         else:
             self.rule = "given by the thresholds that it was decoded with"
-        written = meaning.structures if meaning.regions is None else meaning.written
+        written = meaning.structures if meaning.activation is Activation.SOFTMAX else meaning.written
         self._rules = list(zip(written, thresholds, strict=True))
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
-        if self._meaning.has_background and channel == 0:
+        activation = self._meaning.activation
+        number = channel - activation.first_structure
+        if number < 0:
             return
-        written, threshold = self._rules[channel - self._meaning.has_background]
+        written, threshold = self._rules[number]
         saved = self._saved[part]
         label = self.label[part]
         exact = p.astype(np.float64)  # or the threshold would be rounded
         there = (exact > threshold) | ((exact == threshold) & (saved == written))
-        if self._meaning.has_background:
+        if activation is Activation.SOFTMAX:
             there &= (label == 0) | (label != saved)
         label[there] = written
 
@@ -99,6 +102,6 @@ class Thresholded(Argmax):
 
 def labels_given(saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike) -> Argmax:
     """What gives the labels of a case's probabilities, of that dtype."""
-    if meaning.regions is None and thresholds is None:
+    if meaning.activation is Activation.SOFTMAX and thresholds is None:
         return Argmax(saved, meaning, dtype)
     return Thresholded(saved, meaning, thresholds)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._compiled import translate
 from nnunet_nacl.metrics._labels import LabelMeaning, Labels
@@ -26,20 +27,20 @@ def to_numpy(values: Array) -> NDArray[Any]:
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
-def checked_blocks(channels: Channels, *, regions: bool) -> Blocks:
+def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
     """Channel, voxels and values (n,) of each block, float32 at least.
 
     Raises a ValueError if the file is damaged or values are no probabilities: they must be in [0, 1] and, unless they
     are of regions, sum to 1 in each voxel, which is checked at the end.
     """
     dtype = np.result_type(channels.dtype, np.float32)
-    sums = np.zeros(0 if regions else math.prod(channels.shape[1:]), np.float32)
+    sums = np.zeros(math.prod(channels.shape[1:]) if activation is Activation.SOFTMAX else 0, np.float32)
     blocks = channels.blocks()
     try:
         for channel, part, stored in blocks:
             block = stored.astype(dtype, copy=False)
             _check_range(block, channel, channels.name)
-            if not regions:
+            if sums.size:
                 sums[part] += block
             yield channel, part, block
     except ValueError:
@@ -67,9 +68,10 @@ def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[i
     """Raise a ValueError unless there is one channel for each class or region, first, and one value for each label."""
     expected = (meaning.num_channels, *labels_shape)
     if channels.shape != expected:
-        kind = f"{expected[0]} {'classes' if meaning.has_background else 'regions'} of the data set"
+        kind = "classes" if meaning.activation is Activation.SOFTMAX else "regions"
         raise ValueError(
-            f"{channels.name}: expected the shape {expected}, the {kind} and the axes of {name}; got {channels.shape}."
+            f"{channels.name}: expected the shape {expected}, the {expected[0]} {kind} of the data set and the axes of "
+            f"{name}; got {channels.shape}."
         )
 
 

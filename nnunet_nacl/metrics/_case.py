@@ -6,8 +6,8 @@ from functools import reduce
 from operator import add
 
 import numpy as np
-from scipy.special import expit, softmax
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._arrays import Array, canonical_labels, check_shape, to_numpy
 from nnunet_nacl.metrics._bootstrap import mean_of_known
 from nnunet_nacl.metrics._channels import Channels
@@ -105,9 +105,8 @@ def evaluate_case(
             for number in range(len(p))
         ]  # fmt: skip
         return reduce(add, results)
-    if logits:
-        p = softmax(p, axis=0) if regions is None else expit(p)
-    channels = Channels(p)
+    activation = Activation.SOFTMAX if regions is None else Activation.SIGMOID
+    channels = Channels(activation.probabilities(p) if logits else p)
     if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
         given = p.argmax(0) if given is None else given

@@ -8,20 +8,24 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._calibration import NLL_CLIP
 
-# The columns of a row are added to at once, which takes three quarters of the time.
-numba.config.SLP_VECTORIZE = 1  # type: ignore[attr-defined]
-
 Floats = NDArray[np.floating]
 Labels = NDArray[np.unsignedinteger]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
+# Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. TOP: the channel's class is
+# the predicted one. HIT: what the confidence is that of has happened.
+IMAGE = 1
+FOREGROUND = 2
+NEAR = 4
+PREDICTED = 8
+TOP = 16
 HIT = 32
-"""Added to the cell of a voxel whose event has happened; cells are below."""
+NUM_CELLS = 64
+
 COUNT, CONFIDENCE, CHANCE, PRODUCTS, SQUARES = range(5)
-COLUMNS = 8  # of what is added to; three for nothing: a row is a line of the processor's cache
-LANES = 2  # tables that the voxels take turns in, so that the next one need not wait for the one before
-_SMALL = 1e-200
+COLUMNS = 5
+"""What is summed in each cell and bin: 1, c, q, cq, c², of confidences c and probabilities q of the foreground."""
 
 
 def compiled(function: Any) -> Any:
@@ -33,44 +37,65 @@ def compiled(function: Any) -> Any:
 
 
 @compiled
-def count(
-    values: Floats, cells: Bytes, background: Floats, edges: Floats, binary: bool, sums: Floats, logs: Floats
-) -> None:
-    """Add the voxels of a block, by cell and bin, to what bin tables, expected ones and scores are sums of.
+def _add(cell: NDArray[np.float64], edges: Floats, confidence: float, chance: float) -> None:
+    """Add a voxel to the sums (M + 1, COLUMNS) of its cell: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
+    binned = edges.dtype.type(confidence)
+    row = int(binned * edges.dtype.type(edges.size - 1))
+    if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
+        row += 1
+    cell[row, COUNT] += 1
+    cell[row, CONFIDENCE] += confidence
+    cell[row, CHANCE] += chance
+    cell[row, PRODUCTS] += confidence * chance
+    cell[row, SQUARES] += confidence * confidence
+
+
+@compiled
+def count_class(
+    k: int, p: Floats, background: Floats, truth: Labels, saved: Labels, cells: Bytes, edges: Floats, sums: Floats,
+    nll: Floats,
+) -> None:  # fmt: skip
+    """Add the voxels (n,) of class k.
 
     Args:
-        values: (n,) confidences c; binned in the dtype of ``edges``.
-        cells: (n,) each voxel's cell, with ``HIT`` if the event of that confidence happened.
-        background: (n,) probability of not being in the foreground, 1 − q.
-        edges: (M + 1,) of the bins, from 0 to 1.
-        binary: whether events that did not happen have a likelihood, too, 1 − c.
-        sums: (LANES, 2 HIT, M + 1, COLUMNS) takes counts, Σc, Σq, Σcq, Σc²; of bins 1 to M, and in the first row c = 0.
-        logs: (LANES, 2 HIT, 2) takes Σ ln, and a product whose logarithm is still to be added.
+        k: the class; a hit is where it is the truth.
+        p: (n,) its probabilities.
+        background: (n,) p_0.
+        truth: (n,) labels.
+        saved: (n,) labels of the segmentation.
+        cells: (n,) without ``TOP`` and ``HIT``.
+        edges: (M + 1,) of the bins, from 0 to 1, in whose dtype confidences are binned.
+        sums: (NUM_CELLS, M + 1, COLUMNS) takes the sums.
+        nll: (NUM_CELLS,) takes −Σ ln p of the hits.
     """
-    num_bins = edges.dtype.type(edges.size - 1)
-    for i in range(values.size):
-        binned = edges.dtype.type(values[i])
-        c = np.float64(values[i])
-        q = 1.0 - np.float64(background[i])
-        # The product may be rounded up to an edge, which then decides, but not down over one (see BinCounts.of).
-        # Unsigned, as an index that is no negative one takes less time.
-        number = np.uintp(int(binned * num_bins))
-        number += np.uintp(1) - np.uintp(binned <= edges[number])
-        lane = i % LANES
+    for i in range(p.size):
         cell = cells[i]
-        row = sums[lane, cell, number]
-        row[0] += 1.0
-        row[1] += c
-        row[2] += q
-        row[3] += c * q
-        row[4] += c * c
-        if binary or cell >= HIT:
-            # A logarithm of each would take as long as all else: they are multiplied, as far as that goes.
-            product = logs[lane, cell, 1] * max(c if cell >= HIT else 1.0 - c, NLL_CLIP)
-            if product < _SMALL:
-                logs[lane, cell, 0] += np.log(product)
-                product = 1.0
-            logs[lane, cell, 1] = product
+        if saved[i] == k:
+            cell += TOP
+        if truth[i] == k:
+            cell += HIT
+            nll[cell] -= np.log(max(np.float64(p[i]), NLL_CLIP))
+        _add(sums[cell], edges, np.float64(p[i]), 1 - np.float64(background[i]))
+
+
+@compiled
+def count_region(
+    p: Floats, cells: Bytes, edges: Floats, sums: Floats, top_edges: Floats, top_sums: Floats, nll: Floats
+) -> None:
+    """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
+
+    The arguments are those of :func:`count_class`; ``nll`` takes that of being within the region or not.
+    """
+    for i in range(p.size):
+        within = np.float64(p[i])
+        is_within = cells[i] & FOREGROUND > 0
+        cell = cells[i] + HIT if is_within else cells[i]
+        of_truth = within if is_within else 1 - within
+        nll[cell] -= np.log(max(of_truth, NLL_CLIP))
+        _add(sums[cell], edges, within, within)
+        is_right = (within > 0.5) == is_within
+        cell = cells[i] + HIT if is_right else cells[i]
+        _add(top_sums[cell], top_edges, max(within, 1 - within), within)
 
 
 @compiled
@@ -103,8 +128,7 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
 @compiled
 def count_pairs(rows: NDArray[np.integer], columns: NDArray[np.integer], size: int) -> NDArray[np.int64]:
     """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
-    pairs = np.zeros((LANES, size, size), np.int64)
+    pairs = np.zeros((size, size), np.int64)
     for i in range(rows.size):
-        pairs[i % LANES, rows[i], columns[i]] += 1
-    summed: NDArray[np.int64] = pairs.sum(0)
-    return summed
+        pairs[rows[i], columns[i]] += 1
+    return pairs

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, Thresholded, labels_given
 from nnunet_nacl.metrics._arrays import checked_blocks
 from nnunet_nacl.metrics._bins import BinCounts
@@ -22,28 +23,29 @@ from nnunet_nacl.metrics._compiled import (
     COLUMNS,
     CONFIDENCE,
     COUNT,
+    FOREGROUND,
     HIT,
-    LANES,
+    IMAGE,
+    NEAR,
+    NUM_CELLS,
+    PREDICTED,
     PRODUCTS,
     SQUARES,
+    TOP,
     Bytes,
     Floats,
     Mask,
-    count,
+    count_class,
+    count_region,
 )  # fmt: skip
 from nnunet_nacl.metrics._labels import LabelMeaning, Labels
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
 
-# Memberships, all below HIT. A voxel that is ignored has none, and is in cell 0. TOP: the class is the predicted one.
-IMAGE = 1
-FOREGROUND = 2
-NEAR = 4
-PREDICTED = 8
-TOP = 16
-_COUNTED = [cell for cell in range(HIT) if cell & IMAGE]
-_PREDICTED = [cell for cell in _COUNTED if cell & PREDICTED]
+_CELLS = np.arange(HIT)  # a voxel that is ignored has no membership, and is in cell 0
+_COUNTED = (_CELLS & IMAGE) > 0
+_PREDICTED = _COUNTED & ((_CELLS & PREDICTED) > 0)
 _MEMBERS: dict[Voxels, int] = {"foreground": FOREGROUND, "union": FOREGROUND | PREDICTED, "near": NEAR, "image": IMAGE}
 
 
@@ -65,68 +67,152 @@ class CaseArrays:
 
 
 def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set; a ValueError tells of values that are no probabilities or give another segmentation.
+    """Tables of each voxel set; a ValueError tells of values that are no probabilities or give another segmentation."""
+    if case.meaning.activation is Activation.SIGMOID:
+        return _count_regions(case).tables(case.settings, case.meaning.num_channels)
+    sums, argmax, agrees = _count_classes(case)
+    if not agrees:  # postprocessed: which class is predicted must be known before the pass, but shows only after it
+        sums, *_ = _count_classes(replace(case, saved=argmax, saved_as=None, thresholds=None))
+    num_classes = case.meaning.num_channels
+    if case.settings.protocol == "authors":  # those up to the highest label of the case
+        num_classes = int(case.truth[case.truth != case.meaning.ignored].max(initial=0)) + 1
+    return sums.tables(case.settings, num_classes)
 
-    Which class is predicted must be known from the start, but shows only when all channels have passed. So it is taken
-    from the segmentation, and where that was wrong (postprocessing), the channels are read once more.
+
+@dataclass(frozen=True)
+class _Sums:
+    """What the compiled loops add to; C channels.
+
+    Attributes:
+        activation: of classes or of regions.
+        channels: (C, NUM_CELLS, M + 1, COLUMNS) of each channel's probability.
+        top: (T, NUM_CELLS, M + 1, COLUMNS) of the predicted label's: T = 1 of classes, C of regions.
+        nll: (T, NUM_CELLS) negative log-likelihoods.
     """
-    found = _count(case)
-    return found if isinstance(found, dict) else _count(replace(case, saved=found, saved_as=None, thresholds=None))  # type: ignore[return-value]
+
+    activation: Activation
+    channels: NDArray[np.float64]
+    top: NDArray[np.float64]
+    nll: NDArray[np.float64]
+
+    @classmethod
+    def zeros(cls, meaning: LabelMeaning, num_bins: int) -> "_Sums":
+        shape = (NUM_CELLS, num_bins + 1, COLUMNS)
+        channels = np.zeros((meaning.num_channels, *shape))
+        return cls(
+            meaning.activation, channels, np.zeros((meaning.num_tops, *shape)), np.zeros((meaning.num_tops, NUM_CELLS))
+        )
+
+    def tables(self, settings: Settings, num_classes: int) -> dict[Voxels, CalibrationTables]:
+        """The tables of each voxel set."""
+        # (T or C, 2, HIT, ...): misses and hits, and the cells without them
+        channels, top, nll = (
+            sums.reshape(len(sums), 2, HIT, *sums.shape[2:]).copy() for sums in (self.channels, self.top, self.nll)
+        )
+        if settings.counts_all_voxels:  # p = 0 is in the first bin
+            for sums in (channels, top):
+                sums[..., 1, :] += sums[..., 0, :]
+                sums[..., 0, :] = 0
+        # Σ(c − hit)² = Σc² − 2 Σ c·hit + Σ hit; of classes, over the channels
+        hits = channels[:, 1].sum(2)
+        squared = channels.sum((1, 3))[..., SQUARES] - 2 * hits[..., CONFIDENCE] + hits[..., COUNT]
+        brier = squared.reshape(len(top), -1, HIT).sum(1)
+        image_voxels = top[..., COUNT].sum((1, 3))[:, _COUNTED].sum(1).astype(np.int64)
+        found = {}
+        for voxels in settings.voxels:
+            inside = _COUNTED & ((_CELLS & _MEMBERS[voxels]) > 0)
+            expected_top = None
+            expected_channels = None
+            if settings.counts_all_voxels and voxels in {"foreground", "union"}:
+                surely = _PREDICTED if voxels == "union" else np.zeros_like(_PREDICTED)
+                right = np.tile(_COUNTED, (len(channels), 1))
+                if self.activation is Activation.SOFTMAX:  # the background is there only where that is sure
+                    right[0] = surely
+                expected_channels = _expected(channels.sum(1), surely, right)
+                expected_top = _expected(top.sum(1), surely, np.tile(_PREDICTED, (len(top), 1)))
+            found[voxels] = CalibrationTables(
+                top=_observed(top[:, :, inside].sum(2)),
+                classwise=_observed(channels[:, :, inside].sum(2)),
+                nll=nll.sum(1)[:, inside].sum(1),
+                brier=brier[:, inside].sum(1),
+                num_classes=num_classes,
+                activation=self.activation,
+                image_voxels=image_voxels,
+                expected_top=expected_top,
+                expected_classwise=expected_channels,
+            )
+        return found
 
 
-def _count(case: CaseArrays) -> dict[Voxels, CalibrationTables] | Labels:
-    """The tables; or, of classes, the argmax if it is not the segmentation."""
+def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
+    """The sums, if the segmentation is the argmax; the argmax; and whether it is, where voxels count."""
     meaning = case.meaning
-    regions = case.meaning.regions
-    num_bins = case.settings.num_bins
     truth = case.truth.reshape(-1)
     saved = case.saved.reshape(-1)
-    dtype = np.result_type(case.channels.dtype, np.float32)
-    # Confidences are binned in the dtype of the file, where k/M is on an edge; a region's 1 − p is not rounded to it.
-    edges, top_edges = (BinCounts.edges(num_bins, of).clip(0).astype(dtype) for of in (case.channels.dtype, dtype))
-    given = labels_given(saved, meaning, case.thresholds, dtype)
-    argmax = Argmax(saved, meaning, dtype) if regions is None and isinstance(given, Thresholded) else given
-    sums = _Sums(meaning, num_bins)
-    whole = np.empty(truth.size, dtype)
-    cells = np.empty(truth.size, np.uint8)  # of p_0, or of each region's p
     parts = case.channels.parts
+    dtype = np.result_type(case.channels.dtype, np.float32)
+    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
+    sums = _Sums.zeros(meaning, case.settings.num_bins)
+    background = np.empty(truth.size, dtype)
+    cells = np.empty(truth.size, np.uint8)
+    given = labels_given(saved, meaning, case.thresholds, dtype)
+    argmax = Argmax(saved, meaning, dtype) if isinstance(given, Thresholded) else given
 
-    def add_class(channel: int, part: slice, p: Floats) -> None:
-        cells_and_top = cells[part] | (saved[part] == channel).view(np.uint8) * np.uint8(TOP)
-        sums.add(channel, p, truth[part] == channel, cells_and_top, whole[part], edges)
+    def add(k: int, part: slice, p: Floats) -> None:
+        count_class(k, p, background[part], truth[part], saved[part], cells[part], edges, sums.channels[k], sums.nll[0])
 
-    def add_region(channel: int, part: slice, p: Floats) -> None:
-        exact = p.astype(np.float64)
-        inside = cells[part] & FOREGROUND > 0
-        sums.add(channel, p, inside, cells[part], 1 - exact, edges)
-        right = (p > 0.5) == inside
-        sums.add(meaning.num_channels + channel, np.maximum(exact, 1 - exact), right, cells[part], 1 - exact, top_edges)
-
-    add = add_class if regions is None else add_region
-    for channel, part, p in checked_blocks(case.channels, regions=regions is not None):
+    for channel, part, p in checked_blocks(case.channels, meaning.activation):
         for taker in {given, argmax}:
             taker.add(channel, part, p)
-        if regions is None and channel > 0:
+        if channel > 0:
             add(channel, part, p)
             continue
-        whole[part] = p
+        background[part] = p
         if part.stop == truth.size:  # near is known only when all of the channel has passed
-            near = _near(whole, case)
+            near = _near(background, case)
             for each in parts:
-                inside = truth[each] > 0 if regions is None else np.isin(truth[each], regions[channel])
-                predicted = saved[each] > 0 if regions is None else whole[each] > 0.5
-                cells[each] = _cells(truth[each] != meaning.ignored, inside, predicted, near[each])
-                add(channel, each, whole[each])
+                counted = truth[each] != meaning.ignored
+                cells[each] = _cells(counted, truth[each] > 0, saved[each] > 0, near[each])
+                add(0, each, background[each])
             del near
     if case.saved_as is not None:
         given.check(case.saved_as)
-    num_classes = meaning.num_channels
-    if regions is None:
-        if any(((argmax.label[part] != saved[part]) & (cells[part] > 0)).any() for part in parts):
-            return argmax.label
-        if case.settings.protocol == "authors":  # those up to the highest label of the case
-            num_classes = int(truth[truth != meaning.ignored].max(initial=0)) + 1
-    return sums.tables(case.settings, num_classes)
+    is_top = (np.arange(NUM_CELLS) & TOP) > 0
+    sums.top[0, is_top] = sums.channels[:, is_top].sum(0)
+    agrees = all(((argmax.label[part] == saved[part]) | (cells[part] == 0)).all() for part in parts)
+    return sums, argmax.label.reshape(case.saved.shape), agrees
+
+
+def _count_regions(case: CaseArrays) -> _Sums:
+    meaning = case.meaning
+    truth = case.truth.reshape(-1)
+    dtype = np.result_type(case.channels.dtype, np.float32)
+    edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
+    top_edges = _edges(case.settings.num_bins, dtype, dtype)  # 1 − p is not rounded to the dtype of the file
+    sums = _Sums.zeros(meaning, case.settings.num_bins)
+    given = labels_given(case.saved.reshape(-1), meaning, case.thresholds, dtype)
+    whole = np.empty(truth.size, dtype)
+    for channel, part, p in checked_blocks(case.channels, meaning.activation):
+        given.add(channel, part, p)
+        whole[part] = p
+        if part.stop < truth.size:
+            continue
+        near = _near(whole, case)
+        for each in case.channels.parts:
+            inside = np.isin(truth[each], meaning.structures[channel])
+            cells = _cells(truth[each] != meaning.ignored, inside, whole[each] > 0.5, near[each])
+            count_region(
+                whole[each], cells, edges, sums.channels[channel], top_edges, sums.top[channel], sums.nll[channel]
+            )
+    if case.saved_as is not None:
+        given.check(case.saved_as)
+    return sums
+
+
+def _edges(num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]") -> Floats:
+    """Those of the dtype that p is stored in, where k/M is on an edge, from 0."""
+    edges: Floats = BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
+    return edges
 
 
 def _near(p: Floats, case: CaseArrays) -> Mask:
@@ -135,8 +221,7 @@ def _near(p: Floats, case: CaseArrays) -> Mask:
     if "near" not in case.settings.voxels:
         return core
     for part in case.channels.parts:
-        exact = p[part].astype(np.float64)
-        core[part] = (1 - exact if case.meaning.has_background else exact) > CORE_PROBABILITY
+        core[part] = case.meaning.activation.foreground(p[part]) > CORE_PROBABILITY
     return near_core(core.reshape(case.truth.shape), case.spacing, case.settings.margin_mm).reshape(-1)
 
 
@@ -147,84 +232,27 @@ def _cells(counted: Mask, foreground: Mask, predicted: Mask, near: Mask) -> Byte
     return cells * counted
 
 
-class _Sums:
-    """What the loop adds to: tables of the C channels, then of regions their top-label tables."""
-
-    def __init__(self, meaning: LabelMeaning, num_bins: int) -> None:
-        self._channels = meaning.num_channels
-        self._has_background = meaning.has_background
-        tops, scored = (0, 1) if meaning.has_background else (meaning.num_channels, meaning.num_channels)
-        self._sums = np.zeros((self._channels + tops, LANES, 2 * HIT, num_bins + 1, COLUMNS))
-        self._logs = np.tile([0.0, 1.0], (scored + 1, LANES, 2 * HIT, 1))
-
-    def add(self, table: int, p: Floats, hits: Mask, cells: Bytes, background: Floats, edges: Floats) -> None:  # noqa: PLR0917
-        """Add confidences (n,) to a table. Logarithms are a region's, or of all classes; the last are for nothing."""
-        is_channel = table < self._channels
-        logs = self._logs[-1 if not is_channel else 0 if self._has_background else table]
-        binary = is_channel and not self._has_background
-        count(p, cells | hits * np.uint8(HIT), background, edges, binary, self._sums[table], logs)
-
-    def tables(self, settings: Settings, num_classes: int) -> dict[Voxels, CalibrationTables]:
-        """The tables of each voxel set."""
-        channels = self._channels
-        has_background = self._has_background
-        # (tables, 2, HIT, M + 1, columns): misses and hits, cells, p = 0 and the bins
-        sums = self._sums.sum(1).reshape(len(self._sums), 2, HIT, -1, COLUMNS)
-        if has_background:  # the top-label table is of each class where it is predicted
-            is_top = np.arange(HIT) & TOP > 0
-            sums = np.concatenate([sums, np.where(is_top[:, None, None], sums, 0).sum(0, keepdims=True)])
-        if settings.counts_all_voxels:  # p = 0 is in the first bin
-            sums[..., 1, :] += sums[..., 0, :]
-            sums[..., 0, :] = 0
-        logs = self._logs[:-1, ..., 0] + np.log(self._logs[:-1, ..., 1])
-        nll = -logs.sum(1).reshape(-1, 2, HIT).sum(1)
-        hits = sums[:channels, 1].sum(-2)
-        brier = sums[:channels, ..., SQUARES].sum((1, -1)) - 2 * hits[..., CONFIDENCE] + hits[..., COUNT]
-        if has_background:
-            brier = brier.sum(0, keepdims=True)
-        found = {}
-        for voxels in settings.voxels:
-            inside = [cell for cell in _COUNTED if cell & _MEMBERS[voxels]]
-            observed = _observed(sums[:, :, inside].sum(2))
-            expected = None
-            if settings.counts_all_voxels and voxels in {"foreground", "union"}:
-                expected = _expected(sums.sum(1)[:, :, 1:], voxels, channels, has_background=has_background)
-            found[voxels] = CalibrationTables(
-                top=observed[channels:],
-                classwise=observed[:channels],
-                nll=nll[:, inside].sum(1),
-                brier=brier[:, inside].sum(1),
-                num_classes=num_classes,
-                has_background=has_background,
-                image_voxels=sums[channels:, ..., COUNT][:, :, _COUNTED].sum((1, 2, 3)).astype(np.int64),
-                expected_top=None if expected is None else expected[channels:],
-                expected_classwise=None if expected is None else expected[:channels],
-            )
-        return found
-
-
 def _observed(sums: NDArray[np.float64]) -> BinCounts:
-    """Tables (T, M) from sums (T, 2, M + 1, columns), misses and hits; the first row is p = 0 where that has no bin."""
+    """Tables (T, M) from sums (T, 2, M + 1, COLUMNS), misses and hits; the first row is p = 0 where that has no bin."""
     counts = sums[..., COUNT].astype(np.int64)
     total = counts.sum(1)
     return BinCounts(total[:, 1:], counts[:, 1, 1:], sums.sum(1)[:, 1:, CONFIDENCE], total[:, 0])
 
 
-def _expected(sums: NDArray[np.float64], voxels: Voxels, channels: int, *, has_background: bool) -> BinCounts:
-    """Tables (T, M) that are expected if the labels are drawn from the probabilities, from sums (T, HIT, M, columns).
+def _expected(sums: NDArray[np.float64], surely: Mask, right: Mask) -> BinCounts:
+    """Tables (T, M) that are expected if the labels are drawn from the probabilities.
 
-    A voxel is in the foreground with probability q; in the union too, unless it is predicted and so surely there. With
-    probability c it is there and right: any of a structure's channel, where a structure is predicted of the top label,
-    and of the background's channel if it is surely in the union.
+    A voxel is in the foreground with probability q; the union surely holds what is predicted, and other voxels with
+    probability q. With probability c a voxel is in the set, and right.
+
+    Args:
+        sums: (T, HIT, M + 1, COLUMNS) by cell.
+        surely: (HIT,) cells that are in the set whatever the labels.
+        right: (T, HIT) cells of which a voxel, if it is right, is in the set.
     """
-    surely = _PREDICTED if voxels == "union" else []
-    sure = sums[:, surely].sum(1)
-    perhaps = sums[:, [cell for cell in _COUNTED if cell not in surely]].sum(1)
-    confidence = sums[..., CONFIDENCE]
-    hits = confidence[:, _COUNTED].sum(1)
-    hits[channels:] = confidence[channels:, _PREDICTED].sum(1)
-    if has_background:
-        hits[0] = confidence[0, surely].sum(0)
-    voxels_there = perhaps[..., CHANCE] + sure[..., COUNT]
+    sure = sums[:, surely, 1:].sum(1)
+    perhaps = sums[:, _COUNTED & ~surely, 1:].sum(1)
+    hits = (sums[:, :, 1:, CONFIDENCE] * right[..., None]).sum(1)
+    voxels = perhaps[..., CHANCE] + sure[..., COUNT]
     confidence = perhaps[..., PRODUCTS] + sure[..., CONFIDENCE]
-    return BinCounts(voxels_there, hits, confidence, np.zeros(len(sums), np.int64))
+    return BinCounts(voxels, hits, confidence, np.zeros(len(sums), np.int64))

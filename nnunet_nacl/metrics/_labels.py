@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._activation import Activation
+
 Region: TypeAlias = tuple[int, ...]
 Structure: TypeAlias = int | Region
 """A foreground label, or the labels of a region."""
@@ -41,9 +43,14 @@ class LabelMeaning:
         return len(self.known if self.regions is None else self.regions)
 
     @property
-    def has_background(self) -> bool:
-        """Whether channel 0 is the background: with classes, not with regions."""
-        return self.regions is None
+    def activation(self) -> Activation:
+        """What makes probabilities of logits."""
+        return Activation.SOFTMAX if self.regions is None else Activation.SIGMOID
+
+    @property
+    def num_tops(self) -> int:
+        """How many predicted labels a voxel has: one of all classes, or for each region whether it is inside."""
+        return 1 if self.regions is None else len(self.regions)
 
     @property
     def ignored(self) -> int:
@@ -63,8 +70,11 @@ class LabelMeaning:
     def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:
         """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
         dtype = np.min_scalar_type(max(self.known))
-        labels: Labels = (np.zeros_like(probabilities[0]) if self.regions else probabilities.argmax(0)).astype(dtype)
-        for p, label in zip(probabilities if self.regions else (), self.written, strict=True):
+        if self.activation is Activation.SOFTMAX:
+            most_probable: Labels = probabilities.argmax(0).astype(dtype)
+            return most_probable
+        labels = np.zeros(probabilities.shape[1:], dtype)
+        for p, label in zip(probabilities, self.written, strict=True):
             labels[p > 0.5] = label
         return labels
 

@@ -1,5 +1,6 @@
 """The tables that every calibration metric of a voxel set is computed from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._calibration import (
@@ -15,6 +17,7 @@ from nnunet_nacl.metrics._calibration import (
     maximum_calibration_error,
 )
 
+_BIN_TABLES = ("top", "classwise", "expected_top", "expected_classwise")
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 
 
@@ -31,7 +34,7 @@ class CalibrationTables:
         classwise: tables (C, M) of each channel: confidence = p_k, hit = y is k, or lies in region k.
         nll: float64 (T,), sum of the negative log-likelihoods; ``brier`` of the Brier scores.
         num_classes: how many channels enter CECE: C, or fewer with the authors' protocol.
-        has_background: whether channel 0 is the background.
+        activation: of classes, channel 0 is the background.
         image_voxels: int64 (T,), voxels of the image that are not ignored.
         expected_top: what ``top`` would hold in expectation if labels were drawn from the probabilities, as
             ``expected_classwise``; None for voxel sets without a closed form, and with the authors' protocol.
@@ -42,44 +45,58 @@ class CalibrationTables:
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
     num_classes: int
-    has_background: bool
+    activation: Activation
     image_voxels: NDArray[np.int64]
     expected_top: BinCounts | None = None
     expected_classwise: BinCounts | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything as arrays; of bin tables ``TABLE_count`` and so on."""
-        found: dict[str, NDArray[Any]] = {}
-        for name, value in vars(self).items():
-            if isinstance(value, BinCounts):
-                found |= {f"{name}_{part}": array for part, array in vars(value).items()}
-            elif value is not None and not name.startswith("_"):
-                found[name] = np.asarray(value)
+        """Everything but the activation as arrays; of bin tables ``TABLE_count`` and so on."""
+        found: dict[str, NDArray[Any]] = {
+            "nll": self.nll,
+            "brier": self.brier,
+            "num_classes": np.array(self.num_classes),
+            "image_voxels": self.image_voxels,
+        }
+        for name in _BIN_TABLES:
+            table = getattr(self, name)
+            if table is not None:
+                found |= {f"{name}_{part}": array for part, array in vars(table).items()}
         return found
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, NDArray[Any]]) -> "CalibrationTables":
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], activation: Activation) -> "CalibrationTables":
         """The opposite of :meth:`arrays`."""
-        values: dict[str, Any] = {}
-        for name in (field.name for field in fields(cls)):
-            if name in arrays:
-                values[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
-            elif f"{name}_count" in arrays:
-                values[name] = BinCounts(*(arrays[f"{name}_{part.name}"] for part in fields(BinCounts)))
-        return cls(**values)
+        tables: dict[str, Any] = {}
+        for name in _BIN_TABLES:
+            if f"{name}_count" in arrays:
+                tables[name] = BinCounts(*(arrays[f"{name}_{part.name}"] for part in fields(BinCounts)))
+        return cls(
+            nll=arrays["nll"],
+            brier=arrays["brier"],
+            num_classes=int(arrays["num_classes"]),
+            activation=activation,
+            image_voxels=arrays["image_voxels"],
+            **tables,
+        )
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        mine = self.arrays()
-        theirs = other.arrays()
-        added = {name: mine[name] + theirs[name] for name in mine if name in theirs}
-        added["num_classes"] = np.maximum(mine["num_classes"], theirs["num_classes"])
-        return CalibrationTables.of_arrays(added)
+        return CalibrationTables(
+            top=self.top + other.top,
+            classwise=self.classwise + other.classwise,
+            nll=self.nll + other.nll,
+            brier=self.brier + other.brier,
+            num_classes=max(self.num_classes, other.num_classes),
+            activation=self.activation,
+            image_voxels=self.image_voxels + other.image_voxels,
+            expected_top=_sum_if_known(self.expected_top, other.expected_top),
+            expected_classwise=_sum_if_known(self.expected_classwise, other.expected_classwise),
+        )
 
     @property
     def foreground_voxels(self) -> int:
         """Ground truth foreground voxels in the set; for regions, those of all regions added up."""
-        hits = self.classwise.hits.sum(-1)
-        return int(hits[1:].sum() if self.has_background else hits.sum())
+        return int(self.classwise.hits[self.activation.first_structure :].sum())
 
     def metrics(self) -> dict[str, float]:
         """The metrics, expected ones where there are such tables; NaN for an empty voxel set."""
@@ -92,7 +109,7 @@ class CalibrationTables:
         metrics = {
             "ECE": expected_calibration_error(self.top),
             "CECE": by_class,
-            "CECE_fg": by_class[1:] if self.has_background else by_class,
+            "CECE_fg": by_class[self.activation.first_structure :],
             "CECE_sum": mean_of_known(by_class) * (~np.isnan(by_class)).sum(keepdims=True),
             "MCE": maximum_calibration_error(self.top),
             "ACE": average_calibration_error(self.top),
@@ -154,3 +171,7 @@ class CalibrationTables:
         """
         nll, brier, foreground = self.score_sums().values()
         return {name: sums / (foreground or np.nan) for name, sums in zip(SCORES, (nll, brier), strict=True)}
+
+
+def _sum_if_known(table: BinCounts | None, other: BinCounts | None) -> BinCounts | None:
+    return None if table is None or other is None else table + other

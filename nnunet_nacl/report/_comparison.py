@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult, Origin
-from nnunet_nacl.metrics import BinCounts, CalibrationTables, Voxels
+from nnunet_nacl.metrics import (
+    Activation,
+    BinCounts,
+    CalibrationTables,
+    Voxels,
+)
 from nnunet_nacl.report._results import calibrated_by
 
 Array = NDArray[np.float64]
@@ -87,8 +92,8 @@ class Comparison:
         return "near" if "near" in self.voxels else self.voxels[0]
 
     @property
-    def has_regions(self) -> bool:
-        return not self.methods[0].result.labels.has_background
+    def activation(self) -> Activation:
+        return self.methods[0].result.labels.activation
 
     @property
     def has_scores(self) -> bool:
@@ -187,7 +192,7 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
     tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
     if any(table.classwise.unbinned.any() for table in tables):  # with the paper's protocol tables lack voxels
         return True
-    sizes = [table.classwise.hits.sum(-1)[1 if table.has_background else 0 :] for table in tables]
+    sizes = [table.classwise.hits.sum(-1)[table.activation.first_structure :] for table in tables]
     return all(np.array_equal(sizes[0], other) for other in sizes)
 
 

@@ -77,7 +77,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
             with np.load(_file(states, "probabilities")) as archive:
                 p = archive["probabilities"][:, numbers].astype(np.float32)
-            confidences[name] = np.maximum(p, 1 - p).min(0) if comparison.has_regions else p.max(0)
+            confidences[name] = comparison.activation.confidence(p)
             segmentations[name] = segmentation
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)

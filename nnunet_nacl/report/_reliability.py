@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts, Interval, expected_calibration_error, ratio, resample_weights
+from nnunet_nacl.metrics import (
+    NLL_CLIP,
+    Activation,
+    BinCounts,
+    Interval,
+    expected_calibration_error,
+    ratio,
+    resample_weights,
+)
 from nnunet_nacl.report._comparison import Array, Comparison, Method
 from nnunet_nacl.report._metrics import pooled_gaps
 
@@ -52,8 +60,8 @@ class Reliability:
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
-    regions = comparison.structures if comparison.has_regions else [""]
-    return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(regions)]
+    of_what = [""] if comparison.activation is Activation.SOFTMAX else comparison.structures
+    return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(of_what)]
 
 
 def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
@@ -116,7 +124,7 @@ def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interva
     return pooled_gaps(centered * spread, tables.total.astype(np.float64)).interval
 
 
-def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str, float]:
+def split_scores(tables: BinCounts, num_rows: int, activation: Activation) -> dict[str, float]:
     r"""NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
 
     With the mean probability :math:`c_{k,m}` of class k in bin m, the share :math:`a_{k,m}` of its voxels that are k,
@@ -145,6 +153,9 @@ def split_scores(tables: BinCounts, num_rows: int, *, regions: bool) -> dict[str
     found = {}
     for score, of in (("NLL", divergence), ("Brier", lambda p, other: (p - other) ** 2)):
         for part, other in (("calibration", sure), ("discrimination", base)):
-            total = (share * (of(hit, other) + (of(1 - hit, 1 - other) if regions else 0))).sum(-1)
-            found[f"{score} {part}"] = float(total.mean() if regions else total.sum())
+            if activation is Activation.SOFTMAX:
+                total = (share * of(hit, other)).sum()
+            else:
+                total = (share * (of(hit, other) + of(1 - hit, 1 - other))).sum(-1).mean()
+            found[f"{score} {part}"] = float(total)
     return found

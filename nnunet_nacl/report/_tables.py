@@ -278,7 +278,7 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
     further = [Metric(name, voxels) for name in ("MCE", "ACE")]
     columns += [Column(metric.name, [metric.of(method).value for method in comparison.methods]) for metric in further]
     splits = [
-        split_scores(method.bins(voxels, "classwise").sum(), method.num_classes(voxels), regions=comparison.has_regions)
+        split_scores(method.bins(voxels, "classwise").sum(), method.num_classes(voxels), comparison.activation)
         for method in comparison.methods
     ]
     columns += [

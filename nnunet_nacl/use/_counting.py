@@ -15,7 +15,13 @@ from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import file_state, read_json
-from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Labels, near_core
+from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    Activation,
+    Labels,
+    near_core,
+)
 from nnunet_nacl.nnunet import CaseFiles, DataSet
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
@@ -143,11 +149,11 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     members = [case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members]
     agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
     voxel_ml = voxel_volume_ml(case.labels.shape, case.geometry.spacing)
-    doubt = _Doubt(case, is_of_regions=not meaning.has_background)
+    doubt = _Doubt(case, meaning.activation)
     rows: list[StructureCounts] = []
     for channel, p in whole_channels(case):
         error, entropy = doubt.add(p)
-        if channel < int(meaning.has_background):
+        if channel < meaning.activation.first_structure:
             continue
         structure = meaning.structures[len(rows)]
         name = meaning.name_of(structure)
@@ -157,7 +163,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         sums = StructureSums.of(p, mask)
         agree = agreement[len(rows)]
         rows.append(StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted))
-    if meaning.has_background:  # the doubt of classes, which they share, is known after the last one
+    if meaning.activation is Activation.SOFTMAX:  # the doubt of classes, which they share, is known after the last one
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))
     shown = doubt.picture.reshape(case.labels.shape)
@@ -188,22 +194,22 @@ class _Doubt:
     ``picture`` (n,) has the former, of regions the largest.
     """
 
-    def __init__(self, case: SavedCase, *, is_of_regions: bool) -> None:
+    def __init__(self, case: SavedCase, activation: Activation) -> None:
         self._case = case
-        self._is_of_regions = is_of_regions
+        self._activation = activation
         self.picture = np.zeros(case.labels.size, np.float32)
         self._near: NDArray[np.bool_] | None = None
 
     def add(self, p: NDArray[np.floating]) -> tuple[float | None, float | None]:
         """Add the next channel (n,); returns mean error and entropy of this region, or of the classes up to this."""
-        if self._near is None or self._is_of_regions:
-            exact = p.astype(np.float64)
-            core = (exact if self._is_of_regions else 1 - exact) > CORE_PROBABILITY
+        is_region = self._activation is Activation.SIGMOID
+        if self._near is None or is_region:
+            core = self._activation.foreground(p) > CORE_PROBABILITY
             near = near_core(core.reshape(self._case.labels.shape), self._case.geometry.spacing, MARGIN_MM)
             self._near = near.reshape(-1)
             self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
         inside = p[self._near]
-        if self._is_of_regions:
+        if is_region:
             confidence = np.maximum(inside, 1 - inside)
             entropy = region_entropy(inside)
             self.picture[self._near] = np.maximum(self.picture[self._near], 1 - confidence)

@@ -9,7 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import LabelMeaning, Labels
+from nnunet_nacl.metrics import (
+    Activation,
+    LabelMeaning,
+    Labels,
+)
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
@@ -84,7 +88,7 @@ def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: Dat
 
 
 def _for_dice(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> tuple[Labels, dict[str, Any]]:
-    if meaning.regions is None:
+    if meaning.activation is Activation.SOFTMAX:
         best = dice_optimal_labels(probabilities)
         return best.labels, {"thresholds": best.thresholds.tolist(), "expected_dice": best.expected_dice.tolist()}
     labels = _background(probabilities, meaning)
@@ -100,7 +104,7 @@ def _for_recall(
     probabilities: NDArray[np.floating], meaning: LabelMeaning, thresholds: Sequence[float]
 ) -> tuple[Labels, dict[str, Any]]:
     labels = _background(probabilities, meaning)
-    if meaning.regions is not None:
+    if meaning.activation is Activation.SIGMOID:
         for p, label, threshold in zip(probabilities, meaning.written, thresholds, strict=True):
             labels[p.astype(np.float64) >= threshold] = label
         return labels, {"thresholds": thresholds}

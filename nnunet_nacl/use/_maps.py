@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.use._folders import NewFolder, write_folder
 from nnunet_nacl.use._quantities import entropy_term, region_entropy, whole_channels
@@ -48,7 +49,7 @@ def write_maps(
                 f"{', '.join(names)}."
             )
     dtype = data_set.image_dtype
-    outcomes = meaning.num_channels if meaning.regions is None else 2
+    outcomes = meaning.num_channels if meaning.activation is Activation.SOFTMAX else 2
     largest = {_name(kind): math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
     work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
     with write_folder(
@@ -76,8 +77,9 @@ def _write_case(
     files: CaseFiles, folder: Path, *, largest: Mapping[str, float], names: Sequence[str], data_set: DataSet, dtype: str
 ) -> None:
     case = SavedCase(files, data_set)
-    regions = data_set.meaning.regions is not None
-    of_channel = [*([] if regions else [""]), *(_name(f"structure:{name}") for name in names)]
+    activation = data_set.meaning.activation
+    regions = activation is Activation.SIGMOID
+    of_channel = [""] * activation.first_structure + [_name(f"structure:{name}") for name in names]
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
     if regions and "confidence" in images:
         images["confidence"][:] = 1

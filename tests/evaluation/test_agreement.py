@@ -10,7 +10,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import Argmax, LabelMeaning, SavedAs, labels_given
+from nnunet_nacl.metrics import Activation, Argmax, LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import Folders, add_case, write
 
@@ -42,7 +42,7 @@ def smooth_case(seed: int, *, regions: bool = False, shape: tuple[int, ...] = (6
 
 
 def nnunets(p: np.ndarray, meaning: LabelMeaning) -> np.ndarray:
-    if meaning.regions is None:
+    if meaning.activation is Activation.SOFTMAX:
         return p.argmax(0).astype(np.uint8)
     labels = np.zeros(p.shape[1:], np.uint8)
     for number, label in enumerate(meaning.written):

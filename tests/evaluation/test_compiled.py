@@ -24,42 +24,61 @@ def drawn(values: np.ndarray, below: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, below, values.size).astype(np.uint8)
 
 
+def empty(num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and negative log-likelihoods of each cell, of nothing."""
+    return np.zeros((compiled.NUM_CELLS, num_bins + 1, compiled.COLUMNS)), np.zeros(compiled.NUM_CELLS)
+
+
+def check_cell(sums: np.ndarray, c: np.ndarray, q: np.ndarray, hit: bool) -> None:
+    """The sums (M + 1, columns) of a cell are those of the voxels with confidences c and probabilities q."""
+    exact = c.astype(float)
+    expected = BinCounts.of(c, np.full(c.size, hit), len(sums) - 1, drop_zeros=True)
+    assert np.array_equal(sums[1:, compiled.COUNT], expected.count)
+    assert sums[0, compiled.COUNT] == expected.unbinned
+    np.testing.assert_allclose(sums[1:, compiled.CONFIDENCE], expected.confidence, rtol=1e-6)
+    columns = (compiled.CHANCE, compiled.PRODUCTS, compiled.SQUARES)
+    for column, wanted in zip(columns, (q, exact * q, exact * exact), strict=True):
+        assert sums[:, column].sum() == pytest.approx(wanted.sum(), rel=1e-12)
+
+
 @each_dtype
 @pytest.mark.parametrize("num_bins", [1, 2, 15, 1000])
-@pytest.mark.parametrize("binary", [False, True])
-def test_count(dtype: Any, num_bins: int, binary: bool) -> None:
-    values = values_around_edges(num_bins, dtype)
-    hits, cells, background = drawn(values, 2, 2) > 0, drawn(values, 3, 3), 1 - values[::-1] / 2
-    sums = np.zeros((compiled.LANES, 2 * compiled.HIT, num_bins + 1, compiled.COLUMNS))
-    logs = np.tile([0.0, 1.0], (compiled.LANES, 2 * compiled.HIT, 1))
+def test_count_class(dtype: Any, num_bins: int) -> None:
+    p = values_around_edges(num_bins, dtype)
+    truth, saved, cells, background = drawn(p, 3, 2), drawn(p, 3, 3), drawn(p, 4, 4), 1 - p[::-1] / 2
+    sums, nll = empty(num_bins)
     edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
-    compiled.count(values, cells + compiled.HIT * hits, background, edges, binary, sums, logs)
-    sums, logs = sums.sum(0), (logs[..., 0] + np.log(logs[..., 1])).sum(0)
-    for cell in range(4):  # of the last there is no voxel
-        for hit in (False, True):
-            chosen, code = (cells == cell) & (hits == hit), cell + compiled.HIT * hit
-            c, q = values[chosen].astype(float), 1 - background[chosen].astype(float)
-            expected = BinCounts.of(values[chosen], hits[chosen], num_bins, drop_zeros=True)
-            assert np.array_equal(sums[code, 1:, compiled.COUNT], expected.count)
-            assert sums[code, 0, compiled.COUNT] == expected.unbinned
-            np.testing.assert_allclose(sums[code, 1:, compiled.CONFIDENCE], expected.confidence, rtol=1e-12)
-            for column, wanted in (
-                (compiled.CHANCE, q), (compiled.PRODUCTS, c * q), (compiled.SQUARES, c * c)
-            ):  # fmt: skip
-                assert sums[code, :, column].sum() == pytest.approx(wanted.sum(), rel=1e-12)
-            given = c if hit else 1 - c if binary else np.ones(1)
-            assert logs[code] == pytest.approx(np.log(np.maximum(given, NLL_CLIP)).sum(), rel=1e-12)
+    compiled.count_class(1, p, background, truth, saved, cells, edges, sums, nll)
+    for code in range(compiled.NUM_CELLS):
+        hit, top = code & compiled.HIT > 0, code & compiled.TOP > 0
+        chosen = (cells == code % compiled.TOP) & ((truth == 1) == hit) & ((saved == 1) == top)
+        check_cell(sums[code], p[chosen], 1 - background[chosen].astype(float), hit)
+        expected = -np.log(np.maximum(p[chosen].astype(float), NLL_CLIP)).sum() if hit else 0
+        assert nll[code] == pytest.approx(expected, rel=1e-12)
 
 
-def test_many_logarithms_of_nothing() -> None:
-    """Their product would be 0 in any floating-point number."""
-    size = 1000
-    logs = np.tile([0.0, 1.0], (compiled.LANES, 2 * compiled.HIT, 1))
-    zeros, cells = np.zeros(size, np.float32), np.full(size, compiled.HIT, np.uint8)
-    sums = np.zeros((compiled.LANES, 2 * compiled.HIT, 2, compiled.COLUMNS))
-    compiled.count(zeros, cells, zeros, np.array([0, 1], np.float32), False, sums, logs)
-    found = (logs[..., 0] + np.log(logs[..., 1])).sum()
-    assert found == pytest.approx(size * np.log(NLL_CLIP), rel=1e-12)
+@each_dtype
+@pytest.mark.parametrize("num_bins", [1, 2, 15, 1000])
+def test_count_region(dtype: Any, num_bins: int) -> None:
+    p = values_around_edges(num_bins, dtype)
+    cells = drawn(p, 4, 3)
+    inside = cells & compiled.FOREGROUND > 0
+    (sums, nll), (top_sums, _) = empty(num_bins), empty(num_bins)
+    edges = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+    compiled.count_region(p, cells, edges, sums, edges, top_sums, nll)
+    exact = p.astype(float)
+    of_truth = np.where(inside, exact, 1 - exact)
+    for code in range(compiled.NUM_CELLS):
+        hit = code & compiled.HIT > 0
+        here = cells == code % compiled.HIT
+        chosen = here & (inside == hit)
+        check_cell(sums[code], p[chosen], exact[chosen], hit)
+        assert nll[code] == pytest.approx(-np.log(np.maximum(of_truth[chosen], NLL_CLIP)).sum(), rel=1e-12)
+        right = here & (((p > 0.5) == inside) == hit)
+        sure = np.maximum(exact[right], 1 - exact[right])
+        assert top_sums[code, :, compiled.CONFIDENCE].sum() == pytest.approx(sure.sum(), rel=1e-12)
+        expected = BinCounts.of(sure.astype(dtype), np.full(sure.size, hit), num_bins, drop_zeros=True)
+        assert np.array_equal(top_sums[code, 1:, compiled.COUNT], expected.count)
 
 
 @each_dtype

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from nnunet_nacl.metrics import NLL_CLIP, BinCounts, CalibrationTables, Settings, Voxels, evaluate_case
+from nnunet_nacl.metrics import NLL_CLIP, Activation, BinCounts, CalibrationTables, Settings, Voxels, evaluate_case
 
 IGNORED = 9
 SPACING = (3.0, 1.0, 2.0)
@@ -73,7 +73,7 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
                 parts = getattr(one, name), getattr(other, name)
                 assert parts[0].dtype.kind == parts[1].dtype.kind
                 np.testing.assert_allclose(*parts, rtol=1e-9, atol=1e-9, err_msg=f"{field.name}.{name}")
-        elif other is None or isinstance(other, (bool, int)):
+        elif other is None or isinstance(other, (int, Activation)):
             assert one == other, field.name
         else:
             assert one.shape == other.shape
@@ -108,7 +108,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             nll=np.array([-np.log(np.maximum(of_right, NLL_CLIP)).sum()]),
             brier=np.array([np.square(p[:, chosen].astype(float) - one_hot).sum()]),
             num_classes=3 if protocol == "standard" else int(y[counts].max(initial=0)) + 1,
-            has_background=True,
+            activation=Activation.SOFTMAX,
             image_voxels=np.array([counts.sum()]),
         )
         assert_equal(result.calibration[voxels], expected)
@@ -145,7 +145,7 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
                 nll=np.array(-np.log(np.maximum(of_right, NLL_CLIP)).sum()),
                 brier=np.array(np.square(exact - inside)[chosen].sum()),
                 num_classes=len(REGIONS),
-                has_background=False,
+                activation=Activation.SIGMOID,
                 image_voxels=np.array(counts.sum()),
             )
             assert_equal(of_region(of_set, r), expected)
@@ -204,8 +204,8 @@ def test_tables_add_up_and_come_back() -> None:
     for voxels in ("foreground", "union"):
         first, second = (of_part[voxels] for of_part in parts)
         assert_equal(first + second, replace(whole[voxels], image_voxels=np.array([5])))  # each has one for itself
-        assert_equal(CalibrationTables.of_arrays(first.arrays()), first)
-        assert CalibrationTables.of_arrays(first.arrays()).num_classes == 3
+        assert_equal(CalibrationTables.of_arrays(first.arrays(), Activation.SOFTMAX), first)
+        assert CalibrationTables.of_arrays(first.arrays(), Activation.SOFTMAX).num_classes == 3
 
 
 @pytest.mark.parametrize("label", [0, IGNORED])

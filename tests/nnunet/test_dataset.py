@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DataSet, PlansJson
 from nnunet_nacl.nnunet._dataset import read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
@@ -20,13 +20,13 @@ def test_dataset_json(tmp_path: Path) -> None:
     assert meaning == LabelMeaning.of_names(REGIONS, [[1, 2], [2], [3]])
     assert meaning.regions == ((1, 2), (2,), (3,))
     assert (meaning.known, meaning.ignored, meaning.written) == ((0, 1, 2, 3), 4, (1, 2, 3))
-    assert not meaning.has_background
+    assert meaning.activation is Activation.SIGMOID
     assert [meaning.name_of(one) for one in meaning.structures] == ["whole", "core", "edge"]
 
 
 def test_labels_of_classes(tmp_path: Path) -> None:
     meaning = LabelMeaning.of_names({"background": 0, "b": 2, "a": 1, "ignore": 3}, None)
-    assert meaning.has_background
+    assert meaning.activation is Activation.SOFTMAX
     assert (meaning.num_channels, meaning.known, meaning.ignored) == (3, (0, 1, 2), 3)
     assert [meaning.name_of(one) for one in meaning.structures] == ["a", "b"]
     assert meaning.name_of((1, 2)) == "(1, 2)"

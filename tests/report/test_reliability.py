@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import BinCounts
+from nnunet_nacl.metrics import Activation, BinCounts
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._reliability import error_by_chance, judge, split_scores
@@ -52,7 +52,7 @@ def test_scores_split_in_two() -> None:
     count, hits = np.array([[10, 10], [10, 10]]), np.array([[8, 1], [2, 9]])
     sure = np.array([[7.0, 3.0], [3.0, 7.0]])
     tables = BinCounts(count, hits, sure, np.zeros(2, int))
-    found = split_scores(tables, 2, regions=False)
+    found = split_scores(tables, 2, Activation.SOFTMAX)
     # Shares 0.8 and 0.1 of class 0 against 0.7 and 0.3; 0.45 on the whole. Both classes are alike.
     assert found["Brier calibration"] == pytest.approx(2 * (0.1**2 + 0.2**2) / 2)
     assert found["Brier discrimination"] == pytest.approx(2 * (0.35**2 + 0.35**2) / 2)
@@ -60,11 +60,12 @@ def test_scores_split_in_two() -> None:
     nll = -(share * np.log(mean)).sum() / 2
     uncertainty = -(base * np.log(base)).sum()
     assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
-    inside = split_scores(tables[[0]], 1, regions=True)  # inside and outside of one region: the same two classes
+    inside = split_scores(tables[[0]], 1, Activation.SIGMOID)  # inside and outside of one region: the same two classes
     assert inside == pytest.approx(found)
     comparison = compare({"sharp": make_blurred(0.5), "true": make_blurred()})
     sharp, true = (
-        split_scores(comparison[name].bins("image", "classwise").sum(), 2, regions=False) for name in ("sharp", "true")
+        split_scores(comparison[name].bins("image", "classwise").sum(), 2, Activation.SOFTMAX)
+        for name in ("sharp", "true")
     )
     assert sharp["NLL calibration"] > 10 * true["NLL calibration"] >= 0
     assert sharp["NLL discrimination"] == pytest.approx(true["NLL discrimination"], rel=0.1)

@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
-from nnunet_nacl.metrics import LabelMeaning
-
 Floats = NDArray[np.floating]
 Truth = NDArray[Any]
 """(n,) classes, or bool (R, n), whether a voxel is in the region."""
@@ -21,15 +19,20 @@ SMALLEST_REST = 2.0**-25
 
 
 class Activation(str, Enum):
-    """Turns logits (C, n) into probabilities and back, and compares them with the truth."""
+    """nnU-Net predicts classes with a softmax, the background first, and regions with a sigmoid each."""
 
     SOFTMAX = "softmax"
     SIGMOID = "sigmoid"
 
-    @classmethod
-    def of(cls, meaning: LabelMeaning) -> "Activation":
-        """That of a data set: nnU-Net predicts classes with a softmax, regions with sigmoids."""
-        return cls.SOFTMAX if meaning.regions is None else cls.SIGMOID
+    @property
+    def first_structure(self) -> int:
+        """The channel of the first structure: that of classes follows the background."""
+        return 1 if self is Activation.SOFTMAX else 0
+
+    def foreground(self, p: Floats) -> Floats:
+        """float64: a voxel's probability of the foreground, from p_0 of classes, or of a region, p_r."""
+        exact = p.astype(np.float64)
+        return 1 - exact if self is Activation.SOFTMAX else exact
 
     def logits(self, p: Floats) -> Floats:
         """The logits of probabilities (C, n): ln p less its mean over classes; ln p − ln(1 − p) of regions."""
@@ -46,6 +49,11 @@ class Activation(str, Enum):
         """The probabilities of logits (C, ...)."""
         p: Floats = softmax(logits, axis=0) if self is Activation.SOFTMAX else expit(logits)
         return p
+
+    def confidence(self, p: Floats) -> Floats:
+        """Of probabilities (C, ...), that of what is predicted; of regions, the lowest of them."""
+        sure: Floats = p.max(0) if self is Activation.SOFTMAX else np.maximum(p, 1 - p).min(0)
+        return sure
 
     def predicted(self, logits: Floats) -> Truth:
         """What is predicted: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""

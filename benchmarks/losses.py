@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from nnunetv2.paths import nnUNet_raw
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderResult, read_result
 from nnunet_nacl.nnunet import model_folder
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
@@ -40,7 +40,7 @@ def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -
         subprocess.run(["nnUNetv2_predict", *model, *files, *how], check=True, env=environment)
     evaluate = ["nnunet_nacl", "evaluate", str(raw / "labelsTs"), str(output), "--surface", "-np", "1"]
     subprocess.run(evaluate, check=True)
-    return FolderResult.read(output / SUMMARY)
+    return read_result(output / SUMMARY)
 
 
 def row(result: FolderResult) -> dict[str, float]:

@@ -97,37 +97,56 @@ def each_case(
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
         kept = journal or Journal[Result](Path(temporary) / "results", _save, _load)
         kept.folder.mkdir(parents=True, exist_ok=True)
-        attempt = partial(_attempt, work=work, journal=kept)
+        outcomes: Iterator[tuple[Item, Result | _Failure]]
+        if min(num_processes, len(cases)) > 1:
+            apart = _robustly(cases, partial(_attempt_apart, work=work, journal=kept), num_processes)
+            outcomes = ((case, failure or kept.load(kept.file_of(case.name))) for case, failure in apart)
+        else:
+            attempt = partial(_attempt, work=work, journal=journal)
+            outcomes = ((case, attempt(case)) for case in cases)
         with tqdm(total=finished + len(cases), initial=finished, desc=doing, unit="case") as progress:
-            for case, reason in _outcomes(cases, attempt, min(num_processes, len(cases))):
-                if reason is None:
-                    results[case.name] = kept.load(kept.file_of(case.name))
+            for case, outcome in outcomes:
+                if isinstance(outcome, _Failure):
+                    skipped.append(Skipped(case.name, outcome.reason))
                 else:
-                    skipped.append(Skipped(case.name, reason))
+                    results[case.name] = outcome
                 progress.update()
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 
-def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
-    """Do a case, and keep its result in a file: large ones sent by a process that is stopped would block the others."""
+@dataclass(frozen=True)
+class _Failure:
+    """Why a case could not be done."""
+
+    reason: str
+
+
+def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result] | None) -> Result | _Failure:
+    """Do a case, and keep its result."""
     try:
         result = work(case)
     except Exception as error:  # damaged files make readers raise nearly anything
         if isinstance(error, OSError) and is_full(error):  # that is not the case's fault
             raise
         kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
-        return f"{kind}{error}"[:_LONGEST_REASON]
-    with whole_file(journal.file_of(case.name)) as file:
-        journal.save(result, file)
-    return None
+        return _Failure(f"{kind}{error}"[:_LONGEST_REASON])
+    if journal is not None:
+        with whole_file(journal.file_of(case.name)) as file:
+            journal.save(result, file)
+    return result
 
 
-def _outcomes(
-    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
-) -> Iterator[tuple[Item, str | None]]:
-    if num_processes <= 1:
-        yield from ((case, attempt(case)) for case in cases)
-        return
+def _attempt_apart(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> _Failure | None:
+    """The same in another process: only the journal has the result; sent by a process that is stopped, a large one
+    would block the others.
+    """
+    outcome = _attempt(case, work, journal)
+    return outcome if isinstance(outcome, _Failure) else None
+
+
+def _robustly(
+    cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
+) -> Iterator[tuple[Item, _Failure | None]]:
     left = {case.name: case for case in cases}
     try:
         for case, reason in _in_processes(cases, attempt, num_processes):
@@ -138,12 +157,12 @@ def _outcomes(
             try:
                 yield from _in_processes([case], attempt, 1)
             except BrokenProcessPool:  # noqa: PERF203
-                yield case, "the process working on it was killed, perhaps for lack of memory."
+                yield case, _Failure("the process working on it was killed, perhaps for lack of memory.")
 
 
 def _in_processes(
-    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
-) -> Iterator[tuple[Item, str | None]]:
+    cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
+) -> Iterator[tuple[Item, _Failure | None]]:
     # Spawned: to fork is not safe in a process with threads.
     with ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"), _start_worker) as pool:
         try:

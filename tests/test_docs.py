@@ -15,6 +15,7 @@ import pytest
 
 from nnunet_nacl.cli import COMMANDS, command_help, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
+from nnunet_nacl.evaluation import write_result
 from nnunet_nacl.experiments._study import STUDIES, read_study
 from nnunet_nacl.trainers import LOSSES
 from tests.evaluation.generated import add_case, random_case
@@ -74,7 +75,7 @@ def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
 
 def prepare_summary(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
     (folder / "predictions").mkdir()
-    make_result().write(folder / "predictions" / "calibration_summary.json")
+    write_result(make_result(), folder / "predictions" / "calibration_summary.json")
     return {}
 
 
@@ -96,7 +97,7 @@ def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
     temperatures = {"DiceCE": 0.5, "NACL": 1.5, "SVLS_1": 0.8, "SVLS_2": 0.9, "NACL_1": 1.4, "NACL_2": 1.6}
     cases = ("one", "two", "three")
     for name, predicted in write_predictions(folder, temperatures, cases=cases).items():
-        make_result(temperatures[name], cases=cases).write(predicted / "calibration_summary.json")
+        write_result(make_result(temperatures[name], cases=cases), predicted / "calibration_summary.json")
     return {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, evaluate, format_table
+from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
 from nnunet_nacl.experiments import plan_experiment, read_studies, run_command, run_experiments
 from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
@@ -61,7 +61,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         predicted = {job.run.method: job.predictions for job in experiment.jobs}
         predicted["Dice + CE, calibrated"] = _calibrate(experiment.jobs[0])
 
-    results = {name: FolderResult.read(predictions / SUMMARY_NAME) for name, predictions in predicted.items()}
+    results = {name: read_result(predictions / SUMMARY_NAME) for name, predictions in predicted.items()}
     page = folder / "report.html"
     command = ["nnunet_nacl", "report", *map(str, predicted.values()), "--names", *results, "-o", str(page)]
     print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)

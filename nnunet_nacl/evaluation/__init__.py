@@ -1,10 +1,12 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
 from nnunet_nacl.evaluation._case import Case
+from nnunet_nacl.evaluation._files import SUMMARY_NAME, read_parts, read_result, summary_of, write_result
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._origin import Folders, Origin
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, format_table
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
+from nnunet_nacl.evaluation._table import format_table
 
 __all__ = [
     "SUMMARY_NAME",
@@ -15,4 +17,8 @@ __all__ = [
     "SavedCase",
     "evaluate",
     "format_table",
+    "read_parts",
+    "read_result",
+    "summary_of",
+    "write_result",
 ]

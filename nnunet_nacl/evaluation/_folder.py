@@ -7,8 +7,16 @@ from pathlib import Path
 
 from nnunet_nacl.cases import Journal, each_case
 from nnunet_nacl.evaluation._case import Case, evaluate_files
+from nnunet_nacl.evaluation._files import (
+    SUMMARY_NAME,
+    load_tables,
+    part_file,
+    read_result,
+    save_tables,
+    write_result,
+)
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._result import SUMMARY_NAME, FolderResult, part_file
+from nnunet_nacl.evaluation._result import FolderResult
 from nnunet_nacl.files import check_output, only_writer
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
@@ -53,7 +61,7 @@ def evaluate(
     check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))  # ours are updated
     origin = Origin.of(predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None)
     with only_writer(summary):
-        journal = Journal[FolderResult](summary, FolderResult.save, FolderResult.load)
+        journal = Journal[FolderResult](summary, save_tables, load_tables)
         if overwrite:
             journal.remove()
         found = {} if overwrite else _finished(cases, journal, summary, origin)
@@ -69,7 +77,7 @@ def evaluate(
         missing = {case.name for case in cases if not case.is_predicted}
         skipped = [replace(entry, missing=entry.case in missing) for entry in skipped]
         whole = FolderResult([found[name] for name in sorted(found)], skipped, origin, summary)
-        whole.write(summary)
+        write_result(whole, summary)
         journal.remove()
     return whole
 
@@ -83,7 +91,7 @@ def _finished(cases: list[CaseFiles], journal: Journal[FolderResult], summary: P
     """What was counted alike before, from files that have not changed since."""
     results = []
     with suppress(OSError, ValueError):  # what cannot be read is evaluated again
-        results.append(FolderResult.read(summary))
+        results.append(read_result(summary))
     known = {
         case.name: case
         for result in (*results, *journal.finished())

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
 from nnunet_nacl.experiments._plan import Experiment
 from nnunet_nacl.report import write_report
 
@@ -56,5 +56,5 @@ def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResu
 
 def _read(folder: Path) -> FolderResult | None:
     file = folder / SUMMARY_NAME
-    result = FolderResult.read(file) if file.is_file() else None
+    result = read_result(file) if file.is_file() else None
     return result if result is not None and result.cases else None

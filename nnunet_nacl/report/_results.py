@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin
+from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CALIBRATED_NAME
@@ -72,7 +72,7 @@ def read_results(
 def _read(file: Path) -> list[FolderResult]:
     """The result of a summary, or those of the parts of that name."""
     try:
-        results = FolderResult.read_parts(file)
+        results = read_parts(file)
     except FileNotFoundError as error:
         if file.is_file():
             raise FileNotFoundError(f"{error} nnunet_nacl evaluate wrote it beside {file}.") from None

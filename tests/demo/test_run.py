@@ -11,7 +11,7 @@ import pytest
 
 from nnunet_nacl.demo import _run
 from nnunet_nacl.demo._data import DATASET
-from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult
+from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.experiments._plan import Job, Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
 
@@ -75,7 +75,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
         "calibrated": next(tmp_path.rglob("predictions_calibrated/*/fold_0")),
         "truth": tmp_path / "nnUNet_raw" / DATASET / "posteriorTs",
     }
-    results = {name: FolderResult.read(folder / SUMMARY_NAME) for name, folder in folders.items()}
+    results = {name: read_result(folder / SUMMARY_NAME) for name, folder in folders.items()}
     nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in results.items()}
     near = {name: result.pooled("near") for name, result in results.items()}
     assert all(f"{nll[name]:.3f}" in printed and f"{near[name]['ECE']:.3f}" in printed for name in nll)

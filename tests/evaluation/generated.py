@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import read_result
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 SUMMARY = "calibration_summary.json"
@@ -49,7 +49,7 @@ def reasons(folders: Folders) -> dict[str, str]:
 
 def content(summary: Path) -> str:
     """Every number to the last bit, and the bin tables' counts."""
-    result = FolderResult.read(summary)
+    result = read_result(summary)
     tables = [
         [getattr(table, part).tolist() for part in ("count", "hits", "confidence", "unbinned")]
         for case in result.cases

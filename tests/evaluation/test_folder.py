@@ -12,6 +12,7 @@ from nnunetv2.imageio.nibabel_reader_writer import NibabelIO, NibabelIOWithReori
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWithReorient
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
+from nnunet_nacl import evaluation
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
@@ -86,8 +87,14 @@ def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_sco
     assert after.mean("foreground", "ECE") == before.mean("foreground", "ECE")
     assert after.pooled("image")["NLL_per_foreground"] > before.pooled("image")["NLL_per_foreground"]
     assert np.isnan(after.cases[-1].result.calibration["image"].per_foreground()["NLL_per_foreground"])
-    assert after.to_json()["num_cases"] == {"evaluated": 4, "foreground": 3, "union": 4, "near": 4, "image": 4}
-    assert math.isnan(after.to_json()["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
+    assert evaluation.summary_of(after)["num_cases"] == {
+        "evaluated": 4,
+        "foreground": 3,
+        "union": 4,
+        "near": 4,
+        "image": 4,
+    }
+    assert math.isnan(evaluation.summary_of(after)["metric_per_case"][-1]["calibration"]["foreground"]["ECE"])
 
 
 FORMATS = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.evaluation import FolderResult, evaluate, read_parts, read_result, summary_of, write_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.generated import SUMMARY, Folders, content, run_evaluate, truncated
@@ -18,11 +18,11 @@ def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path) -> None:
     assert {file.name for file in tmp_path.glob("p_part0*")} == {
         "p_part0of2.json", "p_part0of2.cases.csv", "p_part0of2.bins.zip"
     }  # fmt: skip
-    FolderResult.merged(FolderResult.read_parts(tmp_path / "p.json")).write(tmp_path / "merged.json")
+    write_result(FolderResult.merged(read_parts(tmp_path / "p.json")), tmp_path / "merged.json")
     assert content(tmp_path / "merged.json") == content(tmp_path / "whole.json")
     assert (tmp_path / "merged.cases.csv").read_text() == (tmp_path / "whole.cases.csv").read_text()
-    assert len(FolderResult.read_parts(tmp_path / "p.json")) == 2
-    assert len(FolderResult.read_parts(tmp_path / "whole.json")) == 1
+    assert len(read_parts(tmp_path / "p.json")) == 2
+    assert len(read_parts(tmp_path / "whole.json")) == 1
 
 
 def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_what_cannot_be_merged(folders: Folders, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=message):
             FolderResult.merged(results)
     with pytest.raises(FileNotFoundError, match=r"c\.bins\.zip does not exist\.$"):
-        FolderResult.read_parts(tmp_path / "c.json")
+        read_parts(tmp_path / "c.json")
 
 
 def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -> None:
@@ -53,18 +53,18 @@ def test_folders_with_one_ground_truth_merge(folders: Folders, tmp_path: Path) -
             (folder / f"{name}.nii.gz").unlink()
         assert run_evaluate((gt_folder, folder), "--chill") == 0
     merged = tmp_path / "merged.json"
-    FolderResult.merged([FolderResult.read(folder / SUMMARY) for folder in (first, second)]).write(merged)
+    write_result(FolderResult.merged([read_result(folder / SUMMARY) for folder in (first, second)]), merged)
     assert len(json.loads(merged.read_text())["metric_per_case"]) == 3
-    assert [pair.pred_folder for pair in FolderResult.read(merged).origin.folders] == [str(first), str(second)]
+    assert [pair.pred_folder for pair in read_result(merged).origin.folders] == [str(first), str(second)]
 
 
 def test_written_and_read_again(folders: Folders) -> None:
     result = evaluate(Predictions.of_folder(*folders), Settings(surface=True))
-    again = FolderResult.read(folders[1] / SUMMARY)
-    assert json.dumps(again.to_json()) == json.dumps(result.to_json())
+    again = read_result(folders[1] / SUMMARY)
+    assert json.dumps(summary_of(again)) == json.dumps(summary_of(result))
     assert again.origin == result.origin
     (folders[1] / "calibration_bins.zip").write_bytes(b"damaged")
     with pytest.raises(
         ValueError, match=r"calibration_bins\.zip cannot be read as bin tables: File is not a zip file$"
     ):
-        FolderResult.read(folders[1] / SUMMARY)
+        read_result(folders[1] / SUMMARY)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import read_result, write_result
 from nnunet_nacl.files import only_writer
 from tests.evaluation.generated import (
     SUMMARY,
@@ -32,7 +32,7 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
     assert f"{notes} exists. Choose another name, or replace it with --overwrite." in capsys.readouterr().err
     assert notes.read_text() == "precious"
     assert run_evaluate(folders, "-o", notes, "--overwrite") == 0
-    assert len(FolderResult.read(notes).cases) == 3
+    assert len(read_result(notes).cases) == 3
     assert run_evaluate(folders, "-o", tmp_path / "no" / "x.json") == 1
     assert f"{tmp_path / 'no'} is not a folder." in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
@@ -91,7 +91,7 @@ def test_missing_predictions_can_be_forgiven(folders: Folders, capsys: pytest.Ca
 def test_predictions_that_were_replaced_are_stale(folders: Folders) -> None:
     """So that a report does not show pictures of one model beside numbers of another."""
     run_evaluate(folders)
-    result = FolderResult.read(folders[1] / SUMMARY)
+    result = read_result(folders[1] / SUMMARY)
     assert result.stale_cases() == []
     (folders[1] / "case_0.npz").unlink()  # gone is not replaced
     os.utime(folders[1] / "case_1.npz", ns=(1, 1))
@@ -132,12 +132,12 @@ def test_only_what_changed_is_evaluated_again(
 
 def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
     run_evaluate(folders)
-    result = FolderResult.read(folders[1] / SUMMARY)
+    result = read_result(folders[1] / SUMMARY)
     old = replace(result.origin, counting=1, versions={"numpy": "1.0"})
-    replace(result, origin=old).write(folders[1] / SUMMARY)
+    write_result(replace(result, origin=old), folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 3
     upgraded = replace(result.origin, versions={**result.origin.versions, "numpy": "1.0"})
-    replace(result, origin=upgraded).write(folders[1] / SUMMARY)
+    write_result(replace(result, origin=upgraded), folders[1] / SUMMARY)
     assert evaluated_again(folders, capsys) == 0
 
 

@@ -25,7 +25,7 @@ def test_what_cases_tell() -> None:
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
     """A line between the points of the bins on both sides of 90 %."""
     comparison = compare({"sharp": make_blurred(0.5)})
-    tables = comparison["sharp"].result.pooled_tables("near").top
+    tables = comparison["sharp"].result.all_voxels["near"].top
     count, hits, confidence = tables.count[0], tables.hits[0], tables.confidence[0]
     kept = count >= 0.001 * count.sum()
     sure, right = confidence[kept] / count[kept], hits[kept] / count[kept]

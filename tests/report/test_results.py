@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl import cli
-from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.evaluation import evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
 from nnunet_nacl.report import compare, read_results, write_plot, write_report, write_table
 from nnunet_nacl.report._results import default_name
@@ -106,7 +106,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
     halves = [tmp_path / f"fold_{number}" / "soft" for number in (0, 1)]
     for number, folder in enumerate(halves):
         folder.mkdir(parents=True)
-        make_result(1.8, cases=NAMED[number::2]).write(folder / "calibration_summary.json")
+        write_result(make_result(1.8, cases=NAMED[number::2]), folder / "calibration_summary.json")
     with pytest.raises(ValueError, match=r"would all be called 'soft'; name them with --names"):
         read_results([*halves, runs["sharp"]])
     results = read_results([*halves, runs["sharp"]], names=["soft", "soft", "sharp"])

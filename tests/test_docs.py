@@ -1,23 +1,13 @@
-"""What README, the docs and the commands' help tell users to type: Python blocks run, command lines are parsed."""
+"""The Python that README and the docs show runs. (.ci/lint reads the rest of the pages.)"""
 
 import re
-import runpy
-import shlex
 import shutil
-from collections.abc import Iterator
-from functools import cache
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 
-from nnunet_nacl.cli import COMMANDS, command_help, find_command
-from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.evaluation import write_result
-from nnunet_nacl.experiments._study import STUDIES, read_study
-from nnunet_nacl.trainers import LOSSES
 from tests.evaluation.generated import add_case, random_case
 from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
@@ -25,7 +15,6 @@ from tests.report.generated import make_result, write_predictions
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
 TRIED = [
     "docs/arrays.md",
     "docs/evaluate.md",
@@ -39,14 +28,6 @@ TRIED = [
 
 def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-
-
-def command_lines(text: str) -> Iterator[str]:
-    """Those that stand alone, each joined to one line, and without their comments."""
-    for line in re.sub(r"\\\n\s*", "", text).splitlines():
-        for part in re.split(r" (?:&&|\|) ", line.strip().removeprefix("$ ")):
-            if COMMAND.match(part) and not part.endswith(":"):
-                yield part.split("  #")[0].split(" > ")[0]
 
 
 @pytest.mark.parametrize("page", TRIED)
@@ -116,81 +97,3 @@ PREPARED = {
     "docs/report.md": prepare_comparison,
     "docs/use.md": prepare_model,
 }
-
-
-@pytest.mark.parametrize("page", NAMES)
-def test_commands_that_pages_name(page: str) -> None:
-    text = (ROOT / page).read_text()
-    for line in command_lines(text):
-        check_line(line)
-    for quoted in re.findall(r"`nnunet_nacl ([^`\n]+)`", text):  # within sentences they may be cut short
-        words = quoted.split()
-        assert find_command(words) or words[0] in {"…", "--help", "--version", "paper"}, quoted
-
-
-def test_command_lines_of_help() -> None:
-    texts = [text.partition("examples:")[2] for name, text in command_help().items() if name != "nnunet_nacl"]
-    assert len(texts) == len(COMMANDS)
-    lines = [line for text in ["\n".join(MAIN_PATH), *texts] for line in command_lines(text)]
-    assert len(lines) > 20
-    for line in lines:
-        check_line(line)
-
-
-def test_page_of_commands_has_every_option() -> None:
-    pytest.importorskip("mkdocs")
-    page = runpy.run_path(str(ROOT / "docs" / "pages.py"))["commands"]()
-    for name, command in COMMANDS.items():
-        section = page.split(f"## nnunet_nacl {name}\n")[1].split("\n## ")[0]
-        options = {word for action in command.parser()._actions for word in action.option_strings}
-        assert all(re.search(rf"(?<![\w-]){option}\b", section) for option in options), name
-
-
-def test_every_loss_has_its_row() -> None:
-    train, readme = ((ROOT / page).read_text(encoding="utf-8") for page in ("docs/train.md", "README.md"))
-    assert all(f"\n| `nnUNetTrainer{name}` |" in train for name in LOSSES)
-    assert all(f"`{name}`" in readme for name in LOSSES)
-
-
-def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
-    readme = (ROOT / "README.md").read_text()
-    assert "\n".join(MAIN_PATH) in readme
-    assert len(readme.split()) <= 900
-
-
-def test_the_cost_of_each_study() -> None:
-    text = (ROOT / "docs" / "experiments.md").read_text()
-    trainings = {
-        study: {(row.trainer, row.training_cases, row.network) for row in read_study(study).runs} for study in STUDIES
-    }
-    trainings["all"] = set().union(*(some for study, some in trainings.items() if study != "backbones"))
-    for study, some in trainings.items():
-        assert f"| `{study}` | {len(some)} |\n" in text
-
-
-def check_line(line: str) -> None:
-    """A command of ours is parsed; of nnU-Net's and of benchmarks, options are looked for in the source."""
-    words = shlex.split(line)
-    if words[0] == "nnunet_nacl":
-        command = find_command(words[1:])
-        assert command is not None, line
-        try:
-            command.parser().parse_args(words[1 + len(command.name.split()) :])
-        except SystemExit as end:
-            pytest.fail(f"{line}: status {end.code}")
-        return
-    source = ROOT / words[1] if words[0] == "python" else nnunet_source(words[0])
-    unknown = {word for word in words if re.match(r"--?[A-Za-z]", word) and f'"{word}"' not in _quoted(source)}
-    assert not unknown, f"{line}: {unknown}"
-
-
-@cache
-def _quoted(source: Path) -> str:
-    return source.read_text().replace("'", '"')
-
-
-def nnunet_source(command: str) -> Path:
-    (entry_point,) = entry_points(group="console_scripts", name=command)
-    spec = find_spec(entry_point.module)
-    assert spec is not None
-    return Path(str(spec.origin))

@@ -7,7 +7,7 @@ from nnunet_nacl.experiments._study import STUDIES
 from nnunet_nacl.report import published
 from nnunet_nacl.trainers import parse_name
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 FIRST_TABLE = PAGE.split("## What is where")[1].split("## Published values")[0]
 LINES = re.findall(r"^\| (.+?) \|", FIRST_TABLE, re.MULTILINE)

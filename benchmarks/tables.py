@@ -54,55 +54,43 @@ def markdown(lines: Iterable[Iterable[str]]) -> str:
     return head + "|---" * head.count(" | ") + "|---|\n" + "".join(rest)
 
 
-ECE_NEAR = {"ECE near, signed": "{signed:+.3f}"}
+ECE_NEAR = {"ECE near": "{ECE_near:.3f}", "confidence − accuracy": "{over_confidence:+.3f}"}
 UNION = {"ECE union": "{ECE_union:.3f} ({ECE_union_expected:.3f})"}
-
-
-def losses(where: str) -> pd.DataFrame:
-    """Rows of losses.csv, with the ECE near that bears the sign of confidence − accuracy."""
-    rows = read("losses", where)
-    return rows.assign(signed=rows["ECE_near"].where(rows["over_confidence"] > 0, -rows["ECE_near"]))
 
 
 def losses_hippocampus() -> str:
     """Six losses, folds 0 and 1."""
-    rows = losses("configuration == '2d_bs8' and optimizer == 'Adam' and steps == 3000")
-    again = rows[rows["fold"] == "1"].set_index("method")[["NLL", "NLL_T"]].add_suffix("_fold_1")
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 3000")
+    again = rows[rows["fold"] == "1"].set_index("method")[["NLL"]].add_suffix("_fold_1")
     columns = {
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
         "NLL (95 %)": "{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})",
         "of it, cap": "{NLL_cap:.3f}",
-        "with T": "{NLL_T:.3f}",
         **ECE_NEAR,
         "near": "{near_share:.2f}",
         "fold 1: NLL": "{NLL_fold_1:.3f}",
-        "with T ": "{NLL_T_fold_1:.3f}",
     }
     return table(rows[rows["fold"] == "0"].join(again, on="method"), columns)
 
 
 def losses_usgra() -> str:
     """Eight losses."""
-    rows = losses("configuration == '2d_bs4' and optimizer == 'Adam' and CECE_union.notna()")
+    rows = read("losses", "configuration == '2d_bs4' and optimizer == 'Adam' and CECE_union.notna()")
     columns = {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", "of it, cap": "{NLL_cap:.3f}"}
-    return table(rows, {**columns, "with T": "{NLL_T:.3f}", **ECE_NEAR, **UNION})
+    return table(rows, {**columns, **ECE_NEAR, **UNION})
 
 
 def losses_ablations() -> str:
     """Penalty, prior, constraint."""
-    rows = losses("configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
+    rows = read("losses", "configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
     return table(rows, {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", **ECE_NEAR})
 
 
 def losses_dice() -> str:
-    """DiceCE with a temperature, and what might keep its Dice: NLL, and the best Dice of each."""
+    """DiceCE, and what might keep its Dice: NLL, and the best Dice of each."""
     rows = read("losses", "decoded.notna()")
-    rows["method"] = rows["method"].replace("DiceCE", "DiceCE with T")
-    with_t = rows["method"] == "DiceCE with T"
     rows["best"] = rows[["Dice", "decoded"]].max(axis=1)
-    rows.loc[with_t, "best"] = rows[["best", "decoded_T"]].max(axis=1)
-    rows["NLL"] = rows["NLL_T"].where(with_t, rows["NLL"])
     settings = rows[["configuration", "optimizer", "steps"]].drop_duplicates().to_records(index=False)
     columns = {
         f"{'Hippocampus' if plan == '2d_bs8' else 'USGRA'}, {optimizer}, {steps:,}": (
@@ -110,7 +98,7 @@ def losses_dice() -> str:
         )
         for plan, optimizer, steps in settings
     }
-    shown = "DiceCE with T", "CE", "FadeDice", "FadeLate", "DicePlusPlus", "LatePlusPlus"
+    shown = "DiceCE", "CE", "FadeDice", "FadeLate", "DicePlusPlus", "LatePlusPlus"
     rows = rows[(rows["fold"] == "0") & rows["method"].isin(shown)]
     return crossed(rows, columns, "{NLL:.3f}, {best:.3f}", by="method")
 
@@ -120,8 +108,7 @@ def calibrations(where: str) -> pd.DataFrame:
     rows = read("calibrate", where)
     names = {"as trained": "trained", "vector by CE alone": "vector", "head by CE alone": "head"}
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": names})
-    rows["signed"] = rows["ECE"].where(rows["over_confidence"] > 0, -rows["ECE"])
-    kept = ["NLL", "NLL_near", "Brier", "signed", "Dice", "decoded", "T_left",
+    kept = ["NLL", "NLL_near", "Brier", "ECE", "over_confidence", "Dice", "decoded", "T_left",
             "NLL_minus_vector", "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
     of_model = ["configuration", "trainer", "folds"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
@@ -145,7 +132,8 @@ def calibrate(where: str) -> str:
         "{NLL_minus_vector_high_head:+.3f})",
         "NLL near": "{NLL_near_trained:.3f}→{NLL_near_head:.3f}",
         "Brier": "{Brier_trained:.3f}→{Brier_head:.3f}",
-        "ECE near, signed": "{signed_trained:+.3f}→{signed_head:+.3f}",
+        "ECE near": "{ECE_trained:.3f}→{ECE_head:.3f}",
+        "confidence − accuracy": "{over_confidence_trained:+.3f}→{over_confidence_head:+.3f}",
         "Dice": "{Dice_trained:.3f}→{Dice_head:.3f}",
         "decoded": "{decoded_trained:.3f}→{decoded_head:.3f}",
         "T*": "{T_left_head:.2f}",

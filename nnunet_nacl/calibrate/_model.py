@@ -26,8 +26,9 @@ from nnunet_nacl.nnunet import (
     DataSet,
     Model,
     PreprocessedCases,
+    build_predictor,
     check_as_trained,
-    load_predictor,
+    find_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -54,15 +55,16 @@ class Network:
     """
 
     def __init__(self, model_folder: Path, fold: int | str, *, checkpoint: str, device: str, mirroring: bool) -> None:
-        self.predictor = load_predictor(model_folder, fold, device, checkpoint=checkpoint, use_mirroring=mirroring)
         self.fold = str(fold)
         self.folder = model_folder / f"fold_{fold}"
-        self._source = self.folder / checkpoint
-        if _MARK in read_checkpoint(self._source):
+        source = find_checkpoint(model_folder, fold, checkpoint)
+        self._checkpoint = read_checkpoint(source)
+        if _MARK in self._checkpoint:
             raise ValueError(
-                f"{self._source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
+                f"{source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
+        self.predictor = build_predictor(model_folder, self._checkpoint, device, use_mirroring=mirroring)
         plans = model_folder / "plans.json"
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])
         self.meaning = data_set.meaning
@@ -120,13 +122,12 @@ class Network:
         """Copy the checkpoint with another last layer."""
         import torch
 
-        content = read_checkpoint(self._source)
-        weights = content["network_weights"]
+        weights = dict(self._checkpoint["network_weights"])
         for key, parameter in self.predictor.network.state_dict(keep_vars=True).items():
             for old, new in zip((self._last.weight, self._last.bias), layer, strict=True):
                 if parameter is old:  # under several names, perhaps, and in a compiled network
                     weights[key.removeprefix("_orig_mod.")] = torch.from_numpy(new).to(old.dtype).reshape(old.shape)
-        write_checkpoint({**content, _MARK: method}, file)
+        write_checkpoint({**self._checkpoint, "network_weights": weights, _MARK: method}, file)
 
 
 def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:

@@ -50,32 +50,41 @@ def calibrate(
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
     if d is None and pred_folder is not None and o is not None and method != "head":
-        from nnunet_nacl.calibrate import calibrate_folder
-
         predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
-        fit = calibrate_folder(predictions, o, method=method, num_processes=num_processes(), overwrite=overwrite)
-        _tell("predictions", fit, [o])
-        say_next(shlex.join(["nnunet_nacl", "apply", o]) + " PREDICTIONS -o CALIBRATED")
-        return print_skipped(fit.skipped)
+        return _of_predictions(predictions, o, method, overwrite=overwrite)
     if d is None or c is None or gt_folder is not None or o is not None or (i is None) != (gt is None):
         usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
         raise argparse.ArgumentError(None, f"expected either {usage}.")
+    options = {"images": i, "gt_folder": gt, "checkpoint": chk, "use_mirroring": not disable_tta, "method": method}
+    options |= {"save_probabilities": npz, "overwrite": overwrite}
+    return _of_model(d, c, tr, p, f, find_device(device), options)
+
+
+def _of_predictions(predictions: Any, output: str, method: str | None, *, overwrite: bool) -> int:
+    from nnunet_nacl.calibrate import calibrate_folder
+
+    fit = calibrate_folder(predictions, output, method=method, num_processes=num_processes(), overwrite=overwrite)
+    _tell("predictions", fit, [output])
+    say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
+    return print_skipped(fit.skipped)
+
+
+def _of_model(  # noqa: PLR0917
+    d: str, c: str, tr: str, p: str, f: Sequence[str], device: str, options: dict[str, Any]
+) -> int:
     from nnunet_nacl.calibrate import calibrate_model
     from nnunet_nacl.nnunet import model_folder
 
-    model = model_folder(d, c, trainer=tr, plans=p)
-    where = find_device(device)
     name = ""
-    for fit, files in calibrate_model(
-        model, f, images=i, gt_folder=gt, checkpoint=chk, device=where, use_mirroring=not disable_tta, method=method,
-        save_probabilities=npz, overwrite=overwrite,
-    ):  # fmt: skip
+    for fit, files in calibrate_model(model_folder(d, c, trainer=tr, plans=p), f, device=device, **options):
         _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
         name = files[0].name
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
-    options = f"-chk {name} -device {where}{' --disable_tta' if disable_tta else ''} --save_probabilities"
-    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
-    say_next(f"nnUNetv2_predict {of_model} {options} -i IMAGES -o PREDICTIONS", *review)
+    predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}"
+    if not options["use_mirroring"]:
+        predict += " --disable_tta"
+    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if options["save_probabilities"] else []
+    say_next(f"{predict} --save_probabilities -i IMAGES -o PREDICTIONS", *review)
     return 0
 
 

@@ -38,7 +38,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(allowed):
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
     except pickle.UnpicklingError as error:  # whose text recommends weights_only=False
@@ -68,12 +68,17 @@ def load_predictor(
     checkpoint: str = CHECKPOINTS["final"],
     use_mirroring: bool = True,
 ) -> Any:
+    """The predictor of a fold's checkpoint."""
+    model = Path(model_folder)
+    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
+    return build_predictor(model, content, device, use_mirroring=use_mirroring)
+
+
+def build_predictor(model: Path, content: dict[str, Any], device: str, *, use_mirroring: bool = True) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
-    model = Path(model_folder)
-    content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
     where = torch.device(device)
     with redirect_stdout(io.StringIO()):  # nnU-Net says that without CUDA it will not use CUDA
         predictor = nnUNetPredictor(

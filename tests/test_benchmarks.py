@@ -91,7 +91,7 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, calibrate": of_trained_model,
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
     "members, dice_optimal": of_folders,
-    "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 4),
+    "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
     "loss": lambda run, _: run("loss", "--rounds", 1),
     "networks": lambda run, _: run("networks", "-d", 901, "-c", "2d_small", "--batch_size", 2),
     "progress": lambda run, _: run("progress", "-d", 901, "-c", "2d_small", "--epochs", 1, "-device", "cpu"),

@@ -3,8 +3,9 @@
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.report._results import calibrated_by
 
+if TYPE_CHECKING:
+    from nnunet_nacl.report._metrics import Estimate, Metric
+    from nnunet_nacl.report._statistics import Difference
+
 Array = NDArray[np.float64]
 Results = Mapping[str, FolderResult]
 POOLED = ("near", "image")
@@ -27,12 +32,15 @@ are shared, so that the mean over cases would not be 0 for a perfectly calibrate
 
 @dataclass(frozen=True)
 class Method:
-    """A method's result over the shared cases; ``origin`` is that before it was reduced to them."""
+    """A method's result over the shared cases; ``origin`` is that before it was reduced to them.
+
+    ``estimates`` are those that were asked for, each made once.
+    """
 
     name: str
     result: FolderResult
     origin: Origin
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False)
+    estimates: "dict[Metric, Estimate]" = field(default_factory=dict, compare=False)
 
     def tables(self, voxels: str) -> list[CalibrationTables]:
         """Of each case."""
@@ -40,12 +48,17 @@ class Method:
 
     def bins(self, voxels: str, table: str) -> Any:
         """``BinCounts`` (cases, rows, M), the table of that name of each case; None if a case has none."""
-        if (voxels, table) not in self.cache:
-            of_cases = [getattr(tables, table) for tables in self.tables(voxels)]
-            self.cache[voxels, table] = (
-                None if any(counts is None for counts in of_cases) else BinCounts.stack(of_cases)
-            )
-        return self.cache[voxels, table]
+        return self._bins[voxels, table]
+
+    @cached_property
+    def _bins(self) -> dict[tuple[str, str], BinCounts | None]:
+        found: dict[tuple[str, str], BinCounts | None] = {}
+        for voxels in self.result.voxels:
+            for table in ("top", "classwise", "expected_top", "expected_classwise"):
+                of_cases = [getattr(tables, table) for tables in self.tables(voxels)]
+                has_all = all(counts is not None for counts in of_cases)
+                found[voxels, table] = BinCounts.stack(of_cases) if has_all else None
+        return found
 
     def pooled(self, voxels: str) -> dict[str, float]:
         """Metric -> value over the voxels of all cases together."""
@@ -62,14 +75,17 @@ class Method:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Methods on one data set, whose name may be empty; ``notes`` say what was left out or differs between them."""
+    """Methods on one data set, whose name may be empty; ``notes`` say what was left out or differs between them.
+
+    ``tested`` are the differences that were asked for, by metric and baseline, each made once.
+    """
 
     dataset: str
     methods: list[Method]
     baseline: str
     structures: list[str]
     notes: list[str]
-    cache: dict[Any, Any] = field(default_factory=dict, compare=False)
+    tested: "dict[tuple[Metric, str], dict[str, Difference]]" = field(default_factory=dict, compare=False)
 
     def __getitem__(self, name: str) -> Method:
         return {method.name: method for method in self.methods}[name]

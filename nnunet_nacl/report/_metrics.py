@@ -114,8 +114,9 @@ class Metric:
 
     def of(self, method: Method) -> Estimate:
         """The estimate of a method, made once."""
-        found: Estimate = method.cache.get(self) or method.cache.setdefault(self, self._of(method))
-        return found
+        if self not in method.estimates:
+            method.estimates[self] = self._of(method)
+        return method.estimates[self]
 
     def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:  # over all regions

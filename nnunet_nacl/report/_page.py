@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count
@@ -19,13 +20,13 @@ from nnunet_nacl.files import check_output, printable, whole_file
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, judging_metrics, number_text, paper_metrics, voxels_text
+from nnunet_nacl.report._metrics import DICE, Metric, judging_metrics, number_text, paper_metrics, voxels_text
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
-from nnunet_nacl.report._reliability import judge
+from nnunet_nacl.report._reliability import Judgement, judge
 from nnunet_nacl.report._results import calibrated_by, evaluate_command
 from nnunet_nacl.report._review import read_reviews
-from nnunet_nacl.report._statistics import all_rankings, differences, order_by
+from nnunet_nacl.report._statistics import Difference, Order, all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
@@ -34,7 +35,9 @@ _SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order 
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 _HEAD = 1 << 20
 _WIDE = 0.95  # a share of the image from which near is not near any more
-_CALIBRATED = r"_?(calibrated|trained)"  # by these words, folders of the same predictions before and after differ
+_CALIBRATED = r"_?(calibrated|trained)"
+"""By these words, folders of the same predictions before and after differ, if a checkpoint was calibrated: nnU-Net does
+not write down which one has predicted."""
 _ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 
 
@@ -118,7 +121,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "comparison": comparison,
         "main": main,
         "num_cases": len(comparison.cases),
-        **answer(comparison),
+        "answer": answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
         "study": study,
         "missing": [variant.method for variant in study.variants if variant.method not in names] if study else [],
@@ -161,8 +164,39 @@ def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     return [{"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)]
 
 
-def answer(comparison: Comparison) -> dict[str, Any]:
-    """What the first screen says: judgements, who is told apart from whom, and what to do next."""
+@dataclass(frozen=True)
+class Answer:
+    """What the first screen says.
+
+    Attributes:
+        judgements: of the methods that are named.
+        error_set: the voxel set of their ECE.
+        before: calibrated method -> what it was before.
+        wide: methods of which near is nearly the whole image.
+        judge: what methods are ordered by.
+        order: the methods by it, and which differences are significant.
+        dice_gap: the first one's Dice less the baseline's.
+        lacking: method -> command that evaluates it over near and image.
+        to_calibrate: methods that are off and stand here without a calibrated twin.
+        next_folder: predictions to go on with.
+        next_truth: their ground truth.
+    """
+
+    judgements: list[Judgement]
+    error_set: str
+    before: dict[str, str]
+    wide: list[str]
+    judge: Metric | None
+    order: Order | None
+    dice_gap: Difference | None
+    lacking: dict[str, str]
+    to_calibrate: list[str]
+    next_folder: str
+    next_truth: str
+
+
+def answer(comparison: Comparison) -> Answer:
+    """Judgements, which differences are significant, and what to do next."""
     judging = judging_metrics(comparison)
     order = order_by(comparison, judging[0]) if judging else None
     names = order.names if order is not None and order.names else comparison.names
@@ -172,26 +206,27 @@ def answer(comparison: Comparison) -> dict[str, Any]:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
     judgements = {name: judge(comparison, name, judging[-1].voxels) for name in named} if judging else {}
     lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
-    off = [name for name, judgement in judgements.items() if judgement["says"] in {"too sure", "not sure enough"}]
+    off = [name for name, judgement in judgements.items() if judgement.verdict.is_off]
     before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
     stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder) for name in comparison.names}
-    alone = [name for name, stem in stems.items() if [*stems.values()].count(stem) == 1]
-    to_calibrate = [name for name in off if name in alone and name not in {*calibrated, *before.values()}]
-    predicted = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.folders[0]
+    twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
+    done = {*calibrated, *before.values(), *twins}
+    to_calibrate = [name for name in off if name not in done]
+    following = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.folders[0]
     shares = {name: comparison[name].pooled("near")["share"] for name in names} if "near" in comparison.voxels else {}
-    return {
-        "judgements": [judgement for judgement in judgements.values() if not np.isnan(judgement["error"])],
-        "before": before,
-        "wide": [name for name, share in shares.items() if share > _WIDE],
-        "order": order,
-        "judge": judging[0] if judging else None,
-        "error_set": judging[-1].voxels if judging else comparison.main,
-        "dice_gap": differences(comparison, DICE).get(names[0]),
-        "lacking": {method.name: evaluate_command(method.result) for method in lacking},
-        "to_calibrate": to_calibrate,
-        "next_folder": predicted.pred_folder,
-        "next_truth": predicted.gt_folder,
-    }
+    return Answer(
+        judgements=[judgement for judgement in judgements.values() if not np.isnan(judgement.error)],
+        error_set=judging[-1].voxels if judging else comparison.main,
+        before=before,
+        wide=[name for name, share in shares.items() if share > _WIDE],
+        judge=judging[0] if judging else None,
+        order=order,
+        dice_gap=differences(comparison, DICE).get(names[0]),
+        lacking={method.name: evaluate_command(method.result) for method in lacking},
+        to_calibrate=to_calibrate,
+        next_folder=following.pred_folder,
+        next_truth=following.gt_folder,
+    )
 
 
 def _settings(method: Method) -> dict[str, str]:

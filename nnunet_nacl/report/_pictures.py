@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import Reader
+from nnunet_nacl.nnunet import NpzChannels, Reader
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.use import LABEL_COLORS, picture, window_around
@@ -46,13 +47,49 @@ def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     return {role: comparison.cases[row] for row, role in roles_of.items()}
 
 
-def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> dict[str, Any]:
-    """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest.
+@dataclass(frozen=True)
+class Slices:
+    """Slices of a case as all methods see them: arrays (S, H, W), cropped to the structures.
 
-    Arrays are (S, H, W), cropped to the structures. ``confidences`` are max_k p_k, with regions the lowest max(p_r,
-    1 − p_r); ``wrong`` is what is wrong and at least 90 % sure; ``missing`` says which image or methods cannot be read,
-    or have changed.
+    Attributes:
+        numbers: (S,) of the slices, among ``num_slices``.
+        num_slices: of the case.
+        aspect: height of a voxel over its width.
+        ground_truth: labels.
+        ignored: where the ground truth has the ignore label.
+        image: the first channel, if it can be read.
+        segmentations: of each method.
+        confidences: max_k p_k of each method, with regions the lowest max(p_r, 1 − p_r).
+        wrong: of each method, what is wrong and at least 90 % sure.
+        missing: which image or methods cannot be read, or have changed.
     """
+
+    numbers: list[int]
+    num_slices: int
+    aspect: float
+    ground_truth: Labels
+    ignored: NDArray[np.bool_]
+    image: NDArray[Any] | None
+    segmentations: dict[str, Labels]
+    confidences: dict[str, NDArray[np.floating]]
+    wrong: dict[str, NDArray[np.bool_]]
+    missing: list[str]
+
+
+@dataclass
+class CaseView:
+    """A case that the page shows: why, its slices as :func:`slice_layers` makes them, the one that is shown first."""
+
+    name: str
+    title: str
+    slices: list[dict[str, Any]]
+    problems: list[str]
+    first: int = 0
+    num_slices: int = 0
+
+
+def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
+    """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest."""
     by_method = {
         m.name: next(found for found in m.result.cases if found.name == case).states for m in comparison.methods
     }
@@ -75,8 +112,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     for name, states in by_method.items():
         with _noting(missing, name):
             segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
-            with np.load(_file(states, "probabilities")) as archive:
-                p = archive["probabilities"][:, numbers].astype(np.float32)
+            p = _probabilities(_file(states, "probabilities"), numbers)
             confidences[name] = comparison.activation.confidence(p)
             segmentations[name] = segmentation
     with _noting(missing, "image"):
@@ -93,18 +129,30 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     segmentations = {name: image[window] for name, image in segmentations.items()}
     confidences = {name: image[window] for name, image in confidences.items()}
     wrong = {name: (image != truth) & (truth <= highest) for name, image in segmentations.items()}
-    return {
-        "numbers": numbers,
-        "num_slices": len(foreground),
-        "aspect": float(spacing[1] / spacing[2]),
-        "ground_truth": truth,
-        "ignored": truth > highest,
-        "image": None if image is None else image[window],
-        "segmentations": segmentations,
-        "confidences": confidences,
-        "wrong": {name: voxels & (confidences[name] >= SURE) for name, voxels in wrong.items()},
-        "missing": missing,
-    }
+    return Slices(
+        numbers=numbers,
+        num_slices=len(foreground),
+        aspect=float(spacing[1] / spacing[2]),
+        ground_truth=truth,
+        ignored=truth > highest,
+        image=None if image is None else image[window],
+        segmentations=segmentations,
+        confidences=confidences,
+        wrong={name: voxels & (confidences[name] >= SURE) for name, voxels in wrong.items()},
+        missing=missing,
+    )
+
+
+def _probabilities(file: Path, numbers: list[int]) -> NDArray[np.float32]:
+    """Those of some slices, (C, S, H, W); the others are not held."""
+    channels = NpzChannels(file)
+    num_channels, num_slices, height, width = channels.shape
+    chosen = np.isin(np.arange(num_slices), numbers).repeat(height * width)
+    place = np.cumsum(chosen) - 1
+    p = np.empty((num_channels, len(numbers) * height * width), np.float32)
+    for channel, part, block in channels.blocks():
+        p[channel, place[part][chosen[part]]] = block[chosen[part]]
+    return p.reshape(num_channels, len(numbers), height, width)
 
 
 @contextmanager
@@ -136,37 +184,39 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     return images / f"{case}_0000{truth_file.name.removeprefix(case)}"
 
 
-def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[dict[str, Any]]:
+def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[CaseView]:
     """Pictures of the best, median and worst case by ECE over a voxel set, and of the one where methods differ most."""
-    chosen = chosen_cases(comparison, voxels).items()
-    views: list[dict[str, Any]] = [{"name": name, "title": role, "slices": [], "problems": []} for role, name in chosen]
-    for view in views:
-        with _noting(view["problems"], "pictures"):
-            data = read_slices(comparison, view["name"], images)
-            view["first"] = int(np.count_nonzero(data["ground_truth"], axis=(1, 2)).argmax())
-            view["num_slices"], view["problems"] = data["num_slices"], data["missing"]
-            view["slices"] = [slice_layers(data, row) for row in range(len(data["numbers"]))]
+    views = []
+    for role, name in chosen_cases(comparison, voxels).items():
+        view = CaseView(name, role, [], [])
+        with _noting(view.problems, "pictures"):
+            data = read_slices(comparison, name, images)
+            view.first = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
+            view.num_slices = data.num_slices
+            view.problems += data.missing
+            view.slices = [slice_layers(data, row) for row in range(len(data.numbers))]
+        views.append(view)
     return views
 
 
-def slice_layers(data: dict[str, Any], row: int) -> dict[str, Any]:
+def slice_layers(data: Slices, row: int) -> dict[str, Any]:
     """A slice as the page embeds it: pictures as ``data:`` addresses, outlines of the ground truth as SVG paths."""
-    truth = np.where(data["ignored"], 0, data["ground_truth"])[row]
+    truth = np.where(data.ignored, 0, data.ground_truth)[row]
     step = math.ceil(max(truth.shape) / _LARGEST)
     small = (row, slice(None, None, step), slice(None, None, step))
     methods = [
         {
             "name": name,
             "share_wrong": float(wrong[row].mean()),
-            "segmentation": _label_layer(data["segmentations"][name][small]),
-            "confidence": _confidence_layer(data["confidences"][name][small], wrong[small]),
+            "segmentation": _label_layer(data.segmentations[name][small]),
+            "confidence": _confidence_layer(data.confidences[name][small], wrong[small]),
         }
-        for name, wrong in data["wrong"].items()
+        for name, wrong in data.wrong.items()
     ]
-    shown = picture(truth, None if data["image"] is None else data["image"][row])
-    number = data["numbers"][row] + 1
+    shown = picture(truth, None if data.image is None else data.image[row])
+    number = data.numbers[row] + 1
     ground_truth = _label_layer(truth[small[1:]])
-    return {**shown, "number": number, "aspect": data["aspect"], "ground_truth": ground_truth, "methods": methods}
+    return {**shown, "number": number, "aspect": data.aspect, "ground_truth": ground_truth, "methods": methods}
 
 
 def legend(labels: LabelMeaning) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
 
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page tells
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
+_NEARLY = 0.02  # where a model that is off says 90 %, so small a gap is nearly right
 _WIDE = 0.02  # cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
 
 
@@ -90,24 +91,61 @@ def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
     )
 
 
-def judge(comparison: Comparison, method: str, voxels: str) -> dict[str, Any]:
+class Verdict(Enum):
+    """How confidences compare with accuracy."""
+
+    RIGHT = "as sure as it should be"
+    NEARLY = "nearly right"
+    TOO_SURE = "too sure"
+    NOT_SURE_ENOUGH = "not sure enough"
+    UNTOLD = "these cases do not tell"
+
+    @property
+    def is_off(self) -> bool:
+        return self in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A method's verdict, and what it rests on.
+
+    Attributes:
+        name: of the method.
+        verdict: in words.
+        accuracy: how often it is right where it says 90 %; NaN if it hardly ever does.
+        error: its pooled ECE.
+        by_chance: what that would be by chance under perfect calibration.
+    """
+
+    name: str
+    verdict: Verdict
+    accuracy: float
+    error: float
+    by_chance: Interval
+
+
+def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
     """Compare the ECE over near or image with what it would be by chance under perfect calibration.
 
-    ``accuracy``: how often the method is right where it says 90 %, NaN if it hardly ever does. The confidences are off
-    if the ECE is above that interval and above 0.01, or if the interval of that accuracy (of the first region) lies
-    beyond 85 to 95 %. Otherwise they are right, if that can be told.
+    The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
+    (of the first region) lies beyond 85 to 95 %; then they are nearly right if that accuracy is 88 to 92 %. Otherwise
+    they are right, if that can be told.
     """
     curve = top_label_curves(comparison, method, voxels)[0]
     pooled = comparison[method].pooled(voxels)
     error = pooled["ECE"]
     by_chance = error_by_chance(comparison, method, voxels)
     accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
-    says = "right" if by_chance[1] <= _WIDE else "untold"
+    verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
     if error > max(by_chance[1], _CLOSE):
-        says = "too sure" if pooled["over_confidence"] > 0 else "not sure enough"
-    elif most < ASKED - _CLOSE_WHERE_ASKED or least > ASKED + _CLOSE_WHERE_ASKED:
-        says = "too sure" if most < ASKED else "not sure enough"
-    return {"name": method, "says": says, "accuracy": accuracy, "error": error, "by_chance": by_chance}
+        verdict = Verdict.TOO_SURE if pooled["over_confidence"] > 0 else Verdict.NOT_SURE_ENOUGH
+        if abs(accuracy - ASKED) <= _NEARLY:
+            verdict = Verdict.NEARLY
+    elif most < ASKED - _CLOSE_WHERE_ASKED:
+        verdict = Verdict.TOO_SURE
+    elif least > ASKED + _CLOSE_WHERE_ASKED:
+        verdict = Verdict.NOT_SURE_ENOUGH
+    return Judgement(method, verdict, accuracy, error, by_chance)
 
 
 def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
@@ -37,14 +36,14 @@ class Difference:
 def differences(comparison: Comparison, metric: Metric, baseline: str | None = None) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
     baseline = baseline or comparison.baseline
-    if (metric, baseline) in comparison.cache:
-        return cast("dict[str, Difference]", comparison.cache[metric, baseline])
+    if (metric, baseline) in comparison.tested:
+        return comparison.tested[metric, baseline]
     base = metric.of(comparison[baseline])
     gaps = {method.name: metric.of(method).minus(base) for method in comparison.methods if method.name != baseline}
     p_values = [_p_value(gap) for gap in gaps.values()]
     tested = zip(gaps.items(), p_values, holm(p_values), strict=True)
     found = {name: Difference(gap.value, gap.interval, p, corrected) for (name, gap), p, corrected in tested}
-    comparison.cache[metric, baseline] = found
+    comparison.tested[metric, baseline] = found
     return found
 
 

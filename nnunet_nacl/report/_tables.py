@@ -21,6 +21,9 @@ from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences,
 
 _INTERVALS = ", with 95 % bootstrap intervals"
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
+_LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"}) | {
+    ord("~"): r"\textasciitilde{}", ord("^"): r"\textasciicircum{}", ord("\\"): r"\textbackslash{}",
+}  # fmt: skip
 _REVIEWED = (
     ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
     ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
@@ -110,14 +113,12 @@ def _escaped(text: str) -> str:
 
 def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
     r"""A LaTeX table for ``\usepackage{booktabs}``."""
-    from pandas.io.formats.style_render import _escape_latex
-
     style = table.shown(intervals=intervals, digits=digits).style
     style = style.format(escape="latex").format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     bold = table.bold()
     style = style.apply(lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None)
     note = table.note if intervals else table.note.replace(_INTERVALS, "")
-    caption = _escape_latex(f"{table.title}. {note}")
+    caption = f"{table.title}. {note}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)

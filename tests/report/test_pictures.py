@@ -4,7 +4,6 @@ import base64
 import io
 import shutil
 from pathlib import Path
-from typing import Any
 
 import matplotlib.image
 import numpy as np
@@ -18,6 +17,7 @@ from nnunet_nacl.report import compare, read_results
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.report._pictures import (
+    Slices,
     chosen_cases,
     confidence_colors,
     legend,
@@ -39,20 +39,20 @@ def pixels(address: str) -> np.ndarray:
 
 def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
     data = read_slices(read(*runs.values()), "case_03")
-    assert data["missing"] == []
-    assert (data["numbers"], data["num_slices"]) == ([0], 1)
+    assert data.missing == []
+    assert (data.numbers, data.num_slices) == ([0], 1)
     folder = runs["soft"].parents[1]
     image = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "imagesTs" / "case_03_0000.nii.gz")))
     reference = sitk.GetArrayFromImage(sitk.ReadImage(str(folder / "labelsTs" / "case_03.nii.gz")))
     with np.load(runs["soft"] / "case_03.npz") as archive:
         confidence = archive["probabilities"].max(0)[0]
-    (truth,) = data["ground_truth"]
+    (truth,) = data.ground_truth
     shape = np.array(truth.shape)
     places = [np.array(place) for place in np.ndindex(*(65 - shape))]
     windows = [tuple(map(slice, place, place + shape)) for place in places]
     window = next(one for one in windows if np.array_equal(truth, reference[one]))
-    np.testing.assert_array_equal(data["image"][0], image[window])
-    np.testing.assert_array_equal(data["confidences"]["soft"][0], confidence[window])
+    np.testing.assert_array_equal(data.image[0], image[window])
+    np.testing.assert_array_equal(data.confidences["soft"][0], confidence[window])
     assert (truth > 0).sum() == (reference > 0).sum()  # the crop has lost nothing of the structures
 
 
@@ -75,11 +75,11 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     (soft / "case_01.npz").unlink()
     shutil.rmtree(copied / "imagesTs")
     data = read_slices(comparison, "case_01")
-    assert data["image"] is None
-    assert list(data["confidences"]) == list(data["segmentations"]) == ["sharp"]
-    assert str(soft / "case_01.npz") in data["missing"][0]
-    assert f"{copied / 'imagesTs' / 'case_01_0000.nii.gz'} does not exist" in data["missing"][1]
-    assert read_slices(comparison, "case_01", runs["soft"].parents[1] / "imagesTs")["image"] is not None
+    assert data.image is None
+    assert list(data.confidences) == list(data.segmentations) == ["sharp"]
+    assert str(soft / "case_01.npz") in data.missing[0]
+    assert f"{copied / 'imagesTs' / 'case_01_0000.nii.gz'} does not exist" in data.missing[1]
+    assert read_slices(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
     (copied / "labelsTs" / "case_01.nii.gz").unlink()
     with pytest.raises(FileNotFoundError, match=r"case_01\.nii\.gz does not exist"):
         read_slices(comparison, "case_01")
@@ -94,35 +94,34 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     image.SetSpacing([2 * step for step in image.GetSpacing()])
     sitk.WriteImage(image, str(file))
     data = read_slices(comparison, "case_01")
-    assert data["confidences"] == {}
-    assert data["image"] is None
-    assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data["missing"][0]
-    assert f"image: {file} has the spacing (" in data["missing"][1]
+    assert data.confidences == {}
+    assert data.image is None
+    assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
+    assert f"image: {file} has the spacing (" in data.missing[1]
 
 
 def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     truth, predicted = write_folder(tmp_path, "a", structure=True, regions=True)
     evaluate(Predictions.of_folder(truth, predicted))
     data, y = read_slices(read(predicted), "a"), sitk.GetArrayFromImage(sitk.ReadImage(str(truth / "a.nii.gz")))
-    areas, numbers = (y > 0).sum((1, 2)), data["numbers"]
+    areas, numbers = (y > 0).sum((1, 2)), data.numbers
     filled = np.flatnonzero(areas)
     assert (numbers[0], numbers[-1]) == (filled[0], filled[-1])  # from the first to the last with a structure,
     assert int(areas.argmax()) in numbers  # and the fullest
-    assert (len(numbers) in {6, 7}, data["num_slices"]) == (True, len(y))
+    assert (len(numbers) in {6, 7}, data.num_slices) == (True, len(y))
     p = probabilities(predicted, "a")[:, numbers]
-    shown = data["ground_truth"] > 0
-    np.testing.assert_array_equal(data["ground_truth"][shown], y[numbers][y[numbers] > 0])
+    shown = data.ground_truth > 0
+    np.testing.assert_array_equal(data.ground_truth[shown], y[numbers][y[numbers] > 0])
     confidence = np.maximum(p, 1 - p).min(0)[y[numbers] > 0]
-    np.testing.assert_array_equal(data["confidences"]["predictions"][shown], confidence)
+    np.testing.assert_array_equal(data.confidences["predictions"][shown], confidence)
 
 
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, 3]])
     predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])
     wrong = np.array([[False, False, True], [False, False, False]])
-    of_one = {"segmentations": predicted, "confidences": sure, "wrong": wrong}
-    data: dict[str, Any] = {"numbers": [4], "aspect": 2.0, "ground_truth": truth[None], "ignored": (truth == 3)[None]}
-    data |= {"image": np.eye(*truth.shape)[None], **{key: {"one": one[None]} for key, one in of_one.items()}}
+    of_method = [{"one": one[None]} for one in (predicted, sure, wrong)]
+    data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], *of_method, [])
     layers = slice_layers(data, 0)
     assert (layers["number"], layers["width"], layers["height"], layers["aspect"]) == (5, 3, 2, 2.0)
     (one,) = layers["methods"]

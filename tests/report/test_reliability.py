@@ -9,17 +9,17 @@ import pytest
 from nnunet_nacl.metrics import Activation, BinCounts
 from nnunet_nacl.report import compare
 from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._reliability import error_by_chance, judge, split_scores
+from nnunet_nacl.report._reliability import Verdict, error_by_chance, judge, split_scores
 from tests.report.generated import make_blurred
 
 
 def test_what_cases_tell() -> None:
-    assert judge(compare({"true": make_blurred(num_cases=1)}), "true", "near")["says"] == "untold"
+    assert judge(compare({"true": make_blurred(num_cases=1)}), "true", "near").verdict is Verdict.UNTOLD
     # An ECE near of .027 (.025 to .029) is told.
     mild = compare({"mild": make_blurred(0.8, num_cases=40)})
     metric = Metric("ECE", "near").of(mild["mild"])
     assert 0.01 < metric.value < 0.04
-    assert judge(mild, "mild", "near")["says"] == "too sure"
+    assert judge(mild, "mild", "near").verdict is Verdict.TOO_SURE
 
 
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
@@ -32,8 +32,8 @@ def test_the_accuracy_where_it_says_90_by_hand() -> None:
     above = int(np.searchsorted(sure, 0.9))
     weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
     expected = (1 - weight) * right[above - 1] + weight * right[above]
-    assert judge(comparison, "sharp", "near")["accuracy"] == pytest.approx(expected)
-    assert math.isnan(judge(compare({"soft": make_blurred(12.0)}), "soft", "near")["accuracy"])  # hardly ever
+    assert judge(comparison, "sharp", "near").accuracy == pytest.approx(expected)
+    assert math.isnan(judge(compare({"soft": make_blurred(12.0)}), "soft", "near").accuracy)  # hardly ever
 
 
 def test_the_error_by_chance_holds_that_of_the_truth() -> None:

@@ -183,7 +183,7 @@ def calibrate_written() -> str:
 def readme() -> str:
     """The default loss, fold 0 of both data sets, its longest training."""
     wide = checkpoints()
-    wide = wide[wide["trainer"].str.startswith("nnUNetTrainerDiceCE_") & (wide["fold"] == "0")]
+    wide = wide[wide["model"].str.startswith("DiceCE SGD") & (wide["fold"] == "0")]
     longest = wide.sort_values("steps").groupby("data", sort=True).tail(1).sort_values("data")
     titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
     heads = []

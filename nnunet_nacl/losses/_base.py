@@ -92,10 +92,11 @@ class SegmentationLoss(nn.Module, ABC):
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that :meth:`total` needs."""
-        found = canonical_target(
-            target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions
-        )
+        found = self._without_border(target, logits_shape)
         return found if self._neighborhood is None else replace(found, around=self._neighborhood.pad(found))
+
+    def _without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:
+        return canonical_target(target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions)
 
     def neighbor_shares(self, target: Target, dtype: torch.dtype) -> Tensor:
         """τ of a target that :meth:`canonical` gave."""
@@ -104,7 +105,7 @@ class SegmentationLoss(nn.Module, ABC):
         return self._neighborhood.shares(target.around, dtype)
 
     def _dice_term(self, dice: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
-        canonical = self.canonical(target, logits.shape)
+        canonical = self._without_border(target, logits.shape)
         value: Tensor = dice(_computable(logits, canonical), canonical.map, loss_mask=canonical.valid)
         if canonical.valid is None:
             return value

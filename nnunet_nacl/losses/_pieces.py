@@ -8,20 +8,32 @@ call ``self.mean(logits, target)``.
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._target import Target
 
 _PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
 On a GPU each call costs time, so that it gets few and large pieces."""
 
 
-def mean_in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> Tensor:
+class Loss(Protocol):
+    """A mean over voxels: see ``SegmentationLoss``."""
+
+    def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
+        """The target of some samples in the form that ``total`` needs."""
+
+    def total(self, logits: Tensor, target: Target) -> Tensor:
+        """The sum over the voxels that count."""
+
+    def mean(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The mean, all at once."""
+
+
+def mean_in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     """``loss.mean(logits, target)``, in pieces where that is possible; it can be differentiated twice and more.
 
     It is not on devices without a size for the pieces, while torch.compile traces (which can fuse the formula itself),
@@ -37,7 +49,7 @@ def mean_in_pieces(loss: "SegmentationLoss", logits: Tensor, target: Tensor) -> 
 
 class _MeanInPieces(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, loss: "SegmentationLoss") -> Tensor:
+    def forward(ctx: Any, logits: Tensor, target: Tensor, loss: Loss) -> Tensor:
         total, count, gradient = _sum_in_pieces(loss, logits, target, with_gradient=ctx.needs_input_grad[0])
         ctx.save_for_backward(logits, target, count)
         ctx.loss = loss
@@ -61,7 +73,7 @@ class _MeanInPieces(torch.autograd.Function):
 
 
 def _sum_in_pieces(
-    loss: "SegmentationLoss", logits: Tensor, target: Tensor, *, with_gradient: bool
+    loss: Loss, logits: Tensor, target: Tensor, *, with_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sum of the loss over the voxels that count, how many those are (at least 1), and the sum's gradient."""
     gradient = torch.empty_like(logits) if with_gradient else None

@@ -14,8 +14,8 @@ import time
 import torch
 from torch import nn
 
-from nnunet_nacl.networks import NETWORKS
 from nnunet_nacl.nnunet import PlansJson
+from nnunet_nacl.paper.networks import NETWORKS
 
 STEPS = 3
 

@@ -50,7 +50,7 @@ def export_model(model_folder: str | Path) -> Path:
             shutil.copyfile(file, partial)
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
     networks = [plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")]
-    of_ours = networks and networks[0].startswith("nnunet_nacl.networks.")
+    of_ours = networks and networks[0].startswith("nnunet_nacl.paper.networks.")
     needed = f"The network is {networks[0]}: it needs nnunet_nacl, monai and timm.\n\n" if of_ours else ""
     (output / NOTE_NAME).write_text(
         f"# A copy of {source.name} for stock nnU-Net\n\n"

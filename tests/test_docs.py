@@ -41,7 +41,7 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_page_with_python_is_tried() -> None:
-    """But for the one whose example is trained by tests/experiments."""
+    """But for the one whose example is trained by tests/paper/experiments."""
     assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/experiments.md"])
 
 

@@ -71,14 +71,16 @@ def write_checkpoint(model_folder: Path, **content: object) -> Path:
 
 
 def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
-    architecture = {"network_class_name": "nnunet_nacl.networks.TransUNet"}
+    architecture = {"network_class_name": "nnunet_nacl.paper.networks.TransUNet"}
     configurations = {"2d_transunet": {"architecture": architecture}, "2d_bs8": {"inherits_from": "2d_transunet"}}
     plans = {"image_reader_writer": "SimpleITKIO", "configurations": configurations}
     (model_folder / "plans.json").write_text(json.dumps(plans))
     write_checkpoint(model_folder, init_args={"configuration": "2d_bs8"})
     output = export_model(model_folder)
     assert output == model_folder.with_name("nnUNetTrainerNACL__nnUNetPlans__2d_stock")
-    assert "The network is nnunet_nacl.networks.TransUNet: it needs nnunet_nacl" in (output / NOTE_NAME).read_text()
+    assert (
+        "The network is nnunet_nacl.paper.networks.TransUNet: it needs nnunet_nacl" in (output / NOTE_NAME).read_text()
+    )
     with pytest.raises(FileExistsError, match="2d_stock"):
         export_model(model_folder)
 

@@ -23,22 +23,9 @@ MAY_IMPORT = {
     "calibrate": {*_BASE, "evaluation"},
     "use": {*_BASE, "evaluation", "calibrate"},
     "report": {*_BASE, "evaluation", "use"},
-    "logits": {"losses", "nnunet", "report", "trainers", "files"},
-    "datasets": {"nnunet", "files"},
-    "networks": {"nnunet", "files"},
-    "export": {"networks", "nnunet", "trainers", "files"},
-    "experiments": {
-        *_BASE,
-        "evaluation",
-        "losses",
-        "trainers",
-        "report",
-        "calibrate",
-        "logits",
-        "datasets",
-        "linking",
-    },
-    "demo": {*_BASE, "evaluation", "experiments", "trainers", "report", "calibrate", "linking"},
+    "paper": {*_BASE, "losses", "trainers", "evaluation", "calibrate", "report", "linking"},
+    "export": {"paper", "nnunet", "trainers", "files"},
+    "demo": {*_BASE, "evaluation", "paper", "trainers", "report", "calibrate", "linking"},
 }
 ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
 

@@ -13,7 +13,7 @@ import pytest
 
 from nnunet_nacl.cli import COMMANDS, command_help, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
-from nnunet_nacl.experiments._study import STUDIES, read_study
+from nnunet_nacl.paper.experiments._study import STUDIES, read_study
 from nnunet_nacl.trainers import LOSSES
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ def convert(name: str, source: str, *, d: int) -> int:
         source: folder of the data set as downloaded and unpacked
         d: ID of the new data set, 1 to 999
     """
-    from nnunet_nacl import datasets
+    from nnunet_nacl.paper import datasets
 
     print(f"Wrote {datasets.convert(name, source, dataset_id=d)}")
     return 0
@@ -39,7 +39,7 @@ def split(
     """
     if (test is None) != (o is None) or (test, val) == (None, None):
         raise argparse.ArgumentError(None, "expected --test with -o, --val, or all of them.")
-    from nnunet_nacl import datasets
+    from nnunet_nacl.paper import datasets
 
     written = datasets.split(d, test=test, output_id=o, val=val, by_patient=by_patient)
     print(*(f"Wrote {path}" for path in written), sep="\n")
@@ -63,7 +63,7 @@ def networks(
         nnunet_nacl paper networks attention_unet -d 4 -c 2d
     """
     if network is None:
-        from nnunet_nacl.networks import NETWORKS
+        from nnunet_nacl.paper.networks import NETWORKS
 
         for name, entry in NETWORKS.items():
             dimensions = " and ".join(f"{number}D" for number in entry.dimensions)
@@ -71,7 +71,7 @@ def networks(
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
-    from nnunet_nacl.networks import add_network
+    from nnunet_nacl.paper.networks import add_network
 
     added = add_network(network, d, c, patch_size=patch_size)
     patch = "x".join(map(str, added.patch_size))
@@ -87,7 +87,7 @@ def logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
         model_folders: RESULTS/DATASET/TRAINER__PLANS__CONFIG
         o: FOLDER of the plots
     """
-    from nnunet_nacl.logits import compare_logits
+    from nnunet_nacl.paper.logits import compare_logits
 
     without = compare_logits(model_folders, o, fold=0, device=find_device("auto"))
     for name, reason in without.items():

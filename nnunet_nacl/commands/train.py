@@ -94,7 +94,7 @@ def experiment(
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
-    from nnunet_nacl import experiments
+    from nnunet_nacl.paper import experiments
 
     tables = experiments.read_studies(study)
     if d is None and c is None and not dry_run:

@@ -10,10 +10,10 @@ from unittest import mock
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
-from nnunet_nacl.experiments import plan_experiment, read_studies, run_command, run_experiments
 from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
+from nnunet_nacl.paper.experiments import plan_experiment, read_studies, run_command, run_experiments
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"

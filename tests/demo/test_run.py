@@ -12,8 +12,8 @@ import pytest
 from nnunet_nacl.demo import _run
 from nnunet_nacl.demo._data import DATASET
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
-from nnunet_nacl.experiments._plan import Job, Run
 from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.paper.experiments._plan import Job, Run
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":

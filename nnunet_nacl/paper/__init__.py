@@ -1,0 +1,1 @@
+"""What repeating the paper needs: studies, data sets, networks, logits."""

@@ -1,0 +1,152 @@
+"""From a data set as published, whose layout ``layouts.yaml`` tells, to nnU-Net's raw format."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import SimpleITK as sitk
+import yaml
+from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
+from tqdm import tqdm
+
+from nnunet_nacl.files import link_or_copy
+from nnunet_nacl.nnunet import Reader
+from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
+
+_ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
+
+
+class _Case(NamedTuple):
+    """The files of a case; they may turn out to be missing. A test case may have no mask."""
+
+    name: str
+    images: list[Path]
+    mask: Path | None
+    is_test: bool
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """A published data set: where its files are, and what nnU-Net is told of them."""
+
+    title: str
+    channels: list[str]
+    labels: Mapping[str, int | list[int]]
+    needed: list[str]
+    expected: str
+    name: str
+    reference: str
+    cases: list[dict[str, Any]]
+    license: str = "see reference"
+    relabel: Mapping[int, int] = field(default_factory=dict)
+    regions_class_order: list[int] | None = None
+
+    def find(self, source: Path) -> Iterator[_Case]:
+        """The cases in a folder; hidden files, which macOS leaves behind, are none."""
+        for part in self.cases:
+            is_test = part.get("is_test", False)
+            found = set()
+            for pattern in part["find"]:
+                folder, _, name = pattern.partition("/")
+                files = (path.name for path in (source / folder).glob("*") if not path.name.startswith("."))
+                found |= {match["id"] for file in files if (match := re.fullmatch(name, file))}
+            for number in sorted(found):
+                images = [_existing(source, paths, number) for paths in part["images"]]
+                mask = _existing(source, part["mask"], number) if "mask" in part else None
+                if is_test and mask is not None and not mask.exists():
+                    mask = None
+                yield _Case(self.name.format(id=number), images, mask, is_test)
+
+
+def _existing(source: Path, paths: str | list[str], number: str) -> Path:
+    """The first of the paths that exists, or the first."""
+    options = [paths] if isinstance(paths, str) else paths
+    files = [source / f"{path.format(id=number)}{ending}" for path in options for ending in _ENDINGS]
+    return next((file for file in files if file.exists()), files[1])
+
+
+_LAYOUTS = {
+    name: _Layout(**content)
+    for name, content in yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")).items()
+}
+CONVERTERS = tuple(sorted(_LAYOUTS))
+
+
+def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
+    """Convert a published data set to nnU-Net's raw format, in ``nnUNet_raw``.
+
+    Files are hard links or copies of the published ones, except for masks whose labels change. What images and masks
+    hold is left to nnU-Net's ``--verify_dataset_integrity``.
+
+    Args:
+        name: one of ``CONVERTERS``.
+        source: the folder of the data set as downloaded and unpacked.
+        dataset_id: the XXX of ``DatasetXXX_NAME``, from 1 to 999.
+
+    Returns:
+        The folder ``DatasetXXX_NAME``.
+
+    Raises:
+        FileExistsError: the id is taken.
+        FileNotFoundError: the source is not laid out as expected.
+        RuntimeError: ``nnUNet_raw`` is not set.
+        ValueError: files are missing, or a mask that is relabelled holds other labels than published.
+    """
+    if name not in _LAYOUTS:
+        raise ValueError(f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}.")
+    layout = _LAYOUTS[name]
+    source = Path(source)
+    folder = planned_folder(dataset_id, layout.title)
+    cases = list(layout.find(source))
+    if not all((source / part).is_dir() for part in layout.needed) or all(case.is_test for case in cases):
+        raise FileNotFoundError(f"{source} is not laid out as published; expected in it: {layout.expected}.")
+    files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
+    counts = Counter(case.name for case in cases)
+    problems = [f"{name} is the name of several cases." for name, times in counts.items() if times > 1]
+    problems += [f"{file} is missing." for file in files if not file.is_file()]
+    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images})
+    if len(endings) > 1:
+        problems.append(f"Images end with {' and '.join(endings)}; expected one of them for all.")
+    if problems:
+        raise ValueError("\n  ".join([f"{source} cannot be converted; nothing was written.", *problems]))
+    with whole_data_set(folder) as partial:
+        for case in tqdm(cases, desc="converting", unit="case"):
+            _write(case, partial, layout, endings[0])
+        generate_dataset_json(
+            str(partial),
+            channel_names=dict(enumerate(layout.channels)),
+            labels=dict(layout.labels),
+            num_training_cases=sum(not case.is_test for case in cases),
+            file_ending=endings[0],
+            regions_class_order=layout.regions_class_order,
+            dataset_name=layout.title,
+            reference=layout.reference,
+            license=layout.license,
+            converted_by="nnunet_nacl",
+        )
+    return folder
+
+
+def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
+    part = "Ts" if case.is_test else "Tr"
+    for name in ("images", "labels") if case.mask else ("images",):
+        (folder / f"{name}{part}").mkdir(exist_ok=True)
+    for channel, image in enumerate(case.images):
+        link_or_copy(image, folder / f"images{part}" / f"{case.name}_{channel:04d}{ending}")
+    if case.mask is None:
+        return
+    target = folder / f"labels{part}" / f"{case.name}{ending}"
+    if not layout.relabel:
+        link_or_copy(case.mask, target)
+        return
+    labels = sitk.GetArrayFromImage(sitk.ReadImage(str(case.mask)))
+    unknown = sorted({*np.unique(labels).tolist()} - layout.relabel.keys())
+    if unknown:
+        raise ValueError(f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}.")
+    table = np.zeros(max(layout.relabel) + 1, dtype=np.uint8)
+    table[list(layout.relabel)] = list(layout.relabel.values())
+    Reader("SimpleITKIO").write_labels(table[labels.astype(np.intp)], case.mask, target)

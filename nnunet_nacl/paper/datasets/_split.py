@@ -1,0 +1,129 @@
+"""Fixed splits: a labelled test set, and the folds of training and validation cases.
+
+Cases (or patients) are drawn in the order of the SHA-256 of "0 NAME": the same names give the same split on every
+machine and with every version of Python, and a case more does not shuffle the others.
+"""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection
+from fractions import Fraction
+from pathlib import Path
+
+from nnunet_nacl.files import link_or_copy, whole_file
+from nnunet_nacl.nnunet import nnunet_folder, raw_cases
+from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
+
+
+def split(
+    dataset: int | str,
+    *,
+    test: int | str | None = None,
+    output_id: int | None = None,
+    val: int | str | None = None,
+    by_patient: bool | str = False,
+) -> list[Path]:
+    """Draw test cases into a new data set, and write the ``splits_final.json`` that nnU-Net trains by.
+
+    The new data set has the name of the other and another id; the other is left alone. The drawn cases are in
+    ``imagesTs`` and ``labelsTs``, the rest in ``imagesTr`` and ``labelsTr``, as hard links where the file system has
+    them. Test cases and ``splits_final.json`` of the other are not taken over.
+
+    Args:
+        dataset: number or name of a data set in ``nnUNet_raw``.
+        test: how many cases to draw for testing, or patients, or a share such as ``"20%"``.
+        output_id: number of the new data set.
+        val: one fold with so many validation cases, or patients, or a share such as ``"20%"``.
+        by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
+            (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
+
+    Returns:
+        The folder of the new data set and the file of the splits, those of them that were written.
+
+    Raises:
+        FileExistsError: the new id is taken, or there is a ``splits_final.json`` already.
+        FileNotFoundError: there is no such data set, or files are missing in it.
+        RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
+        ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
+    """
+    if (test is None) != (output_id is None):
+        raise ValueError("Expected a number of test cases together with a new id.")
+    source, all_cases = raw_cases(dataset)
+    folder = source
+    drawn = set[str]()
+    if test is not None and output_id is not None:
+        folder = planned_folder(output_id, folder.name.partition("_")[2])
+        patients = _patients(all_cases, by_patient)
+        drawn = {case for cases in patients[: _number("test", test, len(patients), by_patient)] for case in cases}
+    splits: list[dict[str, list[str]]] = []
+    splits_file = None
+    if val is not None:
+        left = [case for case in all_cases if case not in drawn]
+        patients = _patients(left, by_patient)
+        chosen = patients[: _number("val", val, len(patients), by_patient)]
+        held_out = sorted(case for patient in chosen for case in patient)
+        splits.append({"train": [case for case in left if case not in held_out], "val": held_out})
+        splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
+        for existing in (splits_file, folder / splits_file.name):  # nnU-Net copies the second when it plans
+            if existing.exists():
+                raise FileExistsError(
+                    f"{existing} exists already; models may have been trained by it. Remove it first."
+                )
+    written = []
+    if drawn:
+        _write_data_set(source, all_cases, drawn, folder)
+        written.append(folder)
+    if splits_file is not None:
+        splits_file.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(splits_file) as partial:
+            partial.write_text(json.dumps(splits, indent=4))
+        written.append(splits_file)
+    return written
+
+
+def _write_data_set(source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path) -> None:
+    description = json.loads((source / "dataset.json").read_bytes())
+    description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
+    if "numTest" in description:
+        description["numTest"] = len(drawn)
+    with whole_data_set(folder) as partial:
+        for case, files in cases.items():
+            for file in files:
+                part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
+                (partial / part).mkdir(exist_ok=True)
+                link_or_copy(file, partial / part / file.name)
+        (partial / "dataset.json").write_text(json.dumps(description, indent=4))
+
+
+def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]:
+    """The cases of each patient, in the order in which patients are drawn; each case is its own if they have none."""
+    pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
+    patients = defaultdict(list)
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
+    for case in cases:
+        match = expression.search(case)
+        if not match or not match.groups() or not match[1]:
+            raise ValueError(
+                f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
+                "group is the patient."
+            )
+        patients[match[1]].append(case)
+    return [patients[name] for name in sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())]
+
+
+def _number(argument: str, amount: int | str, available: int, by_patient: bool | str) -> int:
+    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
+    if not match:
+        raise ValueError(f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.')
+    number = int(match[1]) if match[1] else round(Fraction(match[2]) * available / 100)
+    if not 1 <= number < available:
+        raise ValueError(
+            f"{argument}={amount} would draw {number} of {available} {'patients' if by_patient else 'cases'}; "
+            "expected at least one drawn and one left for training."
+        )
+    return number

@@ -1,0 +1,190 @@
+"""From a study to its runs, with everything that can be checked before one of them starts."""
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet
+from nnunet_nacl.paper.experiments._study import StudyTable
+from nnunet_nacl.trainers import build_loss, parse_name
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of nnU-Net and what follows it.
+
+    Trained with a share of a fold's cases, it has a fold of its own, and the validation cases of ``of_fold``.
+    """
+
+    method: str
+    trainer: str
+    fold: int
+    of_fold: int
+    network: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method}, fold {self.of_fold}"
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run with all that it takes to carry it out.
+
+    Attributes:
+        output: folder of the configuration, for predictions and logs.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        surface: also evaluate surface distances.
+        num_processes: of predicting and evaluating; 0 to start none.
+    """
+
+    run: Run
+    split: dict[str, list[str]]
+    data: PreprocessedDataSet
+    output: Path
+    device: str = "cuda"
+    surface: bool = False
+    num_processes: int = 2
+
+    @property
+    def raw(self) -> Path:
+        return self.data.raw / self.data.name
+
+    @property
+    def fold_folder(self) -> Path:
+        return self.data.model_folder(self.run.trainer) / f"fold_{self.run.fold}"
+
+    @property
+    def validation(self) -> Path:
+        """Predictions of the validation cases, nnU-Net's own: they are of the last epoch."""
+        return self.fold_folder / "validation"
+
+    @property
+    def predictions(self) -> Path:
+        """Predictions of the test cases."""
+        return self.output / "predictions" / self.run.trainer / self.fold_folder.name
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A study on a data set; ``splits`` are all that the data set is to have, ``folder`` is that of the reports."""
+
+    study: StudyTable
+    jobs: tuple[Job, ...]
+    splits: list[dict[str, list[str]]]
+    folder: Path
+
+
+def plan_experiment(
+    study: StudyTable,
+    dataset: str | int,
+    configuration: str,
+    *,
+    plans: str = "nnUNetPlans",
+    folds: Sequence[int] = (0,),
+    suffix: str = "",
+    output: str | Path = "nnunet_nacl_experiments",
+    **options: Any,
+) -> Experiment:
+    """Check everything that can be checked before a training starts. Writes nothing.
+
+    Methods whose loss cannot be used on this data set are left out, which is printed.
+
+    Args:
+        study: which methods.
+        dataset: name or number.
+        configuration: such as ``2d``.
+        plans: such as ``nnUNetPlans``.
+        folds: of which to train.
+        suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
+        output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
+        options: ``device``, ``surface`` and ``num_processes`` of each :class:`Job`.
+
+    Raises:
+        ValueError: something is missing or does not fit; the message says what to do.
+    """
+    data = PreprocessedDataSet.find(dataset, configuration, plans)
+    study = _suitable(study, data, suffix)
+    study.plot()  # which checks it
+    runs, splits = plan_runs(study, folds, data.splits, suffix)
+    by_network = {row.network: _with_network(data, row.network) for row in study.runs} | {None: data}
+    folders = {
+        network: Path(output).absolute() / f"{own.name}__{own.plans}__{own.configuration}"
+        for network, own in by_network.items()
+    }
+    jobs = tuple(Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options) for run in runs)
+    return Experiment(study, jobs, splits, folders[None] / study.name)
+
+
+def plan_runs(
+    study: StudyTable, folds: Sequence[int], splits: Sequence[dict[str, list[str]]], suffix: str = ""
+) -> tuple[list[Run], list[dict[str, list[str]]]]:
+    """The runs of a study, fold by fold, each method once. Reads and writes nothing.
+
+    Returns:
+        The runs, and the splits with those appended that train on a share of a fold's cases. The cases of a smaller
+        share are among those of a larger one, and are the same for every method.
+
+    Raises:
+        ValueError: there is no such fold, it has no validation cases, or shares some with another one.
+    """
+    all_splits = list(splits)
+    runs = []
+    validated: dict[str, int] = {}
+    for fold in dict.fromkeys(folds):
+        if not 0 <= fold < len(splits):
+            raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
+        if not splits[fold]["val"]:
+            raise ValueError(f"Fold {fold} has no validation cases.")
+        for case in splits[fold]["val"]:
+            if validated.setdefault(case, fold) != fold:
+                raise ValueError(f"Folds {validated[case]} and {fold} both validate on {case}; take one of them.")
+        for row in study.runs:
+            split = _subset(splits[fold], int(row.training_cases[:-1]), seed=fold)
+            if split not in all_splits:
+                all_splits.append(split)
+            number = fold if split == splits[fold] else all_splits.index(split)
+            runs.append(Run(row.name, row.trainer + suffix, number, fold, row.network))
+    return runs, all_splits
+
+
+def _subset(split: dict[str, list[str]], percent: int, *, seed: int) -> dict[str, list[str]]:
+    if percent == 100:
+        return split
+    # By hash, as random.shuffle need not be the same in every Python.
+    cases = sorted(split["train"], key=lambda case: hashlib.sha256(f"{seed} {case}".encode()).digest())
+    return {"train": sorted(cases[: -(-percent * len(cases) // 100)]), "val": split["val"]}
+
+
+def _suitable(study: StudyTable, data: PreprocessedDataSet, suffix: str) -> StudyTable:
+    """The study without the methods whose loss the data set does not allow."""
+    rows = []
+    for row in study.runs:
+        recipe = parse_name(row.trainer + suffix)
+        if recipe is None:
+            data.check_trainer(row.trainer + suffix)
+        try:
+            if recipe is not None:
+                build_loss(recipe, regions=data.has_regions)
+            rows.append(row)
+        except ValueError as error:
+            print(f"{row.name} is left out, as it cannot be trained on {data.name}: {error}", file=sys.stderr)
+    if not rows:
+        raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
+    return replace(study, runs=tuple(rows))
+
+
+def _with_network(data: PreprocessedDataSet, network: str | None) -> PreprocessedDataSet:
+    """The same data set in a configuration with another network."""
+    if network is None:
+        return data
+    name = f"{data.configuration}_{network}"
+    plans = PlansJson.find(data.name, data.configuration, data.plans)
+    if name not in plans.configurations:
+        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name, "-c", data.configuration]
+        command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
+        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}")
+    return PreprocessedDataSet.find(data.name, name, data.plans)

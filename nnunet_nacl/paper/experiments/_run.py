@@ -1,0 +1,138 @@
+"""How the runs of studies are carried out: here in order, or by shell commands that are printed."""
+
+import os
+import shlex
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.paper.experiments._commands import run_command
+from nnunet_nacl.paper.experiments._plan import Experiment, Job
+from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
+
+
+def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
+    """Carry studies out on this machine, run after run. Goes on where an earlier call stopped.
+
+    Runs that another process has come last: several GPUs share a study if each is given the same command.
+
+    Args:
+        experiments: of one data set. A training that several of them need is done once.
+
+    Returns:
+        Why runs failed, for those that did.
+    """
+    jobs = _prepared_jobs(experiments)
+    left = deque(enumerate(jobs, start=1))
+    waited_for = set()
+    failures: dict[Job, str] = {}
+    while left:
+        number, job = left.popleft()
+        prefix = f"[{number}/{len(jobs)}] {job.run}: "
+        try:
+            job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
+            with _held(job, wait=job in waited_for):
+                job.data.check_model(job.run.trainer, job.run.fold, job.split)
+                _do_steps(job, prefix)
+        except Timeout:
+            print(f"{prefix}another process has this run", flush=True)
+            waited_for.add(job)
+            left.append((number, job))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
+            print(f"{prefix}failed: {error}", flush=True)
+            failures[job] = str(error) or repr(error)
+    return failures
+
+
+def _prepared_jobs(experiments: Sequence[Experiment]) -> list[Job]:
+    """Each training once, although several methods may be the same one; its fold is written into the splits."""
+    for experiment in experiments:
+        experiment.jobs[0].data.write_splits(experiment.splits)
+    return list({job.fold_folder: job for experiment in experiments for job in experiment.jobs}.values())
+
+
+def _do_steps(job: Job, prefix: str) -> None:
+    done: set[str] = set()
+    logs = job.output / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    while left := steps_left(job):
+        name = next(iter(left))
+        log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{name}.log"
+        if name in done:
+            raise RuntimeError(f"{name} ended without an error, but has not done all cases. Its log is {log}.")
+        clear_the_way(job, name)
+        command = steps_left(job)[name]
+        print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
+        start = time.monotonic()
+        run_command(command, environment=_environment(job), log=log, prefix=prefix)
+        print(f"{prefix}{name}: {timedelta(seconds=round(time.monotonic() - start))}", flush=True)
+        done.add(name)
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """nnU-Net's folders, and where it finds our trainers."""
+    variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
+    known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
+    variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
+    if job.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
+        variables.setdefault("nnUNet_n_proc_DA", "0")
+    return variables
+
+
+def _folders(job: Job) -> dict[str, str]:
+    return {f"nnUNet_{part}": str(getattr(job.data, part)) for part in ("raw", "preprocessed", "results")}
+
+
+def _lock(job: Job) -> FileLock:
+    return FileLock(job.fold_folder.parent / f".{job.fold_folder.name}.lock")
+
+
+@contextmanager
+def _held(job: Job, *, wait: bool = False) -> Iterator[None]:
+    """Hold a run's lock, which the system releases however this process ends.
+
+    Raises:
+        Timeout: another process holds it, and ``wait`` is not set.
+    """
+    lock = _lock(job)
+    with suppress(NotImplementedError):  # a file system without locks keeps nobody out
+        lock.acquire(timeout=-1 if wait else 0)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_running(job: Job) -> bool:
+    if not Path(_lock(job).lock_file).is_file():
+        return False
+    try:
+        with _held(job):
+            return False
+    except Timeout:
+        return True
+
+
+def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
+    """Print what is left to do as a shell script: a line for each run, then ``report``, which makes the reports.
+
+    The folds that its trainings need are written into the data set's ``splits_final.json``.
+    """
+    jobs = _prepared_jobs(experiments)
+    for name, folder in _folders(jobs[0]).items():
+        print(f"export {name}={shlex.quote(folder)}")
+    trainers = shlex.quote(str(trainers_path()))
+    print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
+    for job in jobs:
+        steps = steps_left(job)
+        print(f"# {job.run}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
+        if steps:
+            print(" && ".join(map(shlex.join, steps.values())))
+    print("# When all are done:")
+    print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")

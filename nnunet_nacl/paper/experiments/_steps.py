@@ -1,0 +1,107 @@
+"""The steps of a run: commands of nnU-Net and of ours. Which of them are done is told from the files they leave."""
+
+import json
+import zipfile
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+
+from nnunet_nacl.evaluation import SUMMARY_NAME
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.nnunet import CHECKPOINTS
+from nnunet_nacl.paper.experiments._plan import Job
+
+
+def steps_left(job: Job) -> dict[str, list[str]]:
+    """The commands from the first that is not done, as they would be now, by the names of the steps."""
+    data = job.data
+    steps = {}
+    if not _is_evaluated(job, job.validation, job.split["val"]):
+        if not _is_predicted(job, job.validation, job.split["val"]):
+            steps["validate" if _is_trained(job) else "train"] = _train(job)
+        steps["evaluate_validation"] = _evaluate(job, *_model(job))
+    if data.test_cases and ("train" in steps or not _is_evaluated(job, job.predictions, data.test_cases)):
+        if "train" in steps or not _is_predicted(job, job.predictions, data.test_cases):
+            steps["predict"] = [
+                "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
+                "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", job.device,
+                "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
+            ]  # fmt: skip
+        # There may be ground truth without an image; that is no failure.
+        steps["evaluate_test"] = _evaluate(job, str(job.raw / "labelsTs"), str(job.predictions), "--chill")
+    return steps
+
+
+def _model(job: Job) -> list[str]:
+    data = job.data
+    run = job.run
+    return ["-d", data.name, "-c", data.configuration, "-tr", run.trainer, "-p", data.plans, "-f", str(run.fold)]
+
+
+def _train(job: Job) -> list[str]:
+    data = job.data
+    run = job.run
+    command = ["nnUNetv2_train", data.name, data.configuration, str(run.fold), "-tr", run.trainer, "-p", data.plans]
+    command += ["--npz", "-device", job.device]
+    if _is_trained(job):
+        return [*command, "--val"]
+    begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())
+    return [*command, "--c"] if begun else command
+
+
+def _evaluate(job: Job, *what: str) -> list[str]:
+    surface = ["--surface"] if job.surface else []
+    return ["nnunet_nacl", "evaluate", *what, "-np", str(max(1, job.num_processes)), *surface]
+
+
+def clear_the_way(job: Job, step: str) -> None:
+    """Put aside what an interrupted attempt has left half written: nnU-Net would fail on it, or build on it.
+
+    Call only while holding the run's lock, before the step.
+    """
+    if step == "train":
+        for name in CHECKPOINTS.values():
+            file = job.fold_folder / name
+            if file.is_file() and not zipfile.is_zipfile(file):
+                file.replace(file.with_suffix(".broken"))
+    if step == "predict":
+        for case in job.data.test_cases:  # nnU-Net predicts those again that have no segmentation
+            if not _is_current(job, job.predictions / f"{case}.npz"):
+                (job.predictions / f"{case}{job.data.file_ending}").unlink(missing_ok=True)
+
+
+def _is_trained(job: Job) -> bool:
+    return zipfile.is_zipfile(job.fold_folder / CHECKPOINTS["final"])
+
+
+def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
+    # nnU-Net writes the probabilities of a case before its segmentation, and the summary of a validation last.
+    if not _is_trained(job) or (folder == job.validation and not (folder / "summary.json").is_file()):
+        return False
+    return all(
+        (folder / f"{case}{job.data.file_ending}").is_file() and _is_current(job, folder / f"{case}.npz")
+        for case in cases
+    )
+
+
+def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
+    """Whether the folder's summary is of this model, and has all that is asked for."""
+    file = folder / SUMMARY_NAME
+    if not file.is_file() or not _is_newer(job, file):
+        return False
+    summary = json.loads(file.read_bytes())
+    used = summary["settings"]
+    asked = asdict(Settings(surface=job.surface))
+    same = all(used.get(name) == asked[name] for name in ("num_bins", "protocol", "margin_mm"))
+    more = {*asked["voxels"]} <= {*used["voxels"]} and used["surface"] >= asked["surface"]
+    return same and more and {*cases} <= {case["case"] for case in summary["metric_per_case"]}
+
+
+def _is_current(job: Job, npz: Path) -> bool:
+    """Whether these probabilities are complete and not of an earlier model."""
+    return npz.is_file() and _is_newer(job, npz) and zipfile.is_zipfile(npz)
+
+
+def _is_newer(job: Job, file: Path) -> bool:
+    final = job.fold_folder / CHECKPOINTS["final"]
+    return not final.is_file() or file.stat().st_mtime >= final.stat().st_mtime

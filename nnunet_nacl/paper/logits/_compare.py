@@ -1,0 +1,63 @@
+"""Several models side by side: plots and numbers in a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from nnunet_nacl.files import check_input, check_output, whole_file
+from nnunet_nacl.nnunet import CHECKPOINTS
+from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
+from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
+from nnunet_nacl.report.plots import save_plot
+
+
+def compare_logits(
+    model_folders: Sequence[str | Path],
+    output: str | Path,
+    *,
+    fold: int | str = 0,
+    device: str = "cpu",
+) -> dict[str, str]:
+    """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
+
+    Of each model the validation cases of the same fold. Methods are named by their trainers, less ``nnUNetTrainer``, or
+    by their folders where they share one.
+
+    Returns:
+        Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
+        written if there is no other.
+
+    Raises:
+        FileExistsError: ``output`` exists.
+        ValueError: two folders have the same name; further errors as :func:`mean_logits`.
+    """
+    models: dict[str, Path] = {}
+    for folder in map(Path, model_folders):
+        trainer = folder.resolve().name.partition("__")[0]
+        name = trainer.removeprefix("nnUNetTrainer").lstrip("_") or trainer
+        name = folder.resolve().name if name in models else name
+        if name in models:
+            raise ValueError(f"{models[name]} and {folder} would both be called {name!r}; rename one.")
+        models[name] = folder
+    output = check_output(output, is_folder=True)  # before hours of work
+    for folder in models.values():
+        check_input(folder / f"fold_{fold}" / CHECKPOINTS["final"])
+    histories = {}
+    without = {}
+    for name, folder in models.items():
+        try:
+            histories[name] = max_logit_history(folder, fold)
+        except ValueError as error:  # noqa: PERF203 - the others are drawn
+            without[name] = str(error)
+    means = {name: mean_logits(folder, fold, device=device) for name, folder in models.items()}
+    written = {"logits_by_class": (means, draw_mean_logits(means))}
+    if histories:
+        written["max_logits"] = (histories, draw_max_logits(histories))
+    output.mkdir()
+    for stem, (tables, figure) in written.items():
+        with whole_file(output / f"{stem}.csv") as partial:
+            pd.concat(tables, names=["method"]).reset_index("method").to_csv(partial, index=stem == "max_logits")
+        for ending in ("svg", "png"):
+            save_plot(figure, output / f"{stem}.{ending}")
+    return without

@@ -1,0 +1,176 @@
+"""Converters on data sets of the published layouts, and nnU-Net's own check of what they make."""
+
+import json
+import re
+import shutil
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from nnunetv2.experiment_planning import verify_dataset_integrity as integrity
+from nnunetv2.utilities import utils as nnunet_utils
+
+from nnunet_nacl.cli import main
+from nnunet_nacl.paper.datasets import CONVERTERS, convert
+from tests.paper.datasets.conftest import read_values, write_image
+
+# Everything is written into nnUNet_raw, which the fixture nnunet makes.
+pytestmark = pytest.mark.usefixtures("nnunet")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def description(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "dataset.json").read_text())
+
+
+@pytest.mark.parametrize("name", CONVERTERS)
+def test_nnunet_accepts_what_converters_make(
+    name: str, request: pytest.FixtureRequest, nnunet: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    source = request.getfixturevalue(name.partition("_")[0])
+    assert main(["paper", "convert", name, str(source), "-d", "7"]) == 0
+    (folder,) = (nnunet / "raw").iterdir()
+    # Threads instead of processes, which would each import torch for seconds.
+    monkeypatch.setattr(nnunet_utils, "Pool", ThreadPool)
+    monkeypatch.setattr(integrity.multiprocessing, "get_context", lambda _: SimpleNamespace(Pool=ThreadPool))
+    integrity.verify_dataset_integrity(str(folder), num_processes=1)
+    said = capsys.readouterr().out
+    assert f"Wrote {folder}" in said
+    assert "verify_dataset_integrity Done." in said
+    assert not re.search("[Ww]arning|Error", said)
+
+
+def test_flare21(flare21: Path, nnunet: Path) -> None:
+    folder = convert("flare21", flare21, dataset_id=21)
+    assert folder == nnunet / "raw" / "Dataset021_FLARE21"
+    assert names(folder / "imagesTr") == [f"train_00{i}_0000.nii.gz" for i in range(3)]
+    assert names(folder / "labelsTr") == [f"train_00{i}.nii.gz" for i in range(3)]
+    assert names(folder / "imagesTs") == ["validation_001_0000.nii.gz"]
+    published = flare21 / "TrainingMask" / "train_000.nii.gz"
+    assert (folder / "labelsTr" / "train_000.nii.gz").samefile(published)
+    assert description(folder)["labels"] == {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
+    assert description(folder)["numTraining"] == 3
+
+
+def test_brats19(brats19: Path) -> None:
+    """As four classes, as the paper's authors trained, or as nnU-Net's regions, of the same label maps."""
+    folder = convert("brats19", brats19, dataset_id=43)
+    assert len(names(folder / "imagesTr")) == 3 * 4
+    assert names(folder / "labelsTr") == [f"BraTS19_{case}_1.nii.gz" for case in ("2013_0", "CBICA_AAB", "TCIA01")]
+    published = brats19 / "HGG" / "BraTS19_TCIA01_1" / "BraTS19_TCIA01_1_t1ce.nii.gz"
+    assert (folder / "imagesTr" / "BraTS19_TCIA01_1_0001.nii.gz").samefile(published)
+    published = read_values(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz")
+    converted = read_values(folder / "labelsTr" / "BraTS19_2013_0_1.nii.gz")
+    np.testing.assert_array_equal(converted, np.array([0, 2, 1, -1, 3])[published])
+    classes = {"background": 0, "edema": 1, "necrotic and non-enhancing core": 2, "enhancing tumor": 3}
+    assert description(folder)["labels"] == classes
+    assert description(folder)["channel_names"] == {"0": "T1", "1": "T1ce", "2": "T2", "3": "FLAIR"}
+    of_regions = convert("brats19_regions", brats19, dataset_id=44)
+    np.testing.assert_array_equal(read_values(of_regions / "labelsTr" / "BraTS19_2013_0_1.nii.gz"), converted)
+    regions = {"background": 0, "whole tumor": [1, 2, 3], "tumor core": [2, 3], "enhancing tumor": [3]}
+    assert description(of_regions)["labels"] == regions
+    assert description(of_regions)["regions_class_order"] == [1, 2, 3]
+
+
+def test_brats19_unpacked(brats19: Path) -> None:
+    """Hard links cannot become .nii.gz."""
+    for file in brats19.glob("*/*/*.nii.gz"):
+        write_image(file.with_suffix(""), (0, 1, 2, 4) if "_seg" in file.name else None)
+    (other, *_) = sorted(brats19.glob("LGG/*"))
+    (other / f"{other.name}_flair.nii").unlink()
+    with pytest.raises(ValueError, match=r"Images end with \.nii and \.nii\.gz; expected one of them for all\."):
+        convert("brats19", brats19, dataset_id=43)
+    write_image(other / f"{other.name}_flair.nii")
+    folder = convert("brats19", brats19, dataset_id=43)
+    assert description(folder)["file_ending"] == ".nii"
+    assert names(folder / "labelsTr")[0] == "BraTS19_2013_0_1.nii"
+
+
+def test_kits19(kits19: Path) -> None:
+    folder = convert("kits19", kits19, dataset_id=19)
+    assert names(folder / "imagesTr") == ["case_00000_0000.nii.gz", "case_00209_0000.nii.gz"]
+    assert names(folder / "labelsTr") == ["case_00000.nii.gz", "case_00209.nii.gz"]
+    assert names(folder / "imagesTs") == ["case_00210_0000.nii.gz"]
+    assert not (folder / "labelsTs").exists()
+    assert description(folder)["labels"] == {"background": 0, "kidney": 1, "tumor": 2}
+
+
+def test_mrbrains18(mrbrains18: Path) -> None:
+    folder = convert("mrbrains18", mrbrains18, dataset_id=18)
+    assert names(folder / "imagesTr") == [f"mrbrains18_{i}_000{c}.nii.gz" for i in (14, 1) for c in range(3)]
+    assert names(folder / "imagesTs") == [f"mrbrains18_2_000{c}.nii.gz" for c in range(3)]
+    assert names(folder / "labelsTs") == ["mrbrains18_2.nii.gz"]
+    assert description(folder)["channel_names"] == {"0": "FLAIR", "1": "T1", "2": "IR"}
+    registered = mrbrains18 / "training" / "14" / "pre" / "reg_T1.nii.gz"
+    assert (folder / "imagesTr" / "mrbrains18_14_0001.nii.gz").samefile(registered)
+    published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
+    tissues = read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz")
+    np.testing.assert_array_equal(tissues, np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4])[published])
+    labels = {"background": 0, "gray matter": 1, "white matter": 2, "cerebrospinal fluid": 3, "ignore": 4}
+    assert description(folder)["labels"] == labels
+
+
+def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18: Path) -> None:
+    shutil.rmtree(mrbrains18 / "test")
+    for pre in mrbrains18.glob("*/*/pre"):
+        for sequence in ("T1", "IR"):
+            (pre / f"reg_{sequence}.nii.gz").replace(pre / f"{sequence}.nii.gz")
+    folder = convert("mrbrains18_structures", mrbrains18, dataset_id=18)
+    published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
+    np.testing.assert_array_equal(read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz"), np.minimum(published, 9))
+    assert names(folder) == ["dataset.json", "imagesTr", "labelsTr"]
+    assert (folder / "imagesTr" / "mrbrains18_1_0001.nii.gz").samefile(mrbrains18 / "training/1/pre/T1.nii.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "expected"),
+    [
+        ("flare21", "TrainingMask", "TrainingImg/train_000_0000.nii.gz and "),
+        ("mrbrains18", "training", "training/1/pre/{FLAIR,reg_T1,reg_IR}"),
+        ("brats19", "LGG", "HGG/CASE/CASE_{t1,t1ce,t2,flair,seg}.nii.gz and "),
+    ],
+)
+def test_another_layout(name: str, missing: str, expected: str, request: pytest.FixtureRequest) -> None:
+    source = request.getfixturevalue(name)
+    shutil.rmtree(source / missing)
+    with pytest.raises(FileNotFoundError, match=f"not laid out as published; expected in it: {re.escape(expected)}"):
+        convert(name, source, dataset_id=1)
+
+
+def test_all_that_is_missing_is_listed(flare21: Path, nnunet: Path) -> None:
+    (flare21 / "TrainingMask" / "train_000.nii.gz").unlink()
+    (flare21 / "TrainingImg" / "train_001_0000.nii.gz").unlink()
+    (flare21 / "TestImg").mkdir()
+    shutil.copy(flare21 / "ValidationImg" / "validation_001_0000.nii.gz", flare21 / "TestImg")
+    with pytest.raises(ValueError, match=r"FLARE21 cannot be converted; nothing was written\.") as caught:
+        convert("flare21", flare21, dataset_id=1)
+    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        "validation_001 is the name of several cases.",
+        f"{flare21 / 'TrainingMask' / 'train_000.nii.gz'} is missing.",
+        f"{flare21 / 'TrainingImg' / 'train_001_0000.nii.gz'} is missing.",
+    ]
+    assert names(nnunet / "raw") == []
+
+
+def test_labels_that_were_not_published(brats19: Path, nnunet: Path) -> None:
+    mask = write_image(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz", (0, 1, 3))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(mask))} holds \[3\]; expected labels \[0, 1, 2, 4\]\."):
+        convert("brats19", brats19, dataset_id=1)
+    assert names(nnunet / "raw") == []  # though other cases had been converted
+
+
+def test_ids_that_are_taken(flare21: Path, nnunet: Path) -> None:
+    with pytest.raises(ValueError, match=r"no converter 'flare'; expected one of brats19, .*flare21, kits19, "):
+        convert("flare", flare21, dataset_id=1)
+    (nnunet / "preprocessed" / "Dataset021_FLARE21").mkdir()  # left from the last time
+    convert("flare21", flare21, dataset_id=21)
+    (nnunet / "results" / "Dataset022_Other").mkdir()
+    for taken in ("Dataset021_FLARE21", "Dataset022_Other"):
+        with pytest.raises(FileExistsError, match=f"{taken} exists already: choose another id"):
+            convert("flare21", flare21, dataset_id=int(taken[7:10]))

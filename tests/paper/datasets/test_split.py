@@ -1,0 +1,128 @@
+"""Splits: what is drawn, where it goes, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.cli import main
+from nnunet_nacl.paper.datasets import split
+
+CASES = tuple(f"patient{number:03d}_frame{frame:02d}" for number in range(1, 11) for frame in (1, 12))
+
+
+def write_dataset(folder: Path, cases: tuple[str, ...] = CASES, *, ending: str = ".nii.gz", **more: object) -> Path:
+    for part in ("imagesTr", "labelsTr", "imagesTs"):
+        (folder / part).mkdir(parents=True)
+    for case in cases:
+        for channel in range(2):
+            (folder / "imagesTr" / f"{case}_{channel:04d}{ending}").write_text(f"{case} {channel}")
+        (folder / "labelsTr" / f"{case}{ending}").write_text(case)
+    (folder / "imagesTs" / f"unlabelled_0000{ending}").write_text("")
+    labels = {"labels": {"background": 0, "RV": 1}, "channel_names": {"0": "MRI", "1": "MRI"}}
+    description = {**labels, "numTraining": len(cases), "file_ending": ending, **more}
+    (folder / "dataset.json").write_text(json.dumps(description))
+    return folder
+
+
+@pytest.fixture
+def acdc(nnunet: Path) -> Path:
+    return write_dataset(nnunet / "raw" / "Dataset027_ACDC")
+
+
+def cases_in(folder: Path) -> list[str]:
+    return sorted(path.name.removesuffix(".nii.gz") for path in folder.iterdir())
+
+
+def test_a_test_set(acdc: Path, nnunet: Path) -> None:
+    before = sorted(acdc.rglob("*"))
+    (folder,) = split(27, test=4, output_id=127)
+    assert folder == nnunet / "raw" / "Dataset127_ACDC"
+    assert sorted(acdc.rglob("*")) == before
+    test, training = cases_in(folder / "labelsTs"), cases_in(folder / "labelsTr")
+    assert len(test) == 4
+    assert sorted(test + training) == sorted(CASES)
+    for part, names in (("Tr", training), ("Ts", test)):
+        assert cases_in(folder / f"images{part}") == [f"{name}_{c:04d}" for name in names for c in range(2)]
+        for file in (f"images{part}/{names[0]}_0001.nii.gz", f"labels{part}/{names[0]}.nii.gz"):
+            assert (folder / file).samefile(acdc / file.replace("Ts/", "Tr/"))
+    old, new = (json.loads((path / "dataset.json").read_text()) for path in (acdc, folder))
+    assert new == {**old, "numTraining": 16, "split_by": "nnunet_nacl"}
+    assert sorted((nnunet / "raw").iterdir()) == [acdc, folder]
+
+
+@pytest.mark.usefixtures("acdc")
+def test_the_same_split_everywhere() -> None:
+    """Written down once: what users have drawn must not change with Python, the machine or our code."""
+    (folder,) = split(27, test=3, output_id=127)
+    assert cases_in(folder / "labelsTs") == ["patient001_frame01", "patient005_frame12", "patient007_frame01"]
+    folder, file = split("Dataset027_ACDC", test="20%", output_id=128, val=1, by_patient=True)
+    both = ("patient003", "patient006")
+    assert cases_in(folder / "labelsTs") == [f"{patient}_frame{frame}" for patient in both for frame in ("01", "12")]
+    (fold,) = json.loads(file.read_text())
+    assert fold["val"] == ["patient007_frame01", "patient007_frame12"]
+
+
+@pytest.mark.usefixtures("acdc")
+@pytest.mark.parametrize("by_patient", [True, r"t(\d{3})"])
+def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
+    folder, file = split(27, test=3, output_id=127, val=2, by_patient=by_patient)
+    (fold,) = json.loads(file.read_text())
+    sets = [cases_in(folder / "labelsTs"), fold["val"], fold["train"]]
+    assert [len(cases) for cases in sets] == [6, 4, 10]
+    patients = [{case.partition("_")[0] for case in cases} for cases in sets]
+    assert [len(names) for names in patients] == [3, 2, 5]
+
+
+def test_other_files_of_nnunet(nnunet: Path) -> None:
+    """Spacings of TIFF files lie beside them; MSD's dataset.json counts test cases."""
+    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9)
+    for case in ("a", "b"):
+        (source / "imagesTr" / f"{case}.json").write_text('{"spacing": [1, 1, 1]}')
+    (source / "splits_final.json").write_text("[]")
+    (folder,) = split(1, test="50%", output_id=2)
+    (test,) = [path.name.removesuffix(".tif") for path in (folder / "labelsTs").iterdir()]
+    assert (folder / "imagesTs" / f"{test}.json").is_file()
+    assert not (folder / "splits_final.json").exists()
+    assert json.loads((folder / "dataset.json").read_text())["numTest"] == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"test": 20}, r"test=20 would draw 20 of 20 cases; expected at least one drawn and one left"),
+        ({"test": "a few"}, r"test must be a number such as 20 or a share such as \"20%\", got 'a few'\."),
+        ({"test": 1, "by_patient": "("}, r"'\(' is no regular expression: "),
+        ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
+        ({"test": 4, "output_id": None}, r"together with a new id"),
+        ({"test": 4, "output_id": 1000}, r"must be from 1 to 999, got 1000\."),
+    ],
+)
+@pytest.mark.usefixtures("acdc")
+def test_what_cannot_be_drawn_leaves_nothing(wrong: dict[str, object], message: str, nnunet: Path) -> None:
+    before = sorted(nnunet.rglob("*"))
+    with pytest.raises(ValueError, match=message):
+        split(27, **{"output_id": 127, **wrong})  # type: ignore[arg-type]
+    assert sorted(nnunet.rglob("*")) == before
+
+
+def test_what_exists_is_kept(acdc: Path) -> None:
+    (file,) = split(27, val=2)
+    before = file.read_text()
+    with pytest.raises(FileExistsError, match=r"splits_final\.json exists already; models may have been trained by it"):
+        split(27, val=3)
+    assert file.read_text() == before
+    file.rename(acdc / "splits_final.json")
+    with pytest.raises(FileExistsError, match=r"raw.*splits_final\.json exists already"):
+        split(27, val=3)
+
+
+@pytest.mark.usefixtures("acdc")
+def test_the_command(nnunet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "split", "-d", "27", "--test", "20%", "-o", "127", "--val", "1", "--by_patient"]) == 0
+    written = [nnunet / "raw" / "Dataset127_ACDC", nnunet / "preprocessed" / "Dataset127_ACDC" / "splits_final.json"]
+    assert capsys.readouterr().out == "".join(f"Wrote {path}\n" for path in written)
+    for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"]):
+        with pytest.raises(SystemExit):
+            main(["paper", "split", "-d", "27", *wrong])
+        assert "usage: nnunet_nacl paper split" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""The command: real trainings of nnU-Net, on toys."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from nnunet_nacl import cli
+from nnunet_nacl.paper.experiments import _run
+from tests.commands import run_forked
+from tests.conftest import KINDS, NNUNet, Trained
+from tests.paper.experiments.conftest import NAME
+
+OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
+BRIEF = ("--epochs", "1", "--iterations", "2")
+PAGE = Path(__file__).parents[3] / "docs" / "experiments.md"
+
+
+def arguments(nnunet: NNUNet, study: str | Path, *options: str) -> list[str]:
+    out = str(nnunet.folder / "out")
+    return ["experiment", str(study), "-d", "901", "-c", "2d_small", "-o", out, "-device", "cpu", *options]
+
+
+def fork(command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str) -> None:
+    assert prefix.endswith(": ")
+    if run_forked(command, environment, log) != 0:
+        raise RuntimeError(log.read_text()[-1000:])
+
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command in this process; those that it starts are forked, which saves their imports."""
+    monkeypatch.setattr(_run, "run_command", fork)
+
+    def run_here(study: str | Path, *options: str, status: int = 0) -> str:
+        found = cli.main(arguments(nnunet, study, *options))
+        printed = "".join(capsys.readouterr())
+        assert found == status, printed
+        return printed
+
+    return run_here
+
+
+def test_a_model_that_is_there_is_predicted_with(
+    nnunet: NNUNet, trained: Trained, run: Command, tmp_path: Path
+) -> None:
+    known = "{name: known, trainer: nnUNetTrainerNACL_2epochs_2iterations, group: A, value: 100}"
+    broken = "{name: broken, trainer: nnUNetTrainerAdan, group: A, value: 50}"
+    study = tmp_path / "toys.yaml"
+    study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns: [{known}, {broken}]")
+    out, results = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME
+    assert "# known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, "--dry_run")
+    assert not out.exists()
+    model = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    shutil.copytree(model, results / model.name)
+    (results / "nnUNetTrainerAdan__nnUNetPlans__2d_small").touch()  # where a folder should be
+    printed = run(study, status=1)
+    assert "known, fold 0: predict: " in printed
+    assert "known, fold 0: train" not in printed
+    assert "failed: broken, fold 0: " in printed
+    summary = json.loads(next((out / "predictions").rglob("fold_0/calibration_summary.json")).read_text())
+    assert summary["num_cases"]["evaluated"] == 2
+    for cases in ("test", "validation"):
+        assert "known" in (out / "toys" / f"{cases}.html").read_text()
+    commands = run(study, "--methods", "known", "--dry_run")
+    assert "# known, fold 0: done" in commands
+    assert "nnUNetv2_" not in commands
+
+
+@pytest.mark.slow
+def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path) -> None:
+    study = tmp_path / "toys.yaml"
+    study.write_text("title: Toys\nruns: [{name: half, trainer: nnUNetTrainerNACL, training_cases: 50%}]")
+    command = [str(Path(sys.executable).with_name("nnunet_nacl")), *arguments(nnunet, study, *BRIEF)]
+    with subprocess.Popen(
+        command, env={**os.environ, **nnunet.environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        for line in process.stdout:
+            if "half, fold 0: Epoch 0" in line:
+                printed = run(study, *BRIEF, "--dry_run")
+                process.kill()
+                break
+    assert "# half, fold 0: running" in printed
+    whole, *_, half = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
+    assert len(half["train"]) == -(-len(whole["train"]) // 2)
+    assert "half, fold 0: predict: " in run(study, *BRIEF)
+    assert "# half, fold 0: done" in run(study, *BRIEF, "--dry_run")
+
+
+@pytest.mark.slow
+def test_a_loss_of_ones_own(nnunet: NNUNet, run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's example, as it stands there."""
+    section = PAGE.read_text().partition("## A loss of your own")[2]
+    trainer, study, command = re.findall(r"```(?:python|yaml|bash)\n(.*?)```", section, re.DOTALL)[:3]
+    (tmp_path / "my_trainers").mkdir()
+    (tmp_path / "my_trainers" / "brier.py").write_text(trainer)
+    (tmp_path / "mine.yaml").write_text(study)
+    assert "nnUNet_extTrainer=$PWD/my_trainers\nnnunet_nacl experiment mine.yaml -d 4" in command
+    monkeypatch.setenv("nnUNet_extTrainer", str(tmp_path / "my_trainers"))
+    printed = run(tmp_path / "mine.yaml", *BRIEF)
+    assert "Brier, fold 0: predict: " in printed
+    model = nnunet.folder / "results" / NAME / "nnUNetTrainerBrier_1epochs_2iterations__nnUNetPlans__2d_small"
+    content = torch.load(model / "fold_0" / "checkpoint_final.pth", weights_only=False)
+    assert content["current_epoch"] == 1
+    assert 0 < content["logging"]["train_losses"][0] < 2
+    assert "Brier" in (nnunet.folder / "out" / OUTPUT / "mine" / "test.html").read_text()
+
+
+def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["experiment", "sigma"]) == 0
+    assert "nnUNetTrainerSVLS_sigma3" in capsys.readouterr().out  # a table to read
+    lines = run("penalty", *BRIEF, "--dry_run").splitlines()
+    trained = [line for line in lines if line.startswith("nnUNetv2_train")]
+    assert len(trained) == 2
+    assert all(line.count(" && ") == 3 for line in trained)
+    assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
+    assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
+    assert lines[-1].endswith("--epochs 1 --iterations 2")
+
+
+def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) -> None:
+    file = nnunet.folder / "preprocessed" / NAME / "dataset.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **KINDS["regions"][1]}))
+    printed = run("main", "--dry_run")
+    assert "MbLS is left out, as it cannot be trained on Dataset901_Labels: " in printed
+    assert "nnUNetTrainerNACL " in printed
+    assert "nnUNetTrainerMbLS" not in printed
+    assert "No method of the study main can be trained on" in run("main", "--dry_run", "--methods", "MbLS", status=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mian", "-d", "901", "-c", "2d"], "There is no study 'mian'; there are main, hyperparameters"),
+        (["main", "-d", "901"], "the following arguments are required: -d, -c"),
+        (["all", "-d", "901", "-c", "2d", "--methods", "NACL"], "--methods does not go with all"),
+    ],
+)
+@pytest.mark.usefixtures("nnunet")
+def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = cli.main(["experiment", *arguments])
+    except SystemExit as ended:
+        status = ended.code
+    assert status != 0
+    assert message in capsys.readouterr().err

@@ -1,0 +1,88 @@
+"""What is there to train on, and what is said if it is not."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from nnunet_nacl.nnunet import PreprocessedDataSet
+from tests.conftest import NNUNet
+from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
+
+
+def find(dataset: str = "901", configuration: str = "2d_small", plans: str = "nnUNetPlans") -> PreprocessedDataSet:
+    return PreprocessedDataSet.find(dataset, configuration, plans)
+
+
+def test_a_planned_data_set(nnunet: NNUNet) -> None:
+    """The splits are those that nnU-Net itself would make, and later studies append theirs."""
+    data_set, folder = find(), nnunet.folder / "preprocessed" / NAME
+    splits = folder / "splits_final.json"
+    assert not splits.exists()
+    assert (data_set.name, data_set.test_cases) == (NAME, TEST_CASES)
+    plans, described = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
+    trainer = nnUNetTrainer({**plans, "continue_training": False}, "2d_small", 0, described, torch.device("cpu"))
+    trainer.dataset_class = infer_dataset_class(str(folder / "nnUNetPlans_2d"))
+    assert trainer.do_split() == (data_set.splits[0]["train"], data_set.splits[0]["val"])
+    assert json.loads(splits.read_text()) == data_set.splits
+    splits.unlink()
+    extended = [*data_set.splits, {"train": ["toy_0"], "val": ["toy_1"]}]
+    data_set.write_splits(extended)
+    assert find(NAME).splits == extended
+    with pytest.raises(ValueError, match="has changed since it was read"):  # another study has appended its own
+        data_set.write_splits([*data_set.splits, {"train": ["toy_2"], "val": ["toy_1"]}])
+    assert json.loads(splits.read_text()) == extended
+    splits.write_text('[{"train": ["toy_0"], "val": ["toy_77"]}]')
+    with pytest.raises(ValueError, match="fold 0 has toy_77, which is not among the preprocessed cases"):
+        find()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("77",), "Data set '77': Could not find a dataset with the ID 77"),
+        (("901", "2d", "nnUNetResEncUNetMPlans"), r"plan_and_preprocess -d 901 -c 2d .*-pl nnUNetPlannerResEncM"),
+        (("901", "3d_cascade_small"), "3d_cascade_small is the second stage of a cascade"),
+    ],
+)
+@pytest.mark.usefixtures("nnunet")
+def test_what_is_missing_is_named(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find(*arguments)
+
+
+def test_files_that_are_missing(nnunet: NNUNet) -> None:
+    preprocessed, raw = nnunet.folder / "preprocessed" / NAME / "nnUNetPlans_2d", nnunet.folder / "raw" / NAME
+    (raw / "labelsTs" / "toy_a.nii.gz").unlink()
+    assert find().test_cases == ["toy_b"]
+    shutil.rmtree(raw / "labelsTs")
+    assert find().test_cases == []
+    for file in preprocessed.glob("toy_3*"):
+        file.unlink()
+    with pytest.raises(ValueError, match=r"nnUNetPlans_2d holds 5 of 6 preprocessed cases\. Preprocess them with"):
+        find()
+    shutil.rmtree(preprocessed)
+    with pytest.raises(ValueError, match="with: nnUNetv2_preprocess -d 901 -plans_name nnUNetPlans -c 2d_small"):
+        find()
+
+
+def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDataSet) -> None:
+    model, (split, other, *_) = data_set.model_folder(TRAINER), data_set.splits
+    (model / "fold_0").mkdir(parents=True)
+    shutil.copy(data_set.folder / "dataset.json", model)
+    plans = json.loads((data_set.folder / "nnUNetPlans.json").read_text())
+    plans["configurations"]["3d_small"]["batch_size"] = 77  # of another configuration
+    (model / "plans.json").write_text(json.dumps(plans))
+    data_set.check_model(TRAINER, 0, split)
+    with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
+        data_set.check_model(TRAINER, 0, other)
+    (model / "dataset.json").write_text('{"labels": {"background": 0, "other": 1}, "file_ending": ".nii.gz"}')
+    with pytest.raises(ValueError, match=r"was trained with another dataset\.json than"):
+        data_set.check_model(TRAINER, 0, split)
+    plans["configurations"]["2d"]["spacing"] = [9, 9]  # inherited
+    (model / "plans.json").write_text(json.dumps(plans))
+    with pytest.raises(ValueError, match=r"was trained with another plans\.json than"):
+        data_set.check_model(TRAINER, 0, split)

@@ -1,0 +1,91 @@
+"""The runs of a study: a pure function of study, folds and splits."""
+
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.nnunet import PreprocessedDataSet
+from nnunet_nacl.paper.experiments import plan_experiment
+from nnunet_nacl.paper.experiments._plan import Run, plan_runs
+from nnunet_nacl.paper.experiments._steps import steps_left
+from nnunet_nacl.paper.experiments._study import Row, StudyTable, read_study
+from nnunet_nacl.paper.networks import add_network
+
+SPLITS = [
+    {"train": [f"case_{number}" for number in range(20) if number % 5 != fold], "val": [f"case_{fold}"]}
+    for fold in range(5)
+]
+
+
+def test_each_method_on_each_fold_by_fold() -> None:
+    study = read_study("penalty")
+    runs, splits = plan_runs(study, [0, 3], SPLITS, "_paperSchedule_5epochs_7iterations")
+    assert runs == [
+        Run(f"NACL {penalty}", f"nnUNetTrainerNACL_{suffix}paperSchedule_5epochs_7iterations", fold, fold)
+        for fold in (0, 3)
+        for penalty, suffix in (("l1", ""), ("l2", "l2_"))
+    ]
+    assert splits == SPLITS
+
+
+def test_shares_of_the_training_cases() -> None:
+    study = read_study("samples").chosen(["NACL", "LS"])
+    runs, splits = plan_runs(study, [1], SPLITS)
+    assert [(run.method, run.fold) for run in runs] == [
+        ("LS 25 %", 5), ("LS 50 %", 6), ("LS 75 %", 7), ("LS 100 %", 1),
+        ("NACL 25 %", 5), ("NACL 50 %", 6), ("NACL 75 %", 7), ("NACL 100 %", 1),
+    ]  # fmt: skip
+    assert {run.of_fold for run in runs} == {1}
+    assert splits[:5] == SPLITS
+    assert all(split["val"] == SPLITS[1]["val"] for split in splits[5:])
+    quarter, half, most = (set(split["train"]) for split in splits[5:])
+    assert (len(quarter), len(half), len(most)) == (4, 8, 12)
+    assert quarter < half < most < set(SPLITS[1]["train"])
+    # On every machine, with every Python:
+    assert splits[5]["train"] == ["case_13", "case_14", "case_7", "case_9"]
+    assert plan_runs(study, [1], splits) == (runs, splits)  # planned again, nothing is appended twice
+    # In floating point, 7 % of 100 cases are more than 7.
+    seven = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
+    _, (_, split) = plan_runs(seven, [0], [{"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}])
+    assert len(split["train"]) == 7
+
+
+def test_folds_that_cannot_be_put_together() -> None:
+    study = read_study("penalty")
+    runs, _ = plan_runs(study, [2, 2], SPLITS)
+    assert len(runs) == 2  # each fold once
+    with pytest.raises(ValueError, match="There is no fold 5; the data set's splits have the folds 0 to 4"):
+        plan_runs(study, [5], SPLITS)
+    with pytest.raises(ValueError, match="Folds 1 and 5 both validate on case_1"):
+        plan_runs(study, [1, 5], [*SPLITS, {"train": ["case_9"], "val": ["case_1"]}])
+    with pytest.raises(ValueError, match="Fold 0 has no validation cases"):
+        plan_runs(study, [0], [{"train": ["case_9"], "val": []}])
+
+
+def test_a_trainer_that_nnunet_does_not_find_is_refused(
+    data_set: PreprocessedDataSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(PreprocessedDataSet, "find", lambda *_: data_set)
+    study = StudyTable("mine", "Mine", (Row("stock", "nnUNetTrainerDA5"), Row("typo", "nnUNetTrainerNACLL")))
+    with pytest.raises(ValueError, match=r"^trainer nnUNetTrainerNACLL_3epochs: Could not find"):
+        plan_experiment(study, 901, "2d_small", output=tmp_path, suffix="_3epochs")
+    assert plan_experiment(study.chosen(["stock"]), 901, "2d_small", output=tmp_path, suffix="_3epochs").jobs
+
+
+def test_backbones_are_trained_in_configurations_of_their_own(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
+    study = read_study("backbones")
+    assert {row.network for row in study.runs} == {None, "unet", "attention_unet", "unet_plus_plus", "transunet"}
+    with pytest.raises(ValueError, match=r"has no configuration 2d_small_unet\. Add it with: nnunet_nacl paper "):
+        plan_experiment(study, 901, "2d_small")
+    add_network("unet", 901, "2d_small", patch_size=(32, 32))
+    chosen = study.chosen(["UNet NACL", "nnU-Net NACL", "nnU-Net CE"])
+    experiment = plan_experiment(chosen, 901, "2d_small", output=tmp_path)
+    base = f"{data_set.name}__nnUNetPlans__2d_small"
+    assert [(job.run.method, job.data.configuration, job.output.name) for job in experiment.jobs] == [
+        ("UNet NACL", "2d_small_unet", f"{base}_unet"),
+        ("nnU-Net CE", "2d_small", base),
+        ("nnU-Net NACL", "2d_small", base),
+    ]
+    assert experiment.folder == tmp_path / base / "backbones"
+    assert len({job.fold_folder for job in experiment.jobs}) == 3  # the same trainer and fold, but other trainings
+    assert steps_left(experiment.jobs[0])["train"][1:3] == [data_set.name, "2d_small_unet"]

@@ -1,0 +1,107 @@
+"""How runs and their commands are carried out."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.paper.experiments import _commands, _run, print_commands, run_command, run_experiments
+from nnunet_nacl.paper.experiments._plan import Experiment, Job
+from nnunet_nacl.paper.experiments._study import read_study
+
+
+def experiment(*jobs: Job) -> Experiment:
+    return Experiment(read_study("penalty"), jobs, jobs[0].data.splits, jobs[0].output)
+
+
+def test_whatever_goes_wrong_is_that_runs_failure_alone(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(command: list[str], **_: object) -> None:
+        raise RuntimeError(f"{command[0]} failed")
+
+    monkeypatch.setattr(_run, "run_command", fail)
+    other = replace(job, run=replace(job.run, trainer="other"))
+    assert set(run_experiments([experiment(job, other)]).values()) == {"nnUNetv2_train failed"}
+    printed = capsys.readouterr().out
+    assert "[2/2] NACL, fold 0: failed: nnUNetv2_train failed" in printed
+    monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
+    (failure,) = run_experiments([experiment(job)]).values()
+    assert "train ended without an error, but has not done all cases" in failure
+
+
+def test_what_another_process_has_comes_last(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started, let_go = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def work(*_: object, log: Path, **__: object) -> None:
+        order.append(log.name.partition("_fold")[0])
+        if len(order) == 1:
+            started.set()
+            assert let_go.wait(30)
+        raise RuntimeError("failed")
+
+    monkeypatch.setattr(_run, "run_command", work)
+    jobs = (job, *(replace(job, run=replace(job.run, trainer=name)) for name in ("second", "third")))
+    holder = threading.Thread(target=run_experiments, args=([experiment(job)],))
+    holder.start()
+    assert started.wait(30)
+    print_commands([experiment(*jobs)], ["report"])
+    assert capsys.readouterr().out.count("# NACL, fold 0: running") == 1
+    threading.Timer(1, let_go.set).start()
+    assert set(run_experiments([experiment(*jobs)])) == set(jobs)
+    holder.join()
+    assert order == [job.run.trainer, "second", "third", job.run.trainer]
+
+
+def run(program: str, log: Path) -> None:
+    run_command([sys.executable, "-c", program], environment=os.environ, log=log, prefix="A: ")  # type: ignore[arg-type]
+
+
+def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = (
+        "import sys; sys.stdout.reconfigure(encoding='utf-8'); print('x: Epoch 3'); print('σ and more'); "
+        "print('Pseudo dice [np.float32(0.5)]'); print('x: ECE over near 0.0123 (y)')"
+    )
+    run(program, tmp_path / "log")
+    assert capsys.readouterr().out == "A: Epoch 3\nA: Pseudo dice [0.5]\nA: ECE over near 0.0123 (y)\n"
+    assert "σ and more" in (tmp_path / "log").read_text(encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"failed with status 7\. .* is in .*log, which ends with:\nbye"):
+        run("print('bye'); raise SystemExit(7)", tmp_path / "log")
+    with pytest.raises(RuntimeError, match="nnUNetv2_nothing was not found"):
+        run_command(["nnUNetv2_nothing"], environment=os.environ, log=tmp_path / "log")
+
+
+def test_an_interrupted_command_has_time_for_a_checkpoint_and_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C is an exception while a command is waited for; this one goes on after SIGTERM."""
+    wait = subprocess.Popen.wait
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(subprocess.Popen, "wait", wait)
+        while not (tmp_path / "started").exists():
+            time.sleep(0.02)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupt)
+    monkeypatch.setattr(_commands, "TIME_TO_END_S", 2)
+    program = (
+        "import os, signal, time\ndef save(*_):\n    time.sleep(0.5); open('checkpoint', 'w').close()\n"
+        f"os.chdir({str(tmp_path)!r}); signal.signal(signal.SIGTERM, save); child = os.fork()\n"
+        "if child: open('child', 'w').write(str(child)); open('started', 'w')\nwhile True: time.sleep(60)"
+    )
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run(program, tmp_path / "log")
+    assert time.monotonic() - start < 30
+    assert (tmp_path / "checkpoint").exists()
+    state = Path("/proc", (tmp_path / "child").read_text(), "stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"  # dead, though nobody has asked how it ended

@@ -1,0 +1,106 @@
+"""One run: which step is next, told from the files that are there."""
+
+import json
+import os
+import zipfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from nnunet_nacl.evaluation import SUMMARY_NAME
+from nnunet_nacl.metrics import Settings
+from nnunet_nacl.paper.experiments._plan import Job
+from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
+from tests.paper.experiments.conftest import TRAINER
+
+
+def archive(*files: Path) -> None:
+    """Checkpoints and probabilities are zip files."""
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(file, "w") as opened:
+            opened.writestr("data", "0" * 100)
+
+
+def predicted(folder: Path, *cases: str) -> None:
+    archive(*(folder / f"{case}.npz" for case in cases))
+    for case in cases:
+        (folder / f"{case}.nii.gz").touch()
+
+
+def summary(folder: Path, cases: list[str], **settings: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {"settings": {**asdict(Settings()), **settings}, "metric_per_case": [{"case": case} for case in cases]}
+    (folder / SUMMARY_NAME).write_text(json.dumps(found))
+
+
+def steps(job: Job) -> list[str]:
+    return list(steps_left(job))
+
+
+def first(job: Job) -> list[str]:
+    return next(iter(steps_left(job).values()))
+
+
+def finish_training(job: Job) -> None:
+    archive(job.fold_folder / "checkpoint_final.pth")
+    predicted(job.validation, *job.split["val"])
+    (job.validation / "summary.json").touch()
+
+
+def test_a_run_from_start_to_end(job: Job) -> None:
+    fold, validation = job.fold_folder, job.validation
+    assert steps(job) == ["train", "evaluate_validation", "predict", "evaluate_test"]
+    train = first(job)
+    assert train == [
+        "nnUNetv2_train", "Dataset901_Labels", "2d_small", "0", "-tr", TRAINER,
+        "-p", "nnUNetPlans", "--npz", "-device", "cpu",
+    ]  # fmt: skip
+    archive(fold / "checkpoint_best.pth")
+    assert first(job) == [*train, "--c"]
+    archive(fold / "checkpoint_final.pth")
+    assert first(job) == [*train, "--val"]
+    predicted(validation, *job.split["val"])
+    assert steps(job)[0] == "validate"  # nnU-Net writes its summary last
+    (validation / "summary.json").touch()
+    assert steps(job) == ["evaluate_validation", "predict", "evaluate_test"]
+    summary(validation, job.split["val"])
+    assert steps(job) == ["predict", "evaluate_test"]
+    predicted(job.predictions, "toy_a")
+    assert first(job)[:5] == ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions)]
+    assert first(job)[-1] == "--continue_prediction"
+    predicted(job.predictions, "toy_b")
+    assert steps(job) == ["evaluate_test"]
+    summary(job.predictions, ["toy_a"])
+    assert steps(job) == ["evaluate_test"]
+    summary(job.predictions, job.data.test_cases)
+    assert steps(job) == []
+    assert steps(replace(job, surface=True)) == ["evaluate_validation", "evaluate_test"]
+    later = (job.predictions / "toy_a.npz").stat().st_mtime + 60
+    os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
+    assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
+    clear_the_way(job, "predict")
+    assert not list(job.predictions.glob("*.nii.gz"))
+
+
+@pytest.mark.parametrize(
+    "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ["image"]}]
+)
+def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> None:
+    finish_training(job)
+    summary(job.validation, job.split["val"], **other)
+    assert steps(job)[0] == "evaluate_validation"
+    summary(job.validation, job.split["val"], surface=True)  # more than is asked for
+    assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
+
+
+@pytest.mark.parametrize("name", ["checkpoint_best.pth", "checkpoint_latest.pth", "checkpoint_final.pth"])
+def test_a_checkpoint_that_was_not_finished_is_put_aside(job: Job, name: str) -> None:
+    file = job.fold_folder / name
+    archive(file)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    assert first(job)[-1] == "cpu"  # neither --c nor --val
+    clear_the_way(job, "train")
+    assert not file.exists()
+    assert list(job.fold_folder.glob("*.broken"))

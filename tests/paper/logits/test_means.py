@@ -1,0 +1,82 @@
+"""Means of the logits, against NumPy on what nnU-Net's own predictor gives outside our code."""
+
+import json
+from pathlib import Path
+
+import blosc2
+import numpy as np
+import pytest
+import torch
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.utilities.label_handling.label_handling import LabelManager
+
+from nnunet_nacl.linking import trainers_path
+from nnunet_nacl.paper.logits import mean_logits
+from nnunet_nacl.paper.logits._measures import _means, _sums_by_label
+from tests.conftest import KINDS, Planned
+from tests.paper.logits.conftest import copy_of
+
+
+def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
+    preprocessed = planned("labels")[0].folder / "preprocessed" / KINDS["labels"][0]
+    predictor = nnUNetPredictor(device=torch.device("cpu"), allow_tqdm=False)
+    with monkeypatch.context() as patch:
+        patch.setenv("nnUNet_extTrainer", str(trainers_path()))
+        predictor.initialize_from_trained_model_folder(str(model), (0,))
+    parts = []
+    for case in json.loads((preprocessed / "splits_final.json").read_text())[0]["val"]:
+        files = (preprocessed / "nnUNetPlans_2d" / f"{case}{part}.b2nd" for part in ("", "_seg"))
+        image, labels = (blosc2.open(str(file))[:] for file in files)
+        found = predictor.predict_sliding_window_return_logits(torch.from_numpy(image)).double().numpy()
+        parts.append(np.concatenate([found, labels]).reshape(4, -1))
+    *logits, labels = np.concatenate(parts, axis=1)
+    table = mean_logits(model, 0).set_index(["true_class", "logit"])
+    names = ["background", "shell", "core"]
+    assert table.index.tolist() == [(one, other) for one in names for other in names]
+    for true_class, name in enumerate(names):
+        chosen = np.array(logits)[:, labels == true_class]
+        assert set(table.loc[name, "voxels"]) == {chosen.shape[1]}
+        np.testing.assert_allclose(table.loc[name, "mean"], chosen.mean(1), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(table.loc[name, "mean_absolute"], np.abs(chosen).mean(1), rtol=1e-12, atol=1e-12)
+    assert table["mean"].round(6).nunique() == 9
+
+
+def test_sums_by_hand() -> None:
+    """Labels 0, 1, 2 with 3 ignored; -1 is outside the image."""
+    labels = np.array([[[0, 0, 1], [3, -1, 1]]])
+    logits = np.array([[[[1.0, -2.0, 3.0], [100.0, 100.0, -5.0]]], [[[0.5, 0.5, 1.0], [-100.0, np.inf, 1.0]]]])
+    voxels, first, second, absolute, _ = _sums_by_label(logits, labels, 3, 3).tolist()
+    assert voxels == [2, 2, 0]
+    assert (first, second, absolute) == ([-1, -2, 0], [1, 2, 0], [3, 8, 0])
+    with pytest.raises(ValueError, match=r"^the logits are not finite: the training has diverged\.$"):
+        _sums_by_label(logits, labels.clip(0), 4, None)
+    with pytest.raises(ValueError, match=r"^expected the labels 0 to 1; got 3\.$"):
+        _sums_by_label(logits, labels, 2, None)
+    # in half precision a sum of 2 would end at 4096
+    assert _sums_by_label(np.full((1, 1, 40_000), 2, np.float16), np.zeros((1, 40_000), int), 1, None)[1] == 80_000
+
+
+def test_regions_by_hand() -> None:
+    """Voxels of label 2 are in both regions, one outside them is outside both, and an ignored one is nowhere."""
+    manager = LabelManager({"background": 0, "ignore": 3, "core": 2, "whole": [1, 2]}, regions_class_order=[2, 1])
+    logits = np.array([[[[5.0, -2.0, -9.0, -7.0, 1000.0]]], [[[6.0, 4.0, -8.0, -6.0, 1000.0]]]])
+    found = _means(_sums_by_label(logits, np.array([[[2, 1, 0, 0, 3]]]), 3, manager.ignore_label), manager)
+    assert found["logit"].tolist() == ["core", "whole"] * 4
+    assert found["true_class"].tolist()[::2] == ["core", "outside core", "whole", "outside whole"]
+    assert found["voxels"].tolist()[::2] == [1, 3, 2, 2]
+    assert found["mean"].tolist() == [5, 6, -6, -10 / 3, 1.5, 5, -8, -7]
+    assert found["mean_absolute"].tolist() == [5, 6, 6, 6, 3.5, 5, 8, 7]
+
+
+def test_a_class_without_voxels_has_no_mean() -> None:
+    manager = LabelManager({"background": 0, "second": 2, "first": [1]}, regions_class_order=None)
+    found = _means(_sums_by_label(np.ones((3, 1, 2)), np.array([[0, 1]]), 3, None), manager)
+    assert found["true_class"].tolist()[::3] == ["background", "first", "second"]
+    assert found["voxels"].tolist()[::3] == [1, 1, 0]
+    assert found["mean"].isna().tolist() == [False] * 6 + [True] * 3
+
+
+def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:
+    copy = copy_of(model, tmp_path)
+    (copy / "fold_0").rename(copy / "fold_all")
+    assert mean_logits(copy, "all")["voxels"].sum() == 3 * mean_logits(model, 0)["voxels"].sum()

@@ -1,0 +1,107 @@
+"""``nnunet_nacl paper networks``: what it writes and refuses."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
+
+from nnunet_nacl.cli import main
+from nnunet_nacl.paper.networks import NETWORKS, add_network
+from tests.conftest import KINDS, NNUNet
+
+
+@pytest.fixture
+def plans_file(copied: Callable[[str], NNUNet]) -> Path:
+    """The plans of a copy of the toy data set."""
+    return copied("labels").folder / "preprocessed" / KINDS["labels"][0] / "nnUNetPlans.json"
+
+
+def add(plans_file: Path, name: str, **configuration: object) -> None:
+    """Add a configuration to the plans."""
+    plans = json.loads(plans_file.read_text())
+    plans["configurations"][name] = {"inherits_from": "2d", **configuration}
+    plans_file.write_text(json.dumps(plans))
+
+
+def test_it_says_what_it_wrote_and_changes_nothing_else(plans_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "networks"]) == 0
+    assert "2D, patch sizes in multiples of 16" in capsys.readouterr().out
+    add(plans_file, "2d_other", batch_size=6)
+    before = json.loads(plans_file.read_text())
+    files = sorted(plans_file.parent.iterdir())
+    command = ["paper", "networks", "attention_unet", "-d", "901", "-c", "2d_other", "--patch_size", "32", "16"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert f"Added the configuration 2d_other_attention_unet to {plans_file}: 31.74 million parameters,\n" in printed
+    assert "batches of 6 patches of 32x16, which need about 0.5 GB" in printed
+    after = json.loads(plans_file.read_text())
+    added = after["configurations"].pop("2d_other_attention_unet")
+    assert after == before
+    assert added == {
+        "inherits_from": "2d_other",
+        "architecture": {
+            "network_class_name": "nnunet_nacl.paper.networks.AttentionUNet",
+            "arch_kwargs": {"strides": [[1, 1]] * 3, "channels": [64, 128, 256, 512, 1024]},
+            "_kw_requires_import": [],
+        },
+        "patch_size": [32, 16],
+        "batch_size": 6,
+    }
+    text = plans_file.read_text()
+    assert main(command) == 1  # twice
+    error = capsys.readouterr().err
+    assert f"{plans_file} has a configuration 2d_other_attention_unet already; models may be trained" in error
+    assert plans_file.read_text() == text
+    assert sorted(plans_file.parent.iterdir()) == files  # no temporary file, no lock
+
+
+def test_the_batch_fits_into_the_memory_that_nnunet_plans_with(plans_file: Path) -> None:
+    add(plans_file, "2d_other", patch_size=[512, 512], batch_size=12)
+    added = add_network("attention_unet", 901, "2d_other")
+    assert 2 <= added.batch_size < 12
+    assert 6 < added.memory_gb <= 8.7
+    assert add_network("attention_unet", 901, "2d_small", patch_size=(32, 32)).batch_size == 2  # not more than that
+    add(plans_file, "2d_huge", patch_size=[4096, 4096], batch_size=2)
+    with pytest.raises(ValueError, match=r"^Patches of 4096x4096: attention_unet needs .* 2d_huge at most "):
+        add_network("attention_unet", 901, "2d_huge")
+    assert "2d_huge_attention_unet" not in plans_file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("network", "configuration", "size", "message"),
+    [
+        ("unet3+", "2d", None, r"There is no network 'unet3\+'; there are unet, attention_unet, "),
+        ("unet", "2d", (56, 40), r"unet takes patches whose sizes are multiples of 32; got 56x40\."),
+        ("transunet", "3d_fullres", (32, 32, 32), r"transunet takes 2D patches only; got 32x32x32\. Inherit from"),
+        ("attention_unet", "2d", (32, 32, 32), r"--patch_size: expected 2 sizes, as in \d+x\d+; got 32x32x32\."),
+        ("swin_unetr", "2d", (32, 32), r"swin_unetr cannot take patches of 32x32: Expected more than 1"),
+    ],
+)
+def test_what_a_network_cannot_do_is_refused_before_anything_is_written(
+    plans_file: Path, network: str, configuration: str, size: tuple[int, ...] | None, message: str
+) -> None:
+    before = plans_file.read_text()
+    with pytest.raises(ValueError, match=message):
+        add_network(network, 901, configuration, patch_size=size)
+    assert plans_file.read_text() == before
+
+
+def test_a_missing_package(
+    plans_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = plans_file.read_text()
+    for name in [name for name in sys.modules if name == "monai" or name.startswith("monai.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "monai", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "nnunet_nacl.paper.networks._monai", raising=False)
+    assert main(["paper", "networks", "attention_unet", "-d", "901", "-c", "2d", "--patch_size", "32", "32"]) == 1
+    expected = "nnunet_nacl.paper.networks.AttentionUNet needs monai, which is not installed: pip install monai"
+    assert expected in capsys.readouterr().err
+    assert plans_file.read_text() == before
+    plan = NETWORKS["attention_unet"].architecture((32, 32))
+    with pytest.raises(RuntimeError, match=re.escape(expected)):  # what nnU-Net's commands say
+        get_network_from_plans(plan["network_class_name"], plan["arch_kwargs"], [], 1, 2, deep_supervision=True)

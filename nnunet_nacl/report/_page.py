@@ -110,31 +110,25 @@ def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
     """Everything that is shown of a data set."""
     main = comparison.main
-    names = comparison.names
     reviews = read_reviews(comparison)
-    several = len(names) > 1
-    many = len(names) > 2
-    folded = [tables.differences_table(comparison)] if several else []
-    if judging_metrics(comparison) and paper_metrics(comparison):
-        folded.append(tables.paper_table(comparison, expected=True))
-    return {
+    section: dict[str, Any] = {
         "comparison": comparison,
         "main": main,
         "num_cases": len(comparison.cases),
         "answer": answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
         "study": study,
-        "missing": [variant.method for variant in study.variants if variant.method not in names] if study else [],
-        "study_pictures": _pictures(panels.study_panels(comparison, study)) if study else [],
+        "missing": [],
+        "study_pictures": [],
         "methods": tables.methods_table(comparison),
-        "folded": folded,
+        "folded": [],
         "structures": tables.structures_table(comparison),
         "sets": [_voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
-        "tradeoff": _pictures(panels.tradeoff_panels(comparison)) if several else [],
-        "radar": _pictures(panels.radar_panels(comparison, main)) if many else [],
-        "rankings": _rankings([comparison]) if many else [],
+        "tradeoff": [],
+        "radar": [],
+        "rankings": [],
         "reviews": reviews,
-        "review_table": tables.review_table(reviews) if reviews.judgements else None,
+        "review_table": None,
         "review_pictures": _pictures(partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements),
         "case_views": case_views(comparison, main, images),
         "cases": tables.cases_table(comparison),
@@ -142,6 +136,20 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "settings": {method.name: _settings(method) for method in comparison.methods},
         "commands": [evaluate_command(method.result) for method in comparison.methods],
     }
+    if study:
+        section["missing"] = [each.method for each in study.variants if each.method not in comparison.names]
+        section["study_pictures"] = _pictures(panels.study_panels(comparison, study))
+    if len(comparison.names) > 1:
+        section["folded"].append(tables.differences_table(comparison))
+        section["tradeoff"] = _pictures(panels.tradeoff_panels(comparison))
+    if len(comparison.names) > 2:
+        section["radar"] = _pictures(panels.radar_panels(comparison, main))
+        section["rankings"] = _rankings([comparison])
+    if judging_metrics(comparison) and paper_metrics(comparison):
+        section["folded"].append(tables.paper_table(comparison, expected=True))
+    if reviews.judgements:
+        section["review_table"] = tables.review_table(reviews)
+    return section
 
 
 def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
@@ -197,29 +205,37 @@ class Answer:
 
 def answer(comparison: Comparison) -> Answer:
     """Judgements, which differences are significant, and what to do next."""
-    judging = judging_metrics(comparison)
-    order = order_by(comparison, judging[0]) if judging else None
-    names = order.names if order is not None and order.names else comparison.names
+    order = None
+    judge_by = None
+    error_set = comparison.main
+    names = comparison.names
+    if judging := judging_metrics(comparison):
+        judge_by = judging[0]
+        error_set = judging[-1].voxels
+        order = order_by(comparison, judge_by)
+        names = order.names or names
     calibrated = [method.name for method in comparison.methods if calibrated_by(method.origin)]
     named = names
     if len(names) > _ALL_NAMED:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
-    judgements = {name: judge(comparison, name, judging[-1].voxels) for name in named} if judging else {}
+    judgements = [judge(comparison, name, error_set) for name in named] if judging else []
+    off = [judgement.name for judgement in judgements if judgement.verdict.is_off]
     lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
-    off = [name for name, judgement in judgements.items() if judgement.verdict.is_off]
     before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
     stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder) for name in comparison.names}
     twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
     done = {*calibrated, *before.values(), *twins}
     to_calibrate = [name for name in off if name not in done]
-    following = comparison[to_calibrate[0] if to_calibrate else names[0]].origin.folders[0]
-    shares = {name: comparison[name].pooled("near")["share"] for name in names} if "near" in comparison.voxels else {}
+    following = comparison[[*to_calibrate, *names][0]].origin.folders[0]
+    wide = []
+    if "near" in comparison.voxels:
+        wide = [name for name in names if comparison[name].pooled("near")["share"] > _WIDE]
     return Answer(
-        judgements=[judgement for judgement in judgements.values() if not np.isnan(judgement.error)],
-        error_set=judging[-1].voxels if judging else comparison.main,
+        judgements=[judgement for judgement in judgements if not np.isnan(judgement.error)],
+        error_set=error_set,
         before=before,
-        wide=[name for name, share in shares.items() if share > _WIDE],
-        judge=judging[0] if judging else None,
+        wide=wide,
+        judge=judge_by,
         order=order,
         dice_gap=differences(comparison, DICE).get(names[0]),
         lacking={method.name: evaluate_command(method.result) for method in lacking},

@@ -85,6 +85,10 @@ class Table:
         texts = {f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits) for c in self.columns}
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
 
+    def note_with(self, *, intervals: bool) -> str:
+        """The note; without intervals, it says nothing of them."""
+        return self.note if intervals else self.note.replace(_INTERVALS, "")
+
     def bold(self) -> pd.DataFrame:
         """Which cells are bold."""
         shown = self.shown()
@@ -101,7 +105,7 @@ def to_markdown(table: Table, *, intervals: bool = True, digits: int | None = No
     """A GitHub Markdown table with its title and note."""
     texts = table.shown(intervals=intervals, digits=digits).map(_escaped)
     texts = texts.mask(table.bold(), "**" + texts + "**").rename(_escaped).reset_index()
-    note = table.note if intervals else table.note.replace(_INTERVALS, "")
+    note = table.note_with(intervals=intervals)
     rows = [[_escaped(head) for head in texts.columns], ["---"] * len(texts.columns), *texts.to_numpy().tolist()]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(note)}\n"
@@ -117,7 +121,7 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
     style = style.format(escape="latex").format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     bold = table.bold()
     style = style.apply(lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None)
-    note = table.note if intervals else table.note.replace(_INTERVALS, "")
+    note = table.note_with(intervals=intervals)
     caption = f"{table.title}. {note}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}

@@ -1,12 +1,11 @@
 """The steps of a run: commands of nnU-Net and of ours. Which of them are done is told from the files they leave."""
 
-import json
 import zipfile
 from collections.abc import Collection
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
-from nnunet_nacl.evaluation import SUMMARY_NAME
+from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CHECKPOINTS
 from nnunet_nacl.paper.experiments._plan import Job
@@ -87,14 +86,14 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     """Whether the folder's summary is of this model, and has all that is asked for."""
     file = folder / SUMMARY_NAME
-    if not file.is_file() or not _is_newer(job, file):
+    try:
+        result = read_result(file)
+    except (OSError, ValueError):
         return False
-    summary = json.loads(file.read_bytes())
-    used = summary["settings"]
-    asked = asdict(Settings(surface=job.surface))
-    same = all(used.get(name) == asked[name] for name in ("num_bins", "protocol", "margin_mm"))
-    more = {*asked["voxels"]} <= {*used["voxels"]} and used["surface"] >= asked["surface"]
-    return same and more and {*cases} <= {case["case"] for case in summary["metric_per_case"]}
+    asked = Settings(surface=job.surface)
+    used = replace(result.settings, voxels=asked.voxels, surface=asked.surface, tolerance_mm=asked.tolerance_mm)
+    more = {*asked.voxels} <= {*result.voxels} and result.settings.surface >= asked.surface
+    return _is_newer(job, file) and used == asked and more and {*cases} <= {case.name for case in result.cases}
 
 
 def _is_current(job: Job, npz: Path) -> bool:

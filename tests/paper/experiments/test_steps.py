@@ -1,18 +1,18 @@
 """One run: which step is next, told from the files that are there."""
 
-import json
 import os
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.evaluation import SUMMARY_NAME
+from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.paper.experiments._plan import Job
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
 from tests.paper.experiments.conftest import TRAINER
+from tests.report.generated import make_result
 
 
 def archive(*files: Path) -> None:
@@ -31,8 +31,7 @@ def predicted(folder: Path, *cases: str) -> None:
 
 def summary(folder: Path, cases: list[str], **settings: object) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    found = {"settings": {**asdict(Settings()), **settings}, "metric_per_case": [{"case": case} for case in cases]}
-    (folder / SUMMARY_NAME).write_text(json.dumps(found))
+    write_result(make_result(cases=cases, settings=Settings(**settings)), folder / SUMMARY_NAME)
 
 
 def steps(job: Job) -> list[str]:
@@ -85,7 +84,7 @@ def test_a_run_from_start_to_end(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ["image"]}]
+    "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ("image",)}]
 )
 def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> None:
     finish_training(job)

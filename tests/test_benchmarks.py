@@ -98,6 +98,7 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "report": lambda run, _: run("report", "--methods", 2, "--cases", 3, "--repeats", 1),
     "train_step": lambda run, _: run("train_step", "-d", 901, "-c", "2d_small", "-b", 2, "--rounds", 1),
     "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
+    "steps": lambda run, folder: run("steps", "-o", folder / "steps.png"),
     "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),
 }
 

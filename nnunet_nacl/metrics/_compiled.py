@@ -37,17 +37,18 @@ def compiled(function: Any) -> Any:
 
 
 @compiled
-def _add(cell: NDArray[np.float64], edges: Floats, confidence: float, chance: float) -> None:
-    """Add a voxel to the sums (M + 1, COLUMNS) of its cell: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
+def _add(sums: NDArray[np.float64], cell: int, edges: Floats, confidence: float, chance: float) -> None:
+    """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
     binned = edges.dtype.type(confidence)
-    row = int(binned * edges.dtype.type(edges.size - 1))
+    row = np.uintp(binned * edges.dtype.type(edges.size - 1))  # unsigned: an index that may be negative takes longer
     if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
-        row += 1
-    cell[row, COUNT] += 1
-    cell[row, CONFIDENCE] += confidence
-    cell[row, CHANCE] += chance
-    cell[row, PRODUCTS] += confidence * chance
-    cell[row, SQUARES] += confidence * confidence
+        row += np.uintp(1)
+    here = sums[cell, row]
+    here[COUNT] += 1
+    here[CONFIDENCE] += confidence
+    here[CHANCE] += chance
+    here[PRODUCTS] += confidence * chance
+    here[SQUARES] += confidence * confidence
 
 
 @compiled
@@ -75,7 +76,7 @@ def count_class(
         if truth[i] == k:
             cell += HIT
             nll[cell] -= np.log(max(np.float64(p[i]), NLL_CLIP))
-        _add(sums[cell], edges, np.float64(p[i]), 1 - np.float64(background[i]))
+        _add(sums, cell, edges, np.float64(p[i]), 1 - np.float64(background[i]))
 
 
 @compiled
@@ -92,10 +93,10 @@ def count_region(
         cell = cells[i] + HIT if is_within else cells[i]
         of_truth = within if is_within else 1 - within
         nll[cell] -= np.log(max(of_truth, NLL_CLIP))
-        _add(sums[cell], edges, within, within)
+        _add(sums, cell, edges, within, within)
         is_right = (within > 0.5) == is_within
         cell = cells[i] + HIT if is_right else cells[i]
-        _add(top_sums[cell], top_edges, max(within, 1 - within), within)
+        _add(top_sums, cell, top_edges, max(within, 1 - within), within)
 
 
 @compiled

@@ -75,7 +75,8 @@ def count_class(
             cell += TOP
         if truth[i] == k:
             cell += HIT
-            nll[cell] -= np.log(max(np.float64(p[i]), NLL_CLIP))
+            if p[i] < 1:
+                nll[cell] -= np.log(max(np.float64(p[i]), NLL_CLIP))
         _add(sums, cell, edges, np.float64(p[i]), 1 - np.float64(background[i]))
 
 

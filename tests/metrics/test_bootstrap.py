@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.evaluation._result import _interval
+from nnunet_nacl.evaluation._files import _interval
 from nnunet_nacl.metrics import BinCounts, mean_of_known, percentile_interval, ratio, resample_weights
 
 NAN = float("nan")

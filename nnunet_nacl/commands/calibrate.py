@@ -38,8 +38,8 @@ def calibrate(
     Args:
         chk: file name of the checkpoint to calibrate
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
-        method: instead of the best: temperature keeps every label, head (models only) fits the last layer anew
-        npz: predict the validation cases, too, each by a fit without it, into fold_X/validation_calibrated
+        method: force this method; temperature keeps every label, head (models only) fits the last layer anew
+        npz: also predict each validation case with a fit that excluded it, into fold_X/validation_calibrated
         i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble (with -gt)
         gt: LABELS of those cases
         o: FIT.json, the file to write, for GT_FOLDER PRED_FOLDER

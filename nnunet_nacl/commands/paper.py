@@ -55,7 +55,7 @@ def networks(
     batch size where that would not fit. nnU-Net trains and predicts with it as with any configuration.
 
     Args:
-        network: to add, as listed without it
+        network: network to add; omit to list them
         c: CONFIGURATION to inherit from, such as 2d
         patch_size: SIZES such as 64 48 (default: that of CONFIGURATION)
 

@@ -86,7 +86,7 @@ def experiment(
         epochs: N epochs of each training (default: nnU-Net's 1000)
         iterations: N iterations of an epoch (default: nnU-Net's 250)
         paper_schedule: the paper's Adam, 100 epochs by default: the suffix _paperSchedule of all trainers
-        o: FOLDER in which that of predictions, logs and reports is made
+        o: parent FOLDER for predictions, logs and reports
         dry_run: only print what is done, running and left, as shell commands
 
     Examples:

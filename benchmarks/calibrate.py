@@ -87,7 +87,8 @@ def measure(options: argparse.Namespace) -> None:
     start = time.time()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     networks = [
-        Network(model, fold, checkpoint="checkpoint_final.pth", device="cpu", mirroring=True) for fold in options.fold
+        Network(model, fold, checkpoint="checkpoint_final.pth", device="cpu", mirroring=True)
+        for fold in options.fold
     ]
     fitted = []
     held_out: dict[str, Any] = {}
@@ -110,13 +111,18 @@ def measure(options: argparse.Namespace) -> None:
     for name in tqdm(cases.names, desc="test"):
         image, labels, properties = cases.load(name)
         features = [network.features(image) for network in networks]
-        trained = [logits_of(of_fold, network.layer) for of_fold, network in zip(features, networks, strict=True)]
+        trained = [
+            logits_of(of_fold, network.layer)
+            for of_fold, network in zip(features, networks, strict=True)
+        ]
         index, sample = networks[0].draw(name, np.mean(trained, axis=0), labels, properties, 10**9)
         samples.append(sample)
         means: dict[str, Any] = {}
         for of_fold, of_trained, methods in zip(features, trained, fitted, strict=True):
             drawn = of_fold.reshape(len(of_fold), -1)[:, index].float().cpu().numpy()
-            as_trained = sample.activation.centered(of_trained.reshape(len(of_trained), -1)[:, index])
+            as_trained = sample.activation.centered(
+                of_trained.reshape(len(of_trained), -1)[:, index]
+            )
             for method, calibration in {**methods, **few}.items():
                 calibrated = sample.activation.centered(calibration.logits(as_trained, drawn))
                 means[method] = means.get(method, 0) + calibrated / len(networks)
@@ -142,18 +148,24 @@ def measure(options: argparse.Namespace) -> None:
 
 def of_training(networks: list[Network]) -> dict[str, Any]:
     """How long the models were trained, and the Dice of validation patches that nnU-Net logged last."""
-    content = torch.load(networks[0].folder / "checkpoint_final.pth", weights_only=False)  # of our own training
+    content = torch.load(
+        networks[0].folder / "checkpoint_final.pth", weights_only=False
+    )  # of our own training
     found = {"last_logged_Dice": content["logging"]["mean_fg_dice"][-1]}
     seconds = [network.folder / "training_time.json" for network in networks]
     if all(file.exists() for file in seconds):
-        found["training_seconds"] = np.mean([json.loads(file.read_text())["seconds"] for file in seconds])
+        found["training_seconds"] = np.mean(
+            [json.loads(file.read_text())["seconds"] for file in seconds]
+        )
     return found
 
 
 def revision() -> str:
     """The commit."""
     command = ["git", "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
     return done.stdout.strip()
 
 
@@ -165,13 +177,21 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
             chosen = np.sort(np.random.default_rng(draw).permutation(len(sample.names))[:count])
             part = sample.take(np.isin(sample.case, chosen))
             names = tuple(sample.names[case] for case in chosen)
-            part = replace(part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names)
+            part = replace(
+                part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names
+            )
             for method in (Temperature.of(part), Vector.of(part), Head.of(part, layer)):
                 fitted[f"{method.method} of {count} cases, {draw}"] = method
     return fitted
 
 
-def write(csv: Path, about: dict[str, Any], sample: Sample, logits: dict[str, Any], held_out: dict[str, Any]) -> None:
+def write(
+    csv: Path,
+    about: dict[str, Any],
+    sample: Sample,
+    logits: dict[str, Any],
+    held_out: dict[str, Any],
+) -> None:
     """All numbers of a model, a line for each method."""
     draws = resample_weights(len(sample.names))
     foreground = np.bincount(sample.case, sample.structures().sum(0), len(sample.names))
@@ -179,21 +199,30 @@ def write(csv: Path, about: dict[str, Any], sample: Sample, logits: dict[str, An
     lines = []
     for method, of_method in logits.items():
         score = asdict(judge(sample, of_method))
-        low, high = percentile_interval(ratio(draws @ nll[method], draws @ foreground), num_cases=len(sample.names))
+        low, high = percentile_interval(
+            ratio(draws @ nll[method], draws @ foreground), num_cases=len(sample.names)
+        )
         score |= {"NLL_low": low, "NLL_high": high}
         for other in (Unchanged.method, "temperature"):
             change = ratio(draws @ (nll[method] - nll[other]), draws @ foreground)
             name = f"NLL_minus_{other.replace(' ', '_')}"
             score[name] = score["NLL"] - nll[other].sum() / foreground.sum()
-            score[f"{name}_low"], score[f"{name}_high"] = percentile_interval(change, num_cases=len(sample.names))
+            score[f"{name}_low"], score[f"{name}_high"] = percentile_interval(
+                change, num_cases=len(sample.names)
+            )
         del score["NLL_change"]
         if " cases, " not in method:
             near = sample.take(sample.near[0])
-            score["T_left"] = Temperature.of(replace(near, logits=of_method[:, sample.near[0]])).temperature
+            score["T_left"] = Temperature.of(
+                replace(near, logits=of_method[:, sample.near[0]])
+            ).temperature
         if method in held_out:
             score |= {f"held_out_{name}": value for name, value in asdict(held_out[method]).items()}
             change_low, change_high = score.pop("held_out_NLL_change")
-            score |= {"held_out_NLL_change_low": change_low, "held_out_NLL_change_high": change_high}
+            score |= {
+                "held_out_NLL_change_low": change_low,
+                "held_out_NLL_change_high": change_high,
+            }
         lines.append({**about, "method": method, **score})
     new = pd.DataFrame(lines)
     if csv.exists():
@@ -201,19 +230,25 @@ def write(csv: Path, about: dict[str, Any], sample: Sample, logits: dict[str, An
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
         new = pd.concat([old[~same], new]).sort_values(KEY, kind="stable")
     new.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
-    shown = pd.DataFrame(lines)[["method", "NLL", "ECE", "over_confidence", "Dice", "changed", "T_left"]]
+    shown = pd.DataFrame(lines)[
+        ["method", "NLL", "ECE", "over_confidence", "Dice", "changed", "T_left"]
+    ]
     print(shown[~shown["method"].str.contains("cases")].to_string())
 
 
 def main() -> None:
     """Measure a model, or an ensemble."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("csv", type=Path)
     parser.add_argument("data_set")
     parser.add_argument("configuration")
     parser.add_argument("trainer")
     parser.add_argument("fold", nargs="+")
-    parser.add_argument("--counts", action="store_true", help="how many validation cases it takes, too")
+    parser.add_argument(
+        "--counts", action="store_true", help="how many validation cases it takes, too"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     measure(options)

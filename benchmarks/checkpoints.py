@@ -39,7 +39,16 @@ def predict(options: argparse.Namespace, model: Path, work: Path, name: str) -> 
     """Calibrate, export, predict the test cases; leaves predictions and, if calibrated, the fit in the work folder."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
     if name != "trained":
-        of_model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer, "-f", options.fold]
+        of_model = [
+            "-d",
+            options.data_set,
+            "-c",
+            options.configuration,
+            "-tr",
+            options.trainer,
+            "-f",
+            options.fold,
+        ]
         how = ["-device", "cpu", "--overwrite", *OPTIONS[name]]
         subprocess.run(["nnunet_nacl", "calibrate", *of_model, *how], check=True, env=environment)
         shutil.copyfile(model / f"fold_{options.fold}" / "calibration.json", work / f"{name}.json")
@@ -62,7 +71,9 @@ def changed(before: Path, after: Path) -> float:
     for case in folder.cases:
         reader = folder.data_set.reader
         labels = reader.read_labels(case.prediction).labels
-        different += np.count_nonzero(labels != reader.read_labels(after / case.prediction.name).labels)
+        different += np.count_nonzero(
+            labels != reader.read_labels(after / case.prediction.name).labels
+        )
         foreground += np.count_nonzero(labels)
     return different / foreground
 
@@ -88,7 +99,9 @@ def values(result: FolderResult) -> dict[str, float]:
 
 def main() -> None:
     """Predict what is missing, and write the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("csv", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("data_set")
@@ -122,11 +135,17 @@ def main() -> None:
             fit = Fit.read(work / f"{name}.json")
             line["written"] = fit.method
             held_out = asdict(fit.tried[fit.method])
-            line["held_out_NLL_change_low"], line["held_out_NLL_change_high"] = held_out.pop("NLL_change")
+            line["held_out_NLL_change_low"], line["held_out_NLL_change_high"] = held_out.pop(
+                "NLL_change"
+            )
             line |= {f"held_out_{key}": value for key, value in held_out.items()}
         lines.append(line)
     new = pd.DataFrame(lines)
-    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice", "changed"]].to_string())
+    print(
+        new[
+            ["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice", "changed"]
+        ].to_string()
+    )
     if options.csv.exists():
         old = pd.read_csv(options.csv, dtype={"fold": str})
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)

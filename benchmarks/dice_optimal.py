@@ -29,8 +29,12 @@ IMAGES = 100
 
 def main() -> None:
     """Choose, judge, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", type=Path, nargs="*", help="predictions with .npz files, then their ground truth")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folders", type=Path, nargs="*", help="predictions with .npz files, then their ground truth"
+    )
     options = parser.parse_args()
     for together in (False, True):
         for doubt in (0.4, 1.0):
@@ -49,7 +53,9 @@ def compare(name: str, images: Iterator[tuple[Array, Labels]]) -> None:
             labels = choose(p)
             structures = range(1, len(p))
             expected = np.mean([expected_dice(p[k], labels == k) for k in structures])
-            found[rule].append((float(expected), float(np.mean([dice(labels == k, y == k) for k in structures]))))
+            found[rule].append(
+                (float(expected), float(np.mean([dice(labels == k, y == k) for k in structures])))
+            )
     print(f"\n{name}\n\n| rule | expected Dice | Dice |\n| --- | --- | --- |")
     for rule, values in found.items():
         print(f"| {rule} | {' | '.join(f'{value:.4f}' for value in np.mean(values, axis=0))} |")
@@ -62,7 +68,9 @@ def posteriors(
     generator = np.random.default_rng(0)
     for _ in range(IMAGES):
         widths = [4.0, *generator.uniform(2, 5, classes - 1)]
-        fields = np.stack([gaussian_filter(generator.normal(size=(size, size)), width) for width in widths])
+        fields = np.stack(
+            [gaussian_filter(generator.normal(size=(size, size)), width) for width in widths]
+        )
         logits = fields / fields.std(axis=(1, 2), keepdims=True) * 3 / doubt
         logits[0] += generator.uniform(0, offset) / doubt
         p = np.exp(logits - logits.max(0))

@@ -39,11 +39,19 @@ MEMORY_CASES = {  # name -> classes, shape, kind
 
 def main() -> None:
     """Generate what is missing, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", type=Path, default=Path("evaluate_benchmark"), help="working folder")
-    parser.add_argument("--rounds", type=int, default=5, help="of each measurement; the medians count")
-    parser.add_argument("--shrink", type=int, default=1, help="divide each axis of the images by this")
-    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)  # measures its own memory: see _peak
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of each measurement; the medians count"
+    )
+    parser.add_argument(
+        "--shrink", type=int, default=1, help="divide each axis of the images by this"
+    )
+    parser.add_argument(
+        "--peak", type=Path, help=argparse.SUPPRESS
+    )  # measures its own memory: see _peak
     options = parser.parse_args()
     if options.peak:
         print(_own_peak(options.peak))
@@ -54,7 +62,9 @@ def main() -> None:
     generate(folder / "dense", 4, _shrunk(SHAPE, options.shrink), NUM_DENSE_CASES, kind="dense")
     for name, (classes, shape, kind) in MEMORY_CASES.items():
         generate(folder / name, classes, _shrunk(shape, options.shrink), 1, kind=kind)
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     print("\n| what | figure | bound |\n| --- | --- | --- |")
     _time_of_folder(folder / "many", "saturated", options.rounds)
     _time_of_folder(folder / "dense", "dense", options.rounds)
@@ -70,7 +80,9 @@ def _row(what: str, figure: str, bound: str) -> None:
 # Measurements
 
 
-def _medians(works: dict[str, Callable[[], object]], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
+def _medians(
+    works: dict[str, Callable[[], object]], rounds: int
+) -> tuple[dict[str, float], dict[str, float]]:
     """Median seconds of each, on the wall and of this process; in turns, so that a slow spell hits all."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for number in range(rounds + 1):
@@ -80,7 +92,8 @@ def _medians(works: dict[str, Callable[[], object]], rounds: int) -> tuple[dict[
             if number:  # the first round warms the file cache up
                 found[name].append((time.perf_counter() - wall, time.process_time() - processor))
     wall_of, processor_of = (
-        {name: statistics.median(one[of] for one in values) for name, values in found.items()} for of in (0, 1)
+        {name: statistics.median(one[of] for one in values) for name, values in found.items()}
+        for of in (0, 1)
     )
     return wall_of, processor_of
 
@@ -97,7 +110,9 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
     def evaluating(num_processes: int) -> Callable[[], object]:
         def work() -> None:
             result = evaluate(
-                Predictions.of_folder(ground_truth, predictions), num_processes=num_processes, overwrite=True
+                Predictions.of_folder(ground_truth, predictions),
+                num_processes=num_processes,
+                overwrite=True,
             )
             assert len(result.cases) == len(files)
 
@@ -111,10 +126,24 @@ def _time_of_folder(folder: Path, kind: str, rounds: int) -> None:
     works = {"load": load, "stream": stream, "one": evaluating(1), "two": evaluating(2)}
     seconds, of_processor = _medians(works, rounds)
     of_load = f"of {seconds['load']:.1f} s for np.load alone, {len(files)} cases of 4 classes"
-    _row(f"{kind}: `-np 1`, wall time", f"{seconds['one'] / seconds['load']:.2f} times, {of_load}", "1.1")
-    _row(f"{kind}: `-np 1`, processor time", f"{of_processor['one'] / of_processor['load']:.2f} times", "1.5")
-    _row(f"{kind}: of which inflating", f"{of_processor['stream'] / of_processor['load']:.2f} times", "")
-    _row(f"{kind}: `-np 2` over `-np 1`", f"{seconds['one'] / seconds['two']:.2f} times as fast", "")
+    _row(
+        f"{kind}: `-np 1`, wall time",
+        f"{seconds['one'] / seconds['load']:.2f} times, {of_load}",
+        "1.1",
+    )
+    _row(
+        f"{kind}: `-np 1`, processor time",
+        f"{of_processor['one'] / of_processor['load']:.2f} times",
+        "1.5",
+    )
+    _row(
+        f"{kind}: of which inflating",
+        f"{of_processor['stream'] / of_processor['load']:.2f} times",
+        "",
+    )
+    _row(
+        f"{kind}: `-np 2` over `-np 1`", f"{seconds['one'] / seconds['two']:.2f} times as fast", ""
+    )
 
 
 def _shrunk(shape: tuple[int, int, int], factor: int) -> tuple[int, int, int]:
@@ -136,7 +165,9 @@ def _memory(folder: Path, shrink: int) -> None:
 
 def _own_peak(folder: Path) -> int:
     """Bytes by which the resident memory of this process rises while it evaluates a folder."""
-    with tempfile.TemporaryDirectory() as tiny:  # what is imported or set up on first use is the interpreter's own
+    with (
+        tempfile.TemporaryDirectory() as tiny
+    ):  # what is imported or set up on first use is the interpreter's own
         generate(Path(tiny), 4, (8, 32, 32), 1, quiet=True)
         evaluate(Predictions.of_folder(Path(tiny) / "labels", Path(tiny) / "predictions"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
@@ -179,7 +210,9 @@ def _hd95(rounds: int) -> None:
         generator = np.random.default_rng(0)
         crop = tuple(map(slice, (160, 256, 256)))
         field = zoom(generator.standard_normal((12, 18, 18), dtype=np.float32), 16, order=1)[crop]
-        centered = np.stack(np.meshgrid(*(np.linspace(-1, 1, size) for size in field.shape), indexing="ij"))
+        centered = np.stack(
+            np.meshgrid(*(np.linspace(-1, 1, size) for size in field.shape), indexing="ij")
+        )
         distance = np.sqrt((centered**2).sum(0))
         for name, a in (
             ("an organ of half the image's width", distance + 0.05 * field < 0.5),
@@ -192,7 +225,9 @@ def _hd95_of(name: str, a: NDArray[np.bool_], b: NDArray[np.bool_], rounds: int,
     spacing = (1.5, 0.8, 0.8)
     works: dict[str, Callable[[], object]] = {
         "ours": lambda: SurfaceDistances.between(a, b, spacing).hd95(),
-        "peer": lambda: peer.compute_robust_hausdorff(peer.compute_surface_distances(a, b, spacing), 95),
+        "peer": lambda: peer.compute_robust_hausdorff(
+            peer.compute_surface_distances(a, b, spacing), 95
+        ),
     }
     seconds, _ = _medians(works, rounds)
     _row(

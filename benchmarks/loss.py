@@ -51,7 +51,9 @@ Call = Callable[[Tensor, Tensor], Tensor]
 
 def main() -> None:
     """Parse the options, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--threads", type=int, help="default: as many as torch takes")
@@ -64,7 +66,9 @@ def main() -> None:
     )
     for size in SIZES:
         _times(size, options.rounds, everything=options.all)
-    print("| peak memory beside logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |")
+    print(
+        "| peak memory beside logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |"
+    )
     for name in (*OURS, "NACL at once", *BOUNDS["2d"]):
         print(f"| {name} | {' | '.join(f'{_peak(size, name):.2f}' for size in SIZES)} |")
 
@@ -74,7 +78,9 @@ def data(size: str) -> tuple[Tensor, Tensor]:
     batch, classes, spatial = SIZES[size]
     torch.manual_seed(0)
     logits = 3 * torch.randn(batch, classes, *spatial)
-    coarse = torch.randn(batch, classes, *(max(2, length // CELL[len(spatial)]) for length in spatial))
+    coarse = torch.randn(
+        batch, classes, *(max(2, length // CELL[len(spatial)]) for length in spatial)
+    )
     mode = "bilinear" if len(spatial) == 2 else "trilinear"
     return logits, F.interpolate(coarse, size=spatial, mode=mode).argmax(1, keepdim=True)
 
@@ -84,7 +90,12 @@ def calls(size: str) -> dict[str, Call]:
     _, classes, spatial = SIZES[size]
     dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
     nnunet = DC_and_CE_loss(
-        dice, {}, weight_ce=1, weight_dice=1, ignore_label=None, dice_class=MemoryEfficientSoftDiceLoss
+        dice,
+        {},
+        weight_ce=1,
+        weight_dice=1,
+        ignore_label=None,
+        dice_class=MemoryEfficientSoftDiceLoss,
     )
     monai = MonaiNACLLoss(classes=classes, dim=len(spatial))
     made: dict[str, Call] = {
@@ -101,7 +112,9 @@ def _times(size: str, rounds: int, *, everything: bool) -> None:
     logits, labels = data(size)
     edges = _share_near_boundaries(labels)
     shape = " × ".join(map(str, logits.shape))
-    print(f"{shape}, {100 * edges:.0f} % of the voxels near a boundary, float32, forward and backward\n")
+    print(
+        f"{shape}, {100 * edges:.0f} % of the voxels near a boundary, float32, forward and backward\n"
+    )
     measured = {
         name: call
         for name, call in calls(size).items()
@@ -116,15 +129,20 @@ def _times(size: str, rounds: int, *, everything: bool) -> None:
             torch.autograd.grad(call(logits, labels), logits)
             seconds[name].append(clock() - start)
     peers = list(BOUNDS[size])
-    print(f"| loss | ms | {' | '.join(f'over {peer}' for peer in peers)} |\n| --- | --- |{' --- |' * len(peers)}")
+    print(
+        f"| loss | ms | {' | '.join(f'over {peer}' for peer in peers)} |\n| --- | --- |{' --- |' * len(peers)}"
+    )
     for name, own in seconds.items():
         ratios = [
-            statistics.median(one / other for one, other in zip(own[1:], seconds[peer][1:], strict=True))
+            statistics.median(
+                one / other for one, other in zip(own[1:], seconds[peer][1:], strict=True)
+            )
             for peer in peers
         ]
         bounds = BOUNDS[size].values() if name == "NACL" else (None,) * len(peers)
         shown = [
-            f"{ratio:.2f}{f' (bound {bound})' if bound else ''}" for ratio, bound in zip(ratios, bounds, strict=True)
+            f"{ratio:.2f}{f' (bound {bound})' if bound else ''}"
+            for ratio, bound in zip(ratios, bounds, strict=True)
         ]
         print(f"| {name} | {1e3 * statistics.median(own[1:]):.1f} | {' | '.join(shown)} |")
     print()
@@ -148,8 +166,13 @@ def _peak(size: str, name: str) -> float:
     with tempfile.NamedTemporaryFile(suffix=".json") as trace:
         profiler.export_chrome_trace(trace.name)
         events = json.loads(Path(trace.name).read_text())["traceEvents"]
-    events = sorted((event for event in events if event.get("name") == "[memory]"), key=lambda event: event["ts"])
-    return max(itertools.accumulate(event["args"]["Bytes"] for event in events)) / (4 * logits.numel())
+    events = sorted(
+        (event for event in events if event.get("name") == "[memory]"),
+        key=lambda event: event["ts"],
+    )
+    return max(itertools.accumulate(event["args"]["Bytes"] for event in events)) / (
+        4 * logits.numel()
+    )
 
 
 if __name__ == "__main__":

@@ -30,15 +30,34 @@ SUMMARY = "calibration_summary.json"
 def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -> FolderResult:
     """The test cases' predictions, evaluated."""
     done = output / "predict_from_raw_data_args.json"
-    if not (done.exists() and len(list(output.glob("*.npz"))) == len(list((raw / "labelsTs").iterdir()))):
+    if not (
+        done.exists() and len(list(output.glob("*.npz"))) == len(list((raw / "labelsTs").iterdir()))
+    ):
         output.mkdir(parents=True, exist_ok=True)
-        model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer, "-f", options.fold]
+        model = [
+            "-d",
+            options.data_set,
+            "-c",
+            options.configuration,
+            "-tr",
+            options.trainer,
+            "-f",
+            options.fold,
+        ]
         files = ["-i", str(raw / "imagesTs"), "-o", str(output)]
         how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
         # One thread: nnU-Net asks for as many as it may have processes.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
         subprocess.run(["nnUNetv2_predict", *model, *files, *how], check=True, env=environment)
-    evaluate = ["nnunet_nacl", "evaluate", str(raw / "labelsTs"), str(output), "--surface", "-np", "1"]
+    evaluate = [
+        "nnunet_nacl",
+        "evaluate",
+        str(raw / "labelsTs"),
+        str(output),
+        "--surface",
+        "-np",
+        "1",
+    ]
     subprocess.run(evaluate, check=True)
     return read_result(output / SUMMARY)
 
@@ -78,7 +97,9 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
             length[unit] = int(found[1])
     fold = model / f"fold_{options.fold}"
     training = json.loads((fold / "training_time.json").read_text())
-    content = torch.load(fold / "checkpoint_final.pth", map_location="cpu", weights_only=False)  # of our own training
+    content = torch.load(
+        fold / "checkpoint_final.pth", map_location="cpu", weights_only=False
+    )  # of our own training
     method = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", options.trainer)
     return {
         "data_set": model.parent.name,
@@ -101,14 +122,18 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
 
 def main() -> None:
     """Write the row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("csv", type=Path)
     parser.add_argument("predictions", type=Path)
     parser.add_argument("data_set")
     parser.add_argument("configuration")
     parser.add_argument("trainer")
     parser.add_argument("fold")
-    parser.add_argument("--training", default="1", help="a number that tells repeated trainings apart")
+    parser.add_argument(
+        "--training", default="1", help="a number that tells repeated trainings apart"
+    )
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     name = f"{options.trainer}__{options.configuration}"
@@ -117,7 +142,9 @@ def main() -> None:
     values = {key: f"{value:.6g}" for key, value in row(result).items()}
     new = pd.DataFrame([{**about(options, model), **values}]).astype(str)
     if options.csv.exists():
-        new = pd.concat([pd.read_csv(options.csv, dtype=str), new]).drop_duplicates(KEY, keep="last")
+        new = pd.concat([pd.read_csv(options.csv, dtype=str), new]).drop_duplicates(
+            KEY, keep="last"
+        )
     new.to_csv(options.csv, index=False, lineterminator="\n")
 
 

@@ -32,12 +32,16 @@ def geometric_mean(members: Sequence[Path], output: Path) -> None:
         logits = 0.0
         for member in members:
             with np.load(member / f"{case.name}.npz") as stored:
-                logits = logits + np.log(np.maximum(stored["probabilities"].astype(np.float64), 1e-38))
+                logits = logits + np.log(
+                    np.maximum(stored["probabilities"].astype(np.float64), 1e-38)
+                )
         powers = np.exp(logits / len(members))
         p = (powers / powers.sum(0)).astype(np.float32)
         np.savez_compressed(output / f"{case.name}.npz", probabilities=p)
         labels = p.argmax(0).astype(np.uint8)
-        folders[0].data_set.reader.write_labels(labels, case.prediction, output / case.prediction.name)
+        folders[0].data_set.reader.write_labels(
+            labels, case.prediction, output / case.prediction.name
+        )
 
 
 def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
@@ -45,17 +49,26 @@ def difference(ours: Path, nnunets: Path) -> tuple[float, int]:
     largest, segmentations = 0.0, 0
     folder = PredictionFolder.read(ours)
     for case in folder.cases:
-        with np.load(case.probabilities) as one, np.load(nnunets / case.probabilities.name) as other:
-            largest = max(largest, float(np.abs(one["probabilities"] - other["probabilities"]).max()))
+        with (
+            np.load(case.probabilities) as one,
+            np.load(nnunets / case.probabilities.name) as other,
+        ):
+            largest = max(
+                largest, float(np.abs(one["probabilities"] - other["probabilities"]).max())
+            )
         reader = folder.data_set.reader
-        one, other = (reader.read_labels(place / case.prediction.name).labels for place in (ours, nnunets))
+        one, other = (
+            reader.read_labels(place / case.prediction.name).labels for place in (ours, nnunets)
+        )
         segmentations += not np.array_equal(one, other)
     return largest, segmentations
 
 
 def describe(name: str, result: FolderResult) -> None:
     """Print Dice and calibration of a folder."""
-    dice = np.mean([values["Dice"] for case in result.cases for values in case.result.segmentation.values()])
+    dice = np.mean(
+        [values["Dice"] for case in result.cases for values in case.result.segmentation.values()]
+    )
     scores, near = result.pooled("image"), result.pooled("near")
     print(
         f"{name:25} Dice {dice:.4f}  NLL per foreground voxel {scores['NLL_per_foreground']:.4f}  "
@@ -65,7 +78,9 @@ def describe(name: str, result: FolderResult) -> None:
 
 def main() -> None:
     """Combine, compare, evaluate."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("gt_folder", type=Path)
     parser.add_argument("members", type=Path, nargs="+")
     options = parser.parse_args()
@@ -81,9 +96,13 @@ def main() -> None:
         start = time.perf_counter()
         command = [script, "-i", *map(str, folders), "-o", str(nnunets), "-np", "1", "--save_npz"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        print(f"nnUNetv2_ensemble: {time.perf_counter() - start:.1f} s in one process, imports included")
+        print(
+            f"nnUNetv2_ensemble: {time.perf_counter() - start:.1f} s in one process, imports included"
+        )
         largest, segmentations = difference(ours, nnunets)
-        print(f"largest difference of a probability {largest:g}, segmentations that differ: {segmentations}")
+        print(
+            f"largest difference of a probability {largest:g}, segmentations that differ: {segmentations}"
+        )
         geometric_mean(folders, geometric)
         settings = Settings(voxels=("near", "image"))
         for name, folder in (
@@ -92,7 +111,9 @@ def main() -> None:
             ("mean of logits", geometric),
         ):
             output = Path(work) / f"{name.replace(' ', '_')}.json"
-            describe(name, evaluate(Predictions.of_folder(gt_folder, folder), settings, output=output))
+            describe(
+                name, evaluate(Predictions.of_folder(gt_folder, folder), settings, output=output)
+            )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ def step_seconds(network: nn.Module, images: torch.Tensor, *, half: bool) -> flo
         with torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext():
             outputs = network(images)
             loss = sum(
-                nn.functional.cross_entropy(one, torch.zeros_like(one[:, 0], dtype=torch.long)) for one in outputs[:-1]
+                nn.functional.cross_entropy(one, torch.zeros_like(one[:, 0], dtype=torch.long))
+                for one in outputs[:-1]
             )
         loss.backward()
         adam.step()
@@ -40,7 +41,9 @@ def step_seconds(network: nn.Module, images: torch.Tensor, *, half: bool) -> flo
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-d", required=True)
     parser.add_argument("-c", required=True)
     parser.add_argument("-p", default="nnUNetPlans")
@@ -48,7 +51,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     plans = PlansJson.find(options.d, options.c, options.p)
-    print("| configuration | patch | parameters (M) | float32 (s) | bfloat16 (s) |\n| --- | --- | ---: | ---: | ---: |")
+    print(
+        "| configuration | patch | parameters (M) | float32 (s) | bfloat16 (s) |\n| --- | --- | ---: | ---: | ---: |"
+    )
     for name in [options.c, *(f"{options.c}_{network}" for network in NETWORKS)]:
         if name not in plans.configurations:
             continue
@@ -57,7 +62,10 @@ def main() -> None:
         images = torch.randn(options.batch_size, channels, *size)
         parameters = sum(parameter.numel() for parameter in network.parameters()) / 1e6
         single, half = (step_seconds(network.train(), images, half=half) for half in (False, True))
-        print(f"| {name} | {'x'.join(map(str, size))} | {parameters:.2f} | {single:.2f} | {half:.2f} |", flush=True)
+        print(
+            f"| {name} | {'x'.join(map(str, size))} | {parameters:.2f} | {single:.2f} | {half:.2f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -33,7 +33,11 @@ def generate(
     predictions.mkdir(exist_ok=True)
     saturated, foreground = [], []
     for number in range(cases):
-        p, y = _saturated(classes, shape, number) if kind == "saturated" else _dense(classes, shape, number)
+        p, y = (
+            _saturated(classes, shape, number)
+            if kind == "saturated"
+            else _dense(classes, shape, number)
+        )
         name = f"case_{number:02}"
         for labels, file in ((y, references / name), (p.argmax(0), predictions / name)):
             sitk.WriteImage(sitk.GetImageFromArray(labels.astype(np.uint8)), f"{file}.nii.gz", True)
@@ -50,26 +54,36 @@ def generate(
         )
     (predictions / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
     labels = {"background": 0, **{f"structure {k}": k for k in range(1, classes)}}
-    (predictions / "dataset.json").write_text(json.dumps({"labels": labels, "file_ending": ".nii.gz"}))
+    (predictions / "dataset.json").write_text(
+        json.dumps({"labels": labels, "file_ending": ".nii.gz"})
+    )
 
 
-def _saturated(classes: int, shape: tuple[int, int, int], seed: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+def _saturated(
+    classes: int, shape: tuple[int, int, int], seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Softmax of smooth random fields in half precision, as nnU-Net averages logits, and shifted labels."""
     generator = np.random.default_rng(seed)
     logits = np.empty((classes, *shape), np.float32)
     for k in range(classes):
         field = _smooth(generator, shape)
         logits[k] = 25 * field + 0.3 * generator.standard_normal(shape, dtype=np.float32)
-    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9)  # 10 % foreground
+    logits[0] += np.quantile(
+        logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9
+    )  # 10 % foreground
     y = np.roll(logits, (1, 1), (2, 3)).argmax(0)
     return _softmax(logits.astype(np.float16).astype(np.float32)), y
 
 
-def _dense(classes: int, shape: tuple[int, int, int], seed: int) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+def _dense(
+    classes: int, shape: tuple[int, int, int], seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Softmax of noisy logits of smooth random fields, whose argmax without the noise is the ground truth."""
     generator = np.random.default_rng(seed)
     logits = np.stack([10 * _smooth(generator, shape) for _ in range(classes)])
-    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.2)  # 80 % foreground
+    logits[0] += np.quantile(
+        logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.2
+    )  # 80 % foreground
     y = logits.argmax(0)
     for k in range(classes):
         logits[k] += 1.5 * generator.standard_normal(shape, dtype=np.float32)

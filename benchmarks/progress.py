@@ -26,7 +26,9 @@ _seconds: list[float] = []
 
 def main() -> None:
     """Train, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-d", required=True, help="data set that nnU-Net has preprocessed")
     parser.add_argument("-c", default="2d", help="configuration")
     parser.add_argument("--epochs", type=int, default=3)
@@ -41,13 +43,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["nnUNet_results"] = folder
         name = f"nnUNetTrainerNACL_{options.epochs}epochs"
-        trainer = get_trainer_from_args(options.d, options.c, 0, name, device=torch.device(options.device))
+        trainer = get_trainer_from_args(
+            options.d, options.c, 0, name, device=torch.device(options.device)
+        )
         trainer.print_to_log_file = lambda *_, **__: None
         Path(trainer.output_folder).mkdir(parents=True, exist_ok=True)
         trainer.run_training()
     logged = trainer.logger.local_logger.my_fantastic_logging
     epochs = sum(logged["epoch_end_timestamps"]) - sum(logged["epoch_start_timestamps"])
-    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
+    machine = (
+        torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
+    )
     print(
         f"{options.d} {options.c}, {machine}, Python {platform.python_version()}, torch {torch.__version__}: "
         f"{sum(_seconds) / options.epochs:.2f} of {epochs / options.epochs:.1f} s an epoch, "

@@ -31,7 +31,11 @@ def write_predictions(folder: Path, *, num_methods: int, num_cases: int) -> list
     predictions = [folder / "predictions" / f"method_{number}" for number in range(num_methods)]
     for predicted in predictions:
         predicted.mkdir(parents=True)
-        description = {"channel_names": {"0": "synthetic"}, "labels": LABELS, "file_ending": ".nii.gz"}
+        description = {
+            "channel_names": {"0": "synthetic"},
+            "labels": LABELS,
+            "file_ending": ".nii.gz",
+        }
         (predicted / "dataset.json").write_text(json.dumps({**description, "numTraining": 1}))
     generator = np.random.default_rng(0)
     for number in range(num_cases):
@@ -39,7 +43,9 @@ def write_predictions(folder: Path, *, num_methods: int, num_cases: int) -> list
         write(case.image, folder / "imagesTs" / f"{name}_0000.nii.gz")
         write(case.labels, folder / "labelsTs" / f"{name}.nii.gz")
         for predicted, temperature in zip(predictions, TEMPERATURES, strict=False):
-            logits = np.log(np.maximum(case.posterior, 1e-6)) + generator.normal(0, 0.3, case.posterior.shape)
+            logits = np.log(np.maximum(case.posterior, 1e-6)) + generator.normal(
+                0, 0.3, case.posterior.shape
+            )
             scaled = np.exp(logits / temperature)
             probabilities = (scaled / scaled.sum(0)).astype(np.float32)
             write(probabilities.argmax(0).astype(np.uint8), predicted / f"{name}.nii.gz")
@@ -54,17 +60,26 @@ def write(pixels: np.ndarray, file: Path) -> None:
 
 def main() -> None:
     """Generate, evaluate, and time the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", type=int, default=10, choices=range(1, len(TEMPERATURES) + 1), metavar="1..10")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--methods", type=int, default=10, choices=range(1, len(TEMPERATURES) + 1), metavar="1..10"
+    )
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("-o", type=Path, help="keep the files in this new folder")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.o or Path(temporary) / "generated"
-        predictions = write_predictions(folder, num_methods=options.methods, num_cases=options.cases)
+        predictions = write_predictions(
+            folder, num_methods=options.methods, num_cases=options.cases
+        )
         for predicted in predictions:
-            evaluate(Predictions.of_folder(folder / "labelsTs", predicted), settings=Settings(surface=True))
+            evaluate(
+                Predictions.of_folder(folder / "labelsTs", predicted),
+                settings=Settings(surface=True),
+            )
         page = folder / "report.html"
         program = str(Path(sys.executable).with_name("nnunet_nacl"))
         command = [program, "report", *map(str, predictions), "-o", str(page), "--overwrite"]

@@ -18,7 +18,9 @@ METRICS = {"NLL": "NLL per foreground voxel", "ECE": "ECE near"}
 
 def main() -> None:
     """Draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", type=Path, default=DOCS / "images" / "steps.png")
     options = parser.parse_args()
     mpl.use("agg")
@@ -28,7 +30,12 @@ def main() -> None:
     rows = rows[rows["model"].str.startswith("DiceCE SGD")]
     data_sets = sorted(rows["data"].unique())
     figure, axes = plt.subplots(
-        len(METRICS), len(data_sets), figsize=(7, 5), sharex="col", squeeze=False, layout="constrained"
+        len(METRICS),
+        len(data_sets),
+        figsize=(7, 5),
+        sharex="col",
+        squeeze=False,
+        layout="constrained",
     )
     for column, data_set in enumerate(data_sets):
         some = rows[rows["data"] == data_set]
@@ -37,7 +44,13 @@ def main() -> None:
             for method, name in METHODS.items():
                 values = some.groupby("steps")[f"{metric}_{method}"]
                 (line,) = ax.plot(values.mean(), label=name)
-                ax.plot(some["steps"], some[f"{metric}_{method}"], "o", color=line.get_color(), markersize=4)
+                ax.plot(
+                    some["steps"],
+                    some[f"{metric}_{method}"],
+                    "o",
+                    color=line.get_color(),
+                    markersize=4,
+                )
             ax.set(xscale="log", ylim=(0, None), ylabel=title)
             if row == 0:
                 ax.set_title(data_set)

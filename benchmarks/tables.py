@@ -44,7 +44,9 @@ def crossed(rows: pd.DataFrame, columns: Mapping[str, str], cell: str, *, by: st
         found = [some.query(query).to_dict("records") for query in columns.values()]
         if max(map(len, found)) > 1:
             raise ValueError(f"Expected at most one row of {value!r} for each of {list(columns)}")
-        lines.append([str(value), *(fill(cell, rows_of[0]) if rows_of else "–" for rows_of in found)])
+        lines.append(
+            [str(value), *(fill(cell, rows_of[0]) if rows_of else "–" for rows_of in found)]
+        )
     return markdown(lines)
 
 
@@ -76,8 +78,15 @@ def losses_hippocampus() -> str:
 
 def losses_usgra() -> str:
     """Eight losses."""
-    rows = read("losses", "configuration == '2d_bs4' and optimizer == 'Adam' and CECE_union.notna()")
-    columns = {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", "of it, cap": "{NLL_cap:.3f}"}
+    rows = read(
+        "losses", "configuration == '2d_bs4' and optimizer == 'Adam' and CECE_union.notna()"
+    )
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "NLL": "{NLL:.3f}",
+        "of it, cap": "{NLL_cap:.3f}",
+    }
     return table(rows, {**columns, **ECE_NEAR, **UNION})
 
 
@@ -91,7 +100,9 @@ def losses_dice() -> str:
     """DiceCE, and what might keep its Dice: NLL, and the best Dice of each."""
     rows = read("losses", "decoded.notna()")
     rows["best"] = rows[["Dice", "decoded"]].max(axis=1)
-    settings = rows[["configuration", "optimizer", "steps"]].drop_duplicates().to_records(index=False)
+    settings = (
+        rows[["configuration", "optimizer", "steps"]].drop_duplicates().to_records(index=False)
+    )
     columns = {
         f"{'Hippocampus' if plan == '2d_bs8' else 'USGRA'}, {optimizer}, {steps:,}": (
             f"configuration == '{plan}' and optimizer == '{optimizer}' and steps == {steps}"
@@ -119,7 +130,9 @@ def calibrations(where: str) -> pd.DataFrame:
     steps = wide["trainer"].str.extract(r"_(\d+)epochs")[0].astype(int)
     length = steps.map(lambda epochs: f" {epochs * 125:,} steps" if epochs == 32 else "")
     dimensions = wide["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
-    wide["model"] = loss + " " + optimizer + length + dimensions + ", " + wide["folds"].str.replace(" ", "+")
+    wide["model"] = (
+        loss + " " + optimizer + length + dimensions + ", " + wide["folds"].str.replace(" ", "+")
+    )
     return wide.sort_values("model")
 
 
@@ -127,7 +140,10 @@ def calibrate(where: str) -> str:
     """NLL of each method, and what the last layer fitted by cross-entropy alone does to the rest."""
     columns = {
         "trained with, fold": "{model}",
-        **{title: f"{{NLL_{title}:.3f}}" for title in ("trained", "temperature", "vector", "isotonic", "head")},
+        **{
+            title: f"{{NLL_{title}:.3f}}"
+            for title in ("trained", "temperature", "vector", "isotonic", "head")
+        },
         "head − vector (95 %)": "{NLL_minus_vector_head:+.3f} ({NLL_minus_vector_low_head:+.3f} to "
         "{NLL_minus_vector_high_head:+.3f})",
         "NLL near": "{NLL_near_trained:.3f}→{NLL_near_head:.3f}",
@@ -206,7 +222,9 @@ def calibrate_cases() -> str:
         .str.extract(r"(?P<of>\w+) by CE alone of (?P<cases>\d+) cases, (?P<draw>\d)")
         .astype({"cases": int})
     )
-    wide = rows.assign(**parts).pivot_table(index="cases", columns=["of", "draw"], values=["NLL", "Dice"])
+    wide = rows.assign(**parts).pivot_table(
+        index="cases", columns=["of", "draw"], values=["NLL", "Dice"]
+    )
     wide.columns = wide.columns.map("_".join)
     columns = {
         "cases": "{cases}",
@@ -222,7 +240,9 @@ def yardstick() -> str:
     metrics = {"ECE, mean over cases": "mean", "ECE, pooled": "pooled", "NLL": "NLL"}
     rows = read("yardstick").replace({"metric": metrics})
     best = rows.loc[rows.groupby(["labels", "voxels", "metric"], sort=False)["value"].idxmin()]
-    best = best.pivot(index=["labels", "voxels"], columns="metric", values="T").loc[rows["labels"].unique()]
+    best = best.pivot(index=["labels", "voxels"], columns="metric", values="T").loc[
+        rows["labels"].unique()
+    ]
     sets = {voxels: f"voxels == '{voxels}'" for voxels in rows["voxels"].unique()}
     return crossed(best.reset_index(), sets, "{mean:g}, {pooled:g}, {NLL:g}", by="labels")
 
@@ -264,7 +284,12 @@ def max_logits() -> str:
 
 def evaluation_time() -> str:
     """Of evaluate, in units of np.load's."""
-    columns = {"one process": "{what}", "dense": "{dense:g}", "saturated": "{saturated:g}", "bound": "{bound:g}"}
+    columns = {
+        "one process": "{what}",
+        "dense": "{dense:g}",
+        "saturated": "{saturated:g}",
+        "bound": "{bound:g}",
+    }
     return table(read("evaluation_time"), columns)
 
 
@@ -279,10 +304,17 @@ def loss_time() -> str:
     columns = {"2D: time": ("2d", "over_nnunet"), "memory": ("2d", "memory")}
     columns |= {"3D: time": ("3d", "over_nnunet"), "memory ": ("3d", "memory")}
     rows = read("loss_time")
-    shapes = {shape: rows[rows["shape"] == shape].set_index("loss").add_suffix(f"_{shape}") for shape in ("2d", "3d")}
+    shapes = {
+        shape: rows[rows["shape"] == shape].set_index("loss").add_suffix(f"_{shape}")
+        for shape in ("2d", "3d")
+    }
     both = shapes["2d"].join(shapes["3d"]).reset_index()
     return table(
-        both, {"loss": "{loss}", **{title: f"{{{name}_{shape}:g}}" for title, (shape, name) in columns.items()}}
+        both,
+        {
+            "loss": "{loss}",
+            **{title: f"{{{name}_{shape}:g}}" for title, (shape, name) in columns.items()},
+        },
     )
 
 
@@ -326,7 +358,9 @@ def pages() -> Iterator[Path]:
 
 def main() -> None:
     """Write the pages' tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.parse_args()
     for file in pages():
         old = file.read_text(encoding="utf-8")

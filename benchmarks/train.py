@@ -73,7 +73,11 @@ def add_time(file: Path, seconds: float) -> None:
     """Add to the seconds that a model's trainings took, and say where."""
     earlier = json.loads(file.read_text())["seconds"] if file.exists() else 0
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     content = {
         "seconds": round(earlier + seconds),
@@ -86,12 +90,18 @@ def add_time(file: Path, seconds: float) -> None:
 
 def main() -> None:
     """Train what the queue lists."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
     options = parser.parse_args()
     done: set[str] = set()
     while True:
-        lines = [line for line in options.queue.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        lines = [
+            line
+            for line in options.queue.read_text().splitlines()
+            if line.strip() and not line.startswith("#")
+        ]
         left = [line for line in lines if line not in done]
         if not left:
             return
@@ -99,7 +109,12 @@ def main() -> None:
         done.add(line)
         data_set, configuration, fold, trainer = line.split()
         name = maybe_convert_to_dataset_name(int(data_set))
-        folder = Path(nnUNet_results) / name / f"{trainer}__nnUNetPlans__{configuration}" / f"fold_{fold}"
+        folder = (
+            Path(nnUNet_results)
+            / name
+            / f"{trainer}__nnUNetPlans__{configuration}"
+            / f"fold_{fold}"
+        )
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / ".training.lock", timeout=0):
@@ -108,7 +123,12 @@ def main() -> None:
                 start = time.time()
                 finished = in_process(data_set, configuration, int(fold), trainer, folder)
                 add_time(folder / "training_time.json", time.time() - start)
-                print(line, "trained" if finished else "FAILED", f"in {time.time() - start:.0f} s", flush=True)
+                print(
+                    line,
+                    "trained" if finished else "FAILED",
+                    f"in {time.time() - start:.0f} s",
+                    flush=True,
+                )
         except Timeout:
             continue
 

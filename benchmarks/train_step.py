@@ -31,7 +31,9 @@ NAMES = ("nnUNetTrainerNACL", "nnUNetTrainerDiceNACL", "nnUNetTrainerDiceCE", "n
 
 def main() -> None:
     """Parse the options, time, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-d", help="data set id (default: the demo's data, generated)")
     parser.add_argument("-c", nargs="+", default=["2d"], help="configurations (default: 2d)")
     parser.add_argument("-b", type=int, default=8, help="batch size (default: 8)")
@@ -50,16 +52,22 @@ def main() -> None:
 
 
 def _prepare_demo(folder: Path) -> None:
-    os.environ.update({f"nnUNet_{part}": str(folder / part) for part in ("raw", "preprocessed", "results")})
+    os.environ.update(
+        {f"nnUNet_{part}": str(folder / part) for part in ("raw", "preprocessed", "results")}
+    )
     write_data_set(folder / "raw")
     command = Path(sys.executable).with_name("nnUNetv2_plan_and_preprocess")
     arguments = ["-d", DATASET[7:10], "-c", "2d", "-npfp", "1", "-np", "1"]
-    subprocess.run([command, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [command, *arguments], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def _compare(data_set: str, configuration: str, options: argparse.Namespace) -> None:
     classes = {"nnUNetTrainer": nnUNetTrainer, **{name: getattr(trainers, name) for name in NAMES}}
-    made = {name: _make(trainer, data_set, configuration, options) for name, trainer in classes.items()}
+    made = {
+        name: _make(trainer, data_set, configuration, options) for name, trainer in classes.items()
+    }
     batch = _batch(made["nnUNetTrainer"], options.b)
     times: dict[str, list[float]] = {name: [] for name in made}
     for number in range(options.rounds + 2):
@@ -69,20 +77,26 @@ def _compare(data_set: str, configuration: str, options: argparse.Namespace) -> 
             if number >= 2:
                 times[name].append(time.perf_counter() - start)
     patch = made["nnUNetTrainer"].configuration_manager.patch_size
-    machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
+    machine = (
+        torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
+    )
     print(
         f"\n{data_set} {configuration}: batch {options.b}, patch {'x'.join(map(str, patch))}, {machine}, "
         f"torch {torch.__version__}, Python {platform.python_version()}, medians of {options.rounds} rounds"
     )
     for name, seconds in times.items():
-        ratios = [own / default for own, default in zip(seconds, times["nnUNetTrainer"], strict=True)]
+        ratios = [
+            own / default for own, default in zip(seconds, times["nnUNetTrainer"], strict=True)
+        ]
         spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
         print(
             f"{name:24} {statistics.median(seconds) * 1e3:8.1f} ms   ratio {statistics.median(ratios):.3f} ({spread})"
         )
 
 
-def _make(trainer_class: Any, data_set: str, configuration: str, options: argparse.Namespace) -> Any:
+def _make(
+    trainer_class: Any, data_set: str, configuration: str, options: argparse.Namespace
+) -> Any:
     folder = Path(os.environ["nnUNet_preprocessed"]) / data_set
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
     plans["configurations"][configuration]["batch_size"] = options.b
@@ -108,7 +122,9 @@ def _batch(trainer: Any, batch_size: int) -> dict[str, Any]:
     for axis, side in enumerate(patch, start=2):
         full = full.repeat_interleave(8, axis).narrow(axis, 0, side)
     targets = [
-        torch.nn.functional.interpolate(full.float(), [round(s * f) for s, f in zip(patch, scale, strict=True)]).short()
+        torch.nn.functional.interpolate(
+            full.float(), [round(s * f) for s, f in zip(patch, scale, strict=True)]
+        ).short()
         for scale in trainer._get_deep_supervision_scales()
     ]
     data = torch.randn(batch_size, trainer.num_input_channels, *patch, generator=generator)

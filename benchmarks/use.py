@@ -22,7 +22,9 @@ CLASSES = 4
 
 def main() -> None:
     """Generate what is missing, measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", type=Path, default=Path("use_benchmark"), help="working folder")
     parser.add_argument("--cases", type=int, default=12)
     parser.add_argument("--shape", type=int, nargs=3, default=SHAPE, metavar=("Z", "Y", "X"))
@@ -36,7 +38,9 @@ def main() -> None:
         "decode": [predictions, "-o", str(options.o / "decode")],
         "maps": [predictions, "-o", str(options.o / "maps")],
     }
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     print("\n| command | wall | user | peak memory |\n| --- | --- | --- | --- |")
     for command, arguments in commands.items():
         shutil.rmtree(options.o / command, ignore_errors=True)
@@ -57,7 +61,9 @@ def _run(*arguments: str) -> tuple[float, float, int]:
     )
     _, status, usage = os.wait4(child, 0)
     if status:
-        raise RuntimeError(f"nnunet_nacl {' '.join(arguments)}: status {os.waitstatus_to_exitcode(status)}.")
+        raise RuntimeError(
+            f"nnunet_nacl {' '.join(arguments)}: status {os.waitstatus_to_exitcode(status)}."
+        )
     return time.perf_counter() - start, usage.ru_utime, usage.ru_maxrss * 1024
 
 

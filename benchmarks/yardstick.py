@@ -18,7 +18,16 @@ from matplotlib.axes import Axes
 from nnunet_nacl.metrics import Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.law.posteriors import SETS, TEMPERATURES, UNCERTAIN, Uncertain, distort, draw_volume, evaluate, figures
+from tests.law.posteriors import (
+    SETS,
+    TEMPERATURES,
+    UNCERTAIN,
+    Uncertain,
+    distort,
+    draw_volume,
+    evaluate,
+    figures,
+)
 
 VOLUMES, DRAWS = 2, 45
 SHAPE, SPACING_MM = (16, 40, 40), (3.0, 1.5, 1.5)
@@ -42,7 +51,9 @@ Curves = dict[tuple[str, str], list[float]]
 
 def main() -> None:
     """Evaluate, print, draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", type=Path, help="where to draw the figure; its folder must exist")
     options = parser.parse_args()
     found = {uncertain: _curves(uncertain) for uncertain in UNCERTAIN}
@@ -57,7 +68,9 @@ def _curves(uncertain: Uncertain) -> Curves:
     """Each figure over each voxel set at each temperature."""
     generator = np.random.default_rng(0)
     volumes = [
-        draw_volume(uncertain, generator, classes=2, shape=SHAPE, spacing_mm=SPACING_MM, draws=DRAWS)
+        draw_volume(
+            uncertain, generator, classes=2, shape=SHAPE, spacing_mm=SPACING_MM, draws=DRAWS
+        )
         for _ in range(VOLUMES)
     ]
     settings = Settings(voxels=SETS)
@@ -69,18 +82,24 @@ def _curves(uncertain: Uncertain) -> Curves:
 
 
 def _print_best(found: dict[Uncertain, Curves]) -> None:
-    print(f"The T that each figure likes best; 1 is right. {VOLUMES * DRAWS} cases of {' × '.join(map(str, SHAPE))}.\n")
+    print(
+        f"The T that each figure likes best; 1 is right. {VOLUMES * DRAWS} cases of {' × '.join(map(str, SHAPE))}.\n"
+    )
     print(f"| labels drawn | figure | {' | '.join(SETS)} |")
     print(f"| --- | --- |{' --- |' * len(SETS)}")
     for uncertain, curves in found.items():
         for figure in FIGURES:
             best = [TEMPERATURES[int(np.argmin(curves[figure, voxels]))] for voxels in SETS]
             cells = [f"**{t:g}**" if t == 1 else f"{t:g}" for t in best]
-            print(f"| {TITLES[uncertain] if figure == FIGURES[0] else ''} | {figure} | {' | '.join(cells)} |")
+            print(
+                f"| {TITLES[uncertain] if figure == FIGURES[0] else ''} | {figure} | {' | '.join(cells)} |"
+            )
 
 
 def _print_curves(uncertain: Uncertain, curves: Curves) -> None:
-    print(f"\n{TITLES[uncertain]}\n\n| figure | voxels | {' | '.join(f'T = {t:g}' for t in TEMPERATURES)} |")
+    print(
+        f"\n{TITLES[uncertain]}\n\n| figure | voxels | {' | '.join(f'T = {t:g}' for t in TEMPERATURES)} |"
+    )
     print(f"| --- | --- |{' --- |' * len(TEMPERATURES)}")
     for (figure, voxels), values in curves.items():
         cells = [f"**{value:.4f}**" if value == min(values) else f"{value:.4f}" for value in values]
@@ -89,7 +108,12 @@ def _print_curves(uncertain: Uncertain, curves: Curves) -> None:
 
 def _draw(curves: Curves, file: Path) -> None:
     """A panel a figure, a marker at the T that it likes best."""
-    style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False}
+    style = {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+    }
     with plt.rc_context(style):
         drawn, axes = plt.subplots(1, len(PANELS), figsize=(9, 3.2), layout="constrained")
         for panel, figure in zip(axes, PANELS, strict=True):
@@ -107,7 +131,15 @@ def _panel(panel: Axes, figure: str, curves: Curves) -> None:
         if not figure.startswith("ECE"):  # whose size differs from set to set
             values /= values[TEMPERATURES.index(1)]
         marker = {"markersize": 8 if voxels == "near" else 6, "markevery": [int(values.argmin())]}
-        panel.plot(TEMPERATURES, values, label=voxels, linewidth=1.6, clip_on=False, **STYLES[voxels], **marker)
+        panel.plot(
+            TEMPERATURES,
+            values,
+            label=voxels,
+            linewidth=1.6,
+            clip_on=False,
+            **STYLES[voxels],
+            **marker,
+        )
     panel.set_xscale("log")
     panel.set_xticks([0.5, 1, 2], ["0.5", "1 (truth)", "2"])
     panel.set_xticks([], minor=True)

@@ -9,7 +9,11 @@ from mkdocs.structure.files import File, Files
 from nnunet_nacl.cli import command_help
 
 _ROOT = Path(__file__).parents[1]
-_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -99,12 +99,18 @@ def each_case(
         kept.folder.mkdir(parents=True, exist_ok=True)
         outcomes: Iterator[tuple[Item, Result | _Failure]]
         if min(num_processes, len(cases)) > 1:
-            apart = _robustly(cases, partial(_attempt_apart, work=work, journal=kept), num_processes)
-            outcomes = ((case, failure or kept.load(kept.file_of(case.name))) for case, failure in apart)
+            apart = _robustly(
+                cases, partial(_attempt_apart, work=work, journal=kept), num_processes
+            )
+            outcomes = (
+                (case, failure or kept.load(kept.file_of(case.name))) for case, failure in apart
+            )
         else:
             attempt = partial(_attempt, work=work, journal=journal)
             outcomes = ((case, attempt(case)) for case in cases)
-        with tqdm(total=finished + len(cases), initial=finished, desc=doing, unit="case") as progress:
+        with tqdm(
+            total=finished + len(cases), initial=finished, desc=doing, unit="case"
+        ) as progress:
             for case, outcome in outcomes:
                 if isinstance(outcome, _Failure):
                     skipped.append(Skipped(case.name, outcome.reason))
@@ -121,7 +127,9 @@ class _Failure:
     reason: str
 
 
-def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result] | None) -> Result | _Failure:
+def _attempt(
+    case: Item, work: Callable[[Item], Result], journal: Journal[Result] | None
+) -> Result | _Failure:
     """Do a case, and keep its result."""
     try:
         result = work(case)
@@ -136,7 +144,9 @@ def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result
     return result
 
 
-def _attempt_apart(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> _Failure | None:
+def _attempt_apart(
+    case: Item, work: Callable[[Item], Result], journal: Journal[Result]
+) -> _Failure | None:
     """The same in another process: only the journal has the result; sent by a process that is stopped, a large one
     would block the others.
     """
@@ -152,19 +162,26 @@ def _robustly(
         for case, reason in _in_processes(cases, attempt, num_processes):
             del left[case.name]
             yield case, reason
-    except BrokenProcessPool:  # a process died, and took with it what the others were doing; alone, its case shows
+    except (
+        BrokenProcessPool
+    ):  # a process died, and took with it what the others were doing; alone, its case shows
         for case in left.values():
             try:
                 yield from _in_processes([case], attempt, 1)
             except BrokenProcessPool:  # noqa: PERF203
-                yield case, _Failure("the process working on it was killed, perhaps for lack of memory.")
+                yield (
+                    case,
+                    _Failure("the process working on it was killed, perhaps for lack of memory."),
+                )
 
 
 def _in_processes(
     cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
 ) -> Iterator[tuple[Item, _Failure | None]]:
     # Spawned: to fork is not safe in a process with threads.
-    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"), _start_worker) as pool:
+    with ProcessPoolExecutor(
+        num_processes, multiprocessing.get_context("spawn"), _start_worker
+    ) as pool:
         try:
             futures = {pool.submit(attempt, case): case for case in cases}
             for future in as_completed(futures):

@@ -27,7 +27,9 @@ _GROUPS: dict[str, dict[str, Callable[..., int]]] = {
     },
 }  # fmt: skip
 
-COMMANDS = {name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()}
+COMMANDS = {
+    name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()
+}
 """All commands by name, in the order of the help."""
 
 
@@ -73,12 +75,16 @@ def overview() -> str:
     lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
         lines += ["", f"{title}:", *(f"  {name:<14} {COMMANDS[name].summary}" for name in group)]
-    return "\n".join([*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""])
+    return "\n".join(
+        [*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""]
+    )
 
 
 def command_help() -> dict[str, str]:
     """The help of each command, by its name as a user types it; first that of all."""
-    each = {f"nnunet_nacl {name}": command.parser().format_help() for name, command in COMMANDS.items()}
+    each = {
+        f"nnunet_nacl {name}": command.parser().format_help() for name, command in COMMANDS.items()
+    }
     return {"nnunet_nacl": overview(), **each}
 
 

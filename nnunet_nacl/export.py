@@ -36,9 +36,13 @@ def export_model(model_folder: str | Path) -> Path:
         content = read_checkpoint(file)
         trainers[file] = content["trainer_name"]
         if parse_name(trainers[file]) is None:
-            raise ValueError(f"{file} was trained with {trainers[file]}, which is not a trainer of nnunet_nacl.")
+            raise ValueError(
+                f"{file} was trained with {trainers[file]}, which is not a trainer of nnunet_nacl."
+            )
     if not trainers:
-        raise FileNotFoundError(f"{source} is no trained nnU-Net model folder: no fold_*/checkpoint_*.pth in it.")
+        raise FileNotFoundError(
+            f"{source} is no trained nnU-Net model folder: no fold_*/checkpoint_*.pth in it."
+        )
     output.mkdir()
     for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
         target = output / file.relative_to(source)
@@ -49,9 +53,15 @@ def export_model(model_folder: str | Path) -> Path:
         with whole_file(target) as partial:
             shutil.copyfile(file, partial)
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
-    networks = [plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")]
+    networks = [
+        plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")
+    ]
     of_ours = networks and networks[0].startswith("nnunet_nacl.paper.networks.")
-    needed = f"The network is {networks[0]}: it needs nnunet_nacl, monai and timm.\n\n" if of_ours else ""
+    needed = (
+        f"The network is {networks[0]}: it needs nnunet_nacl, monai and timm.\n\n"
+        if of_ours
+        else ""
+    )
     (output / NOTE_NAME).write_text(
         f"# A copy of {source.name} for stock nnU-Net\n\n"
         f"Trained with {', '.join(sorted(set(trainers.values())))} of nnunet_nacl. In the checkpoints the trainer is "

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 Typed = TypeVar("Typed")
-_FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)  # not of numbers
+_FORMULA = re.compile(
+    r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE
+)  # not of numbers
 
 
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
@@ -26,8 +28,14 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
         raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
     if not output.absolute().parent.is_dir():
         raise FileNotFoundError(f"{output.absolute().parent} is not a folder.")
-    if not overwrite and os.path.lexists(output) and not (output.is_dir() and not any(output.iterdir())):
-        raise FileExistsError(f"{output} exists. Choose another name, or replace it with --overwrite.")
+    if (
+        not overwrite
+        and os.path.lexists(output)
+        and not (output.is_dir() and not any(output.iterdir()))
+    ):
+        raise FileExistsError(
+            f"{output} exists. Choose another name, or replace it with --overwrite."
+        )
     return output
 
 
@@ -40,8 +48,13 @@ def whole_file(file: str | Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(target)
-    except OSError as error:  # name the output, not the temporary file, nor none, as errors of a full disk do
-        if (error.filename is None and is_full(error)) or str(partial) in {error.filename, error.filename2}:
+    except (
+        OSError
+    ) as error:  # name the output, not the temporary file, nor none, as errors of a full disk do
+        if (error.filename is None and is_full(error)) or str(partial) in {
+            error.filename,
+            error.filename2,
+        }:
             raise OSError(error.errno, error.strerror, str(file)) from error
         raise
     finally:
@@ -58,7 +71,9 @@ def only_writer(output: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise BlockingIOError(f"{output}: another process is writing it. Wait for its end, then try again.") from None
+        raise BlockingIOError(
+            f"{output}: another process is writing it. Wait for its end, then try again."
+        ) from None
     except (OSError, NotImplementedError):  # a file system without locks keeps nobody out
         yield
         return
@@ -118,7 +133,9 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
     try:
         return TypeAdapter(kind).validate_json(file.read_bytes(), strict=strict)
     except ValidationError as error:
-        found = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+        found = "; ".join(
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors()
+        )
         raise ValueError(f"{file} is not as expected: {found}") from error
 
 
@@ -128,7 +145,12 @@ def write_json(file: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def write_csv(stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> None:
+def write_csv(
+    stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n"
+) -> None:
     """Write CSV in which spreadsheet programs find no formula: such texts get an apostrophe; numbers stay numbers."""
-    safe = ([_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    safe = (
+        [_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row]
+        for row in rows
+    )
     csv.writer(stream, lineterminator=lineterminator).writerows(safe)

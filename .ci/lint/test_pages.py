@@ -35,13 +35,19 @@ def test_commands_that_pages_name(page: str) -> None:
     text = (ROOT / page).read_text()
     for line in command_lines(text):
         check_line(line)
-    for quoted in re.findall(r"`nnunet_nacl ([^`\n]+)`", text):  # within sentences they may be cut short
+    for quoted in re.findall(
+        r"`nnunet_nacl ([^`\n]+)`", text
+    ):  # within sentences they may be cut short
         words = quoted.split()
         assert find_command(words) or words[0] in {"…", "--help", "--version", "paper"}, quoted
 
 
 def test_command_lines_of_help() -> None:
-    texts = [text.partition("examples:")[2] for name, text in command_help().items() if name != "nnunet_nacl"]
+    texts = [
+        text.partition("examples:")[2]
+        for name, text in command_help().items()
+        if name != "nnunet_nacl"
+    ]
     assert len(texts) == len(COMMANDS)
     lines = [line for text in ["\n".join(MAIN_PATH), *texts] for line in command_lines(text)]
     assert len(lines) > 20
@@ -59,7 +65,9 @@ def test_page_of_commands_has_every_option() -> None:
 
 
 def test_every_loss_has_its_row() -> None:
-    train, readme = ((ROOT / page).read_text(encoding="utf-8") for page in ("docs/train.md", "README.md"))
+    train, readme = (
+        (ROOT / page).read_text(encoding="utf-8") for page in ("docs/train.md", "README.md")
+    )
     assert all(f"\n| `nnUNetTrainer{name}` |" in train for name in LOSSES)
     assert all(f"`{name}`" in readme for name in LOSSES)
 
@@ -73,9 +81,12 @@ def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
 def test_the_cost_of_each_study() -> None:
     text = (ROOT / "docs" / "experiments.md").read_text()
     trainings = {
-        study: {(row.trainer, row.training_cases, row.network) for row in read_study(study).runs} for study in STUDIES
+        study: {(row.trainer, row.training_cases, row.network) for row in read_study(study).runs}
+        for study in STUDIES
     }
-    trainings["all"] = set().union(*(some for study, some in trainings.items() if study != "backbones"))
+    trainings["all"] = set().union(
+        *(some for study, some in trainings.items() if study != "backbones")
+    )
     for study, some in trainings.items():
         assert f"| `{study}` | {len(some)} |\n" in text
 
@@ -92,7 +103,11 @@ def check_line(line: str) -> None:
             pytest.fail(f"{line}: status {end.code}")
         return
     source = ROOT / words[1] if words[0] == "python" else nnunet_source(words[0])
-    unknown = {word for word in words if re.match(r"--?[A-Za-z]", word) and f'"{word}"' not in _quoted(source)}
+    unknown = {
+        word
+        for word in words
+        if re.match(r"--?[A-Za-z]", word) and f'"{word}"' not in _quoted(source)
+    }
     assert not unknown, f"{line}: {unknown}"
 
 

@@ -50,7 +50,14 @@ def test_each_data_set_has_a_recipe_from_its_splits_to_its_report() -> None:
 
 def test_suffixes_of_trainers_exist() -> None:
     suffixes = {one for one in re.findall(r"`(_[a-zA-Z0-9]+)`", PAGE) if one != "_neighborhood"}
-    assert {"_classSum", "_borderBackground", "_plainGaussian", "_margin8", "_classMean", "_l2"} <= suffixes
+    assert {
+        "_classSum",
+        "_borderBackground",
+        "_plainGaussian",
+        "_margin8",
+        "_classMean",
+        "_l2",
+    } <= suffixes
     of_others = {"_classMean": "ECP", "_margin8": "MbLS"}
     for suffix in suffixes:
         assert parse_name(f"nnUNetTrainer{of_others.get(suffix, 'NACL')}{suffix}") is not None

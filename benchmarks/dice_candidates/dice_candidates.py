@@ -136,7 +136,9 @@ class SoftACE(nn.Module):
         place = (p * self.bins - 0.5).clamp(0, self.bins - 1)
         lower = place.detach().floor().clamp_max(self.bins - 2)
         upper_share = place - lower
-        totals = [torch.zeros(*p.shape[:2], self.bins, device=p.device, dtype=p.dtype) for _ in range(3)]
+        totals = [
+            torch.zeros(*p.shape[:2], self.bins, device=p.device, dtype=p.dtype) for _ in range(3)
+        ]
         for index, share in ((lower, 1 - upper_share), (lower + 1, upper_share)):
             counted = share if loss_mask is None else share * loss_mask.flatten(2)
             for n, values in enumerate((counted, counted * p, counted * hot)):
@@ -159,7 +161,9 @@ class MarginNACL(NACLLoss):
         assert self._neighborhood is not None
         assert target.around is not None
         shares = self._neighborhood.shares(target.around, logits.dtype)
-        return cross_entropy(logits, target) + self.weight * (logits - self.margin * shares).abs().mean(1)
+        return cross_entropy(logits, target) + self.weight * (
+            logits - self.margin * shares
+        ).abs().mean(1)
 
 
 class WideMarginNACL(MarginNACL):
@@ -221,7 +225,9 @@ class Candidate:
 
 
 def _batch(dice: nn.Module) -> bool:
-    return bool(getattr(dice, "batch_dice", getattr(getattr(dice, "_orig_mod", None), "batch_dice", True)))
+    return bool(
+        getattr(dice, "batch_dice", getattr(getattr(dice, "_orig_mod", None), "batch_dice", True))
+    )
 
 
 def _dice_plus_plus(dice: nn.Module) -> nn.Module:
@@ -284,6 +290,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     candidate = CANDIDATES[match[1]]
     recipe = parse_name(f"{PREFIX}{candidate.base}{match[2]}")
-    trainer = type(name, (_CandidateMixin, nnUNetTrainer), {"recipe": recipe, "candidate": candidate})
+    trainer = type(
+        name, (_CandidateMixin, nnUNetTrainer), {"recipe": recipe, "candidate": candidate}
+    )
     globals()[name] = trainer
     return trainer

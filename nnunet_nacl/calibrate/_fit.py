@@ -52,7 +52,9 @@ class Fit:
     def __post_init__(self) -> None:
         channels = self.calibration.num_channels
         if channels not in {None, self.model.channels}:
-            raise ValueError(f"the {self.method} is of {channels} channels, the model has {self.model.channels}")
+            raise ValueError(
+                f"the {self.method} is of {channels} channels, the model has {self.model.channels}"
+            )
 
     @property
     def method(self) -> str:
@@ -103,7 +105,11 @@ class Trials:
     scores: dict[str, Score]
 
     def choose(
-        self, wanted: str | None, model: Model, settings: dict[str, Any], skipped: Sequence[Skipped] = ()
+        self,
+        wanted: str | None,
+        model: Model,
+        settings: dict[str, Any],
+        skipped: Sequence[Skipped] = (),
     ) -> Fit:
         """The best method, or the wanted one, as what is written.
 
@@ -123,10 +129,18 @@ class Trials:
 
     def for_case(self, method: str, case: str) -> Method:
         """The fit that has not seen a case."""
-        return next(fits[method] for fits, cases in zip(self.of_parts, self.parts, strict=True) if case in cases)
+        return next(
+            fits[method]
+            for fits, cases in zip(self.of_parts, self.parts, strict=True)
+            if case in cases
+        )
 
 
-def try_methods(sample: Sample, layer: Layer | None = None, unchanged: Unchanged = Unchanged()) -> Trials:  # noqa: B008
+def try_methods(
+    sample: Sample,
+    layer: Layer | None = None,
+    unchanged: Unchanged = Unchanged(),  # noqa: B008
+) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
     ``head`` needs the last ``layer`` as trained, and the sample's features. ``unchanged`` is what methods improve on.
@@ -136,7 +150,9 @@ def try_methods(sample: Sample, layer: Layer | None = None, unchanged: Unchanged
     part = np.array([part_of[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
     of_parts = []
-    for number in tqdm(range(len(parts)), desc="judging on held-out cases", unit="part", leave=False):
+    for number in tqdm(
+        range(len(parts)), desc="judging on held-out cases", unit="part", leave=False
+    ):
         inside = part == number
         outside = sample.take(inside)
         of_parts.append(_fit_all(sample.take(~inside), layer, unchanged))
@@ -182,7 +198,13 @@ def compare(
     import pandas as pd
 
     sample = Sample.of_arrays(
-        logits, labels, cases=cases, weights=weights, near=near, ignore_label=ignore_label, channel_axis=channel_axis
+        logits,
+        labels,
+        cases=cases,
+        weights=weights,
+        near=near,
+        ignore_label=ignore_label,
+        channel_axis=channel_axis,
     )
     if len(sample.names) < 2:
         raise ValueError("cases: expected two or more, of which some are held out; got one.")
@@ -195,7 +217,9 @@ def compare(
         weight, bias = (to_numpy(part).astype(np.float64) for part in layer)
         last = weight.reshape(len(bias), -1), bias
     scores = try_methods(sample, last).scores
-    return pd.DataFrame.from_dict({name: asdict(score) for name, score in scores.items()}, orient="index")
+    return pd.DataFrame.from_dict(
+        {name: asdict(score) for name, score in scores.items()}, orient="index"
+    )
 
 
 def split_cases(cases: Sequence[str]) -> list[list[str]]:

@@ -55,10 +55,14 @@ def calibrate_folder(
     file = check_output(output, overwrite=overwrite)
     data_set = predictions.read_data_set()
     cases = predictions.to_fit_to().cases
-    draw = partial(_draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases)))
+    draw = partial(
+        _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
+    )
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
     if not samples:
-        raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
+        raise ValueError(
+            f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
+        )
     sample = Sample.join(list(samples.values()))
     sample.check()
     model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)
@@ -114,9 +118,13 @@ def apply_folder(
     _check_uncalibrated(predictions.folder)
     if folder.resolve() == predictions.folder.resolve():
         raise ValueError(f"{folder} is the folder of the predictions: expected another one.")
-    difference = fit.model.difference(Model.of_folder(predictions.folder, predictions.plans, predictions.data_set))
+    difference = fit.model.difference(
+        Model.of_folder(predictions.folder, predictions.plans, predictions.data_set)
+    )
     if difference is not None:
-        raise ValueError(f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {difference}.")
+        raise ValueError(
+            f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {difference}."
+        )
     seen = sorted({case.name for case in predictions.cases} & set(fit.cases))
     if seen:
         raise ValueError(
@@ -125,20 +133,32 @@ def apply_folder(
         )
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
-    fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)  # first: a part is calibrated, too
+    fit.write(
+        folder / CALIBRATED_NAME, applied_to=predictions.folder
+    )  # first: a part is calibrated, too
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
-    done, skipped = each_case(predictions.cases, work, doing="calibrating", num_processes=num_processes)
+    done, skipped = each_case(
+        predictions.cases, work, doing="calibrating", num_processes=num_processes
+    )
     return list(done), skipped
 
 
 def _remove_calibrated(folder: Path) -> None:
     """Remove the cases that an earlier calibration wrote; a FileExistsError says that there are other predictions."""
-    if any(folder.glob("*.npz")) and (not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file()):
-        raise FileExistsError(f"{folder} holds predictions that apply has not written; choose another folder.")
+    if any(folder.glob("*.npz")) and (
+        not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file()
+    ):
+        raise FileExistsError(
+            f"{folder} holds predictions that apply has not written; choose another folder."
+        )
     if (folder / CALIBRATED_NAME).is_file():
         for case in PredictionFolder.read(folder).cases if any(folder.glob("*.npz")) else ():
-            for file in (case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")):
+            for file in (
+                case.probabilities,
+                case.prediction,
+                case.probabilities.with_suffix(".pkl"),
+            ):
                 file.unlink(missing_ok=True)
 
 
@@ -149,7 +169,9 @@ def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
         # In double precision, so that rounding swaps no two classes: a temperature keeps the segmentation.
-        part[:] = activation.probabilities(method.logits(activation.logits(part.astype(np.float64))))
+        part[:] = activation.probabilities(
+            method.logits(activation.logits(part.astype(np.float64)))
+        )
     keeps = isinstance(method, Temperature | Unchanged) and files.thresholds is None
     labels = None if keeps else data_set.meaning.segmentation(probabilities)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:

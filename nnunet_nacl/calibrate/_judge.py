@@ -62,7 +62,9 @@ def judge(sample: Sample, logits: Floats) -> Score:
         NLL=float(nll.sum() / foreground.sum()),
         NLL_change=percentile_interval(change, num_cases=len(sample.names)),
         ECE=float(mean_of_known(expected_calibration_error(tables))),
-        over_confidence=float(mean_of_known(ratio((tables.confidence - tables.hits).sum(-1), tables.total))),
+        over_confidence=float(
+            mean_of_known(ratio((tables.confidence - tables.hits).sum(-1), tables.total))
+        ),
         Dice=_dice(sample, logits),
         changed=float(weights[differs].sum() / max(weights[seen].sum(), 1)),
     )
@@ -92,7 +94,9 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     tables = []
     for number, near in enumerate(sample.near):
         weights = sample.weights[near]
-        tables.append(BinCounts.of(confidence[number, near].clip(0, 1), hits[number, near], weights=weights))
+        tables.append(
+            BinCounts.of(confidence[number, near].clip(0, 1), hits[number, near], weights=weights)
+        )
     return BinCounts.stack(tables)
 
 

@@ -49,10 +49,14 @@ class Temperature:
     def __post_init__(self) -> None:
         low, high = TEMPERATURES
         if not low * 0.999 <= self.temperature <= high * 1.001:
-            raise ValueError(f"expected a temperature from {low} to {high:.0f}; got {self.temperature}")
+            raise ValueError(
+                f"expected a temperature from {low} to {high:.0f}; got {self.temperature}"
+            )
 
     @classmethod
-    def fit(cls, logits: Array, labels: Array, *, weights: Array | None = None, channel_axis: int = 0) -> "Temperature":
+    def fit(
+        cls, logits: Array, labels: Array, *, weights: Array | None = None, channel_axis: int = 0
+    ) -> "Temperature":
         """Fit to arrays or tensors, see :func:`compare` for their shapes.
 
         >>> logits = np.array([[4.0, 4.0, -4.0, 4.0], [0.0, 0.0, 0.0, 0.0]])  # as sure as 0.98, and right in 3 of 4
@@ -66,9 +70,13 @@ class Temperature:
         """The T from 0.05 to 100 of the smallest NLL, which is convex in 1/T."""
 
         def nll(log: float) -> float:
-            return sample.activation.loss(sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights)[0]
+            return sample.activation.loss(
+                sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights
+            )[0]
 
-        log = minimize_scalar(nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}).x
+        log = minimize_scalar(
+            nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}
+        ).x
         return cls(float(np.exp(log)))
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
@@ -78,7 +86,9 @@ class Temperature:
     def probabilities(self, logits: Array, *, channel_axis: int = 0, regions: bool = False) -> Any:
         """Calibrated probabilities of logits, of the same shape and kind; of ``regions`` by a sigmoid."""
         activation = Activation.SIGMOID if regions else Activation.SOFTMAX
-        return _calibrated(logits, channel_axis, lambda rows: activation.probabilities(self.logits(rows)))
+        return _calibrated(
+            logits, channel_axis, lambda rows: activation.probabilities(self.logits(rows))
+        )
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
@@ -115,13 +125,17 @@ class Vector:
         keeping: float = KEEPING,
     ) -> "Vector":
         """Fit to arrays or tensors, see :func:`compare` for their shapes; ``keeping`` is μ."""
-        return cls.of(Sample.of_arrays(logits, labels, weights=weights, channel_axis=channel_axis), keeping)
+        return cls.of(
+            Sample.of_arrays(logits, labels, weights=weights, channel_axis=channel_axis), keeping
+        )
 
     @classmethod
     def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
         """The minimum of CE + μ · hinge (see :class:`Head`), by L-BFGS from the best temperature on."""
         channels = len(sample.logits)
-        start = np.concatenate([np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)])
+        start = np.concatenate(
+            [np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)]
+        )
 
         def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
             scale, shift = x.astype(np.float32).reshape(2, channels, 1)
@@ -143,7 +157,9 @@ class Vector:
 
     def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
         """Calibrated probabilities of logits, of the same shape and kind."""
-        return _calibrated(logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows)))
+        return _calibrated(
+            logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows))
+        )
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
@@ -175,7 +191,9 @@ class Head:
 
     def __post_init__(self) -> None:
         _check_finite(self.bias, shape=(len(self.bias),))
-        _check_finite(self.weight, shape=(len(self.bias), len(self.weight[0]) if self.weight else 0))
+        _check_finite(
+            self.weight, shape=(len(self.bias), len(self.weight[0]) if self.weight else 0)
+        )
 
     @property
     def num_channels(self) -> int:
@@ -210,13 +228,19 @@ class Head:
         rows = flattened(features, channel_axis)
         logits = weight.astype(np.float32) @ rows + bias.astype(np.float32)[:, None]
         truth = to_numpy(labels)
-        truth = flattened(truth, channel_axis) if truth.ndim == np.ndim(features) else truth.reshape(-1)
+        truth = (
+            flattened(truth, channel_axis) if truth.ndim == np.ndim(features) else truth.reshape(-1)
+        )
         flat_weights = None if weights is None else to_numpy(weights).reshape(-1)
         sample = Sample.of_arrays(logits, truth, weights=flat_weights)
-        return cls.of(replace(sample, features=rows), (weight, bias), strength=strength, keeping=keeping)
+        return cls.of(
+            replace(sample, features=rows), (weight, bias), strength=strength, keeping=keeping
+        )
 
     @classmethod
-    def of(cls, sample: Sample, layer: Layer, *, strength: float = STRENGTH, keeping: float = KEEPING) -> "Head":
+    def of(
+        cls, sample: Sample, layer: Layer, *, strength: float = STRENGTH, keeping: float = KEEPING
+    ) -> "Head":
         """The minimum, by L-BFGS.
 
         Args:
@@ -229,7 +253,9 @@ class Head:
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
         spread = np.sqrt(np.maximum((sample.features - mean[:, None]) ** 2 @ share, 1e-12))
-        inputs = np.empty((len(mean) + 1, share.size), np.float32)  # standardized features, and 1 for the bias
+        inputs = np.empty(
+            (len(mean) + 1, share.size), np.float32
+        )  # standardized features, and 1 for the bias
         inputs[:-1] = (sample.features - mean[:, None]) / spread[:, None]
         inputs[-1] = 1
         weight, bias = Temperature.of(sample).layer(*layer)
@@ -254,7 +280,9 @@ class Head:
     def logits(self, _: Floats, features: Floats | None = None) -> Floats:
         """Calibrated logits of features (F, n)."""
         assert features is not None
-        return np.array(self.weight, np.float32) @ features + np.array(self.bias, np.float32)[:, None]
+        return (
+            np.array(self.weight, np.float32) @ features + np.array(self.bias, np.float32)[:, None]
+        )
 
     def layer(self, *_: Floats) -> Layer:
         """The last layer that gives calibrated logits."""
@@ -289,9 +317,12 @@ def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats
 
 
 def _minimum(
-    loss: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]], start: NDArray[np.float64]
+    loss: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]],
+    start: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Where a convex loss, given with its gradient, is smallest."""
     options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
-    best: NDArray[np.float64] = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+    best: NDArray[np.float64] = minimize(
+        loss, start, jac=True, method="L-BFGS-B", options=options
+    ).x
     return best

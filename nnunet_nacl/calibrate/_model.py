@@ -54,7 +54,9 @@ class Network:
             linear in what is averaged, the identity: logits are its features then.
     """
 
-    def __init__(self, model_folder: Path, fold: int | str, *, checkpoint: str, device: str, mirroring: bool) -> None:
+    def __init__(
+        self, model_folder: Path, fold: int | str, *, checkpoint: str, device: str, mirroring: bool
+    ) -> None:
         self.fold = str(fold)
         self.folder = model_folder / f"fold_{fold}"
         source = find_checkpoint(model_folder, fold, checkpoint)
@@ -64,17 +66,27 @@ class Network:
                 f"{source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
-        self.predictor = build_predictor(model_folder, self._checkpoint, device, use_mirroring=mirroring)
+        self.predictor = build_predictor(
+            model_folder, self._checkpoint, device, use_mirroring=mirroring
+        )
         plans = model_folder / "plans.json"
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])
         self.meaning = data_set.meaning
         self.model = Model.of_folder(model_folder, plans, data_set)
-        self.settings = {"model_folder": str(model_folder), "checkpoint": checkpoint, "use_mirroring": mirroring}
-        self._last = last = _last_layer(self.predictor.network, self.predictor.configuration_manager.patch_size)
+        self.settings = {
+            "model_folder": str(model_folder),
+            "checkpoint": checkpoint,
+            "use_mirroring": mirroring,
+        }
+        self._last = last = _last_layer(
+            self.predictor.network, self.predictor.configuration_manager.patch_size
+        )
         weight, bias = (part.detach().double().cpu().numpy() for part in (last.weight, last.bias))
         self.weights: Layer = weight.reshape(len(weight), -1), bias
         self.has_features = set(last.kernel_size) == {1}
-        self.layer: Layer = self.weights if self.has_features else (np.eye(len(bias)), np.zeros(len(bias)))
+        self.layer: Layer = (
+            self.weights if self.has_features else (np.eye(len(bias)), np.zeros(len(bias)))
+        )
 
     def features(self, image: Floats) -> Any:
         """What enters the last layer (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits."""
@@ -85,7 +97,9 @@ class Network:
             return predict(torch.from_numpy(image))
         # The last layer returns what it gets, and the predictor makes room for as many channels.
         label_manager = self.predictor.label_manager
-        self.predictor.label_manager = SimpleNamespace(num_segmentation_heads=self._last.in_channels)
+        self.predictor.label_manager = SimpleNamespace(
+            num_segmentation_heads=self._last.in_channels
+        )
         self._last.forward = lambda features: features
         try:
             return predict(torch.from_numpy(image))
@@ -94,17 +108,29 @@ class Network:
             self.predictor.label_manager = label_manager
 
     def draw(
-        self, name: str, logits: Floats, labels: NDArray[np.integer], properties: dict[str, Any], most: int
+        self,
+        name: str,
+        logits: Floats,
+        labels: NDArray[np.integer],
+        properties: dict[str, Any],
+        most: int,
     ) -> tuple[NDArray[np.intp], Sample]:
         """Voxels drawn from a preprocessed case with logits (C, *spatial): their indices, and what is known of them."""
         spacing = list(map(float, self.predictor.configuration_manager.spacing))
         if len(spacing) == 2:
-            spacing = [float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]), *spacing]
+            spacing = [
+                float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]),
+                *spacing,
+            ]
         near = near_prediction(self.meaning.activation.probabilities(logits), spacing, self.meaning)
         labels = np.maximum(labels, 0).reshape(-1)  # −1: outside the crop to what is not 0
-        index, weights = draw_voxels(np.any(near, axis=0), labels != self.meaning.ignored, most, name)
+        index, weights = draw_voxels(
+            np.any(near, axis=0), labels != self.meaning.ignored, most, name
+        )
         drawn = logits.reshape(len(logits), -1)[:, index]
-        return index, Sample.of_case(name, self.meaning, drawn, labels[index], near[:, index], weights)
+        return index, Sample.of_case(
+            name, self.meaning, drawn, labels[index], near[:, index], weights
+        )
 
     def sample(self, cases: PreprocessedCases) -> Sample:
         """Voxels of all cases, with their features."""
@@ -113,7 +139,9 @@ class Network:
         for name in tqdm(cases.names, desc=f"{self.folder.name}: features", unit="case"):
             image, labels, properties = cases.load(name)
             features = self.features(image)
-            index, sample = self.draw(name, logits_of(features, self.layer), labels, properties, most)
+            index, sample = self.draw(
+                name, logits_of(features, self.layer), labels, properties, most
+            )
             drawn = features.reshape(len(features), -1)[:, index].float().cpu().numpy()
             samples.append(replace(sample, features=drawn))
         return Sample.join(samples)
@@ -126,7 +154,9 @@ class Network:
         for key, parameter in self.predictor.network.state_dict(keep_vars=True).items():
             for old, new in zip((self._last.weight, self._last.bias), layer, strict=True):
                 if parameter is old:  # under several names, perhaps, and in a compiled network
-                    weights[key.removeprefix("_orig_mod.")] = torch.from_numpy(new).to(old.dtype).reshape(old.shape)
+                    weights[key.removeprefix("_orig_mod.")] = (
+                        torch.from_numpy(new).to(old.dtype).reshape(old.shape)
+                    )
         write_checkpoint({**self._checkpoint, "network_weights": weights, _MARK: method}, file)
 
 
@@ -138,11 +168,15 @@ def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
     convolutions = [module for module in network.modules() if isinstance(module, kinds)]
     done: dict[str, Any] = {}
     hooks = [
-        module.register_forward_hook(lambda module, _, output: done.update(last=module, output=output))
+        module.register_forward_hook(
+            lambda module, _, output: done.update(last=module, output=output)
+        )
         for module in convolutions
     ]
     with torch.no_grad():
-        image = torch.zeros((1, convolutions[0].in_channels, *patch_size), device=convolutions[0].weight.device)
+        image = torch.zeros(
+            (1, convolutions[0].in_channels, *patch_size), device=convolutions[0].weight.device
+        )
         output = network(image)
     for hook in hooks:
         hook.remove()
@@ -210,15 +244,29 @@ def calibrate_model(
     """
     model = Path(model_folder)
     if "all" in folds:
-        raise ValueError("fold all is validated on the cases that it was trained with: expected numbers of folds.")
+        raise ValueError(
+            "fold all is validated on the cases that it was trained with: expected numbers of folds."
+        )
     outputs = [FOLD_CHECKPOINT, *([] if images is None else [ENSEMBLE_CHECKPOINT])]
-    found = [f"fold_{fold}/{name}" for fold in folds for name in outputs if (model / f"fold_{fold}" / name).exists()]
+    found = [
+        f"fold_{fold}/{name}"
+        for fold in folds
+        for name in outputs
+        if (model / f"fold_{fold}" / name).exists()
+    ]
     if found and not overwrite:
-        raise FileExistsError(f"{model} has {', '.join(found)} already: replace them with --overwrite.")
+        raise FileExistsError(
+            f"{model} has {', '.join(found)} already: replace them with --overwrite."
+        )
     # All that may be missing is looked for before any work.
-    networks = [Network(model, fold, checkpoint=checkpoint, device=device, mirroring=use_mirroring) for fold in folds]
+    networks = [
+        Network(model, fold, checkpoint=checkpoint, device=device, mirroring=use_mirroring)
+        for fold in folds
+    ]
     if method == Head.method and not all(network.has_features for network in networks):
-        raise ValueError("The last convolution is larger than 1×1: expected --method temperature or vector.")
+        raise ValueError(
+            "The last convolution is larger than 1×1: expected --method temperature or vector."
+        )
     of_folds = [PreprocessedCases.of_fold(network.predictor, network.fold) for network in networks]
     for network, cases in zip(networks, of_folds, strict=True):
         check_as_trained(model, network.predictor, network.fold, cases.names)
@@ -235,7 +283,9 @@ def calibrate_model(
         yield _calibrate_together(networks, calibrations, together, method, settings)
 
 
-def _calibrate_fold(network: Network, cases: PreprocessedCases, method: str | None, *, save_probabilities: bool) -> Fit:
+def _calibrate_fold(
+    network: Network, cases: PreprocessedCases, method: str | None, *, save_probabilities: bool
+) -> Fit:
     sample = network.sample(cases)
     sample.check()
     trials = try_methods(sample, network.layer if network.has_features else None)
@@ -247,7 +297,9 @@ def _calibrate_fold(network: Network, cases: PreprocessedCases, method: str | No
     fit.write(written / FOLD_FIT)
     if save_probabilities:
         _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
-    _remove_ensemble(network.folder.parent)  # it was made of the folds as they were calibrated before
+    _remove_ensemble(
+        network.folder.parent
+    )  # it was made of the folds as they were calibrated before
     _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
     return fit
 
@@ -273,7 +325,9 @@ def _remove_ensemble(model: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _predict_validation(network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path) -> None:
+def _predict_validation(
+    network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path
+) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits
@@ -281,9 +335,13 @@ def _predict_validation(network: Network, cases: PreprocessedCases, trials: Tria
     predictor = network.predictor
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
-    for name in tqdm(cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"):
+    for name in tqdm(
+        cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"
+    ):
         image, _, properties = cases.load(name)
-        logits = logits_of(network.features(image), trials.for_case(fit.method, name).layer(*network.layer))
+        logits = logits_of(
+            network.features(image), trials.for_case(fit.method, name).layer(*network.layer)
+        )
         export_prediction_from_logits(
             torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
             predictor.dataset_json, str(folder / name), True, 1,
@@ -321,7 +379,9 @@ def _calibrate_together(
         for network, calibration in zip(networks, calibrations, strict=True):
             features = network.features(image)
             raw = raw + logits_of(features, network.layer) / len(networks)
-            averaged = averaged + logits_of(features, calibration.layer(*network.layer)) / len(networks)
+            averaged = averaged + logits_of(features, calibration.layer(*network.layer)) / len(
+                networks
+            )
         index, sample = first.draw(name, raw, labels, properties, most)
         before.append(sample)
         after.append(sample.with_logits(averaged, index))

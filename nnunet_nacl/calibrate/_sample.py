@@ -75,7 +75,9 @@ class Sample:
         else:
             truth = np.stack([np.isin(labels, region) for region in meaning.structures])
         case = np.zeros(labels.size, np.int32)
-        return cls(meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,))
+        return cls(
+            meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,)
+        )
 
     @classmethod
     def of_arrays(
@@ -95,7 +97,9 @@ class Sample:
         channels, size = rows.shape
         if truth.ndim == np.ndim(logits):
             truth = flattened(truth, channel_axis).astype(bool)
-            meaning = LabelMeaning(tuple(range(channels + 1)), tuple((label,) for label in range(1, channels + 1)))
+            meaning = LabelMeaning(
+                tuple(range(channels + 1)), tuple((label,) for label in range(1, channels + 1))
+            )
             counted = np.ones(size, bool)
         else:
             truth = truth.reshape(-1).astype(np.int64)
@@ -109,14 +113,18 @@ class Sample:
         if activation is Activation.SOFTMAX and not np.isin(truth[counted], range(channels)).all():
             raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
         centered = activation.centered(rows)
-        names, number = np.unique(np.zeros(size) if cases is None else to_numpy(cases).reshape(-1), return_inverse=True)
+        names, number = np.unique(
+            np.zeros(size) if cases is None else to_numpy(cases).reshape(-1), return_inverse=True
+        )
         near = np.ones(size, bool) if near is None else to_numpy(near)
         sample = cls(
             meaning,
             centered,
             activation.predicted(centered),
             truth,
-            (np.ones(size) if weights is None else to_numpy(weights).reshape(-1)).astype(np.float32),
+            (np.ones(size) if weights is None else to_numpy(weights).reshape(-1)).astype(
+                np.float32
+            ),
             np.broadcast_to(near.reshape(-1, size), (meaning.num_tops, size)),
             number.reshape(-1).astype(np.int32),
             tuple(map(str, names.tolist())),
@@ -133,7 +141,9 @@ class Sample:
         return replace(
             samples[0],
             **{field: joined(field) for field in ("logits", "kept", "truth", "weights", "near")},
-            case=np.repeat(np.arange(len(samples), dtype=np.int32), [sample.weights.size for sample in samples]),
+            case=np.repeat(
+                np.arange(len(samples), dtype=np.int32), [sample.weights.size for sample in samples]
+            ),
             names=tuple(sample.names[0] for sample in samples),
             features=None if samples[0].features is None else joined("features"),
         )
@@ -153,7 +163,9 @@ class Sample:
 
     def with_logits(self, logits: Floats, index: NDArray[np.intp]) -> "Sample":
         """The voxels of one case, drawn there, with logits (C, *spatial) of another model."""
-        return replace(self, logits=self.activation.centered(logits.reshape(len(logits), -1)[:, index]))
+        return replace(
+            self, logits=self.activation.centered(logits.reshape(len(logits), -1)[:, index])
+        )
 
     def hot(self) -> NDArray[np.bool_]:
         """Whether a voxel is of a channel: bool (C, n)."""
@@ -176,7 +188,9 @@ class Sample:
             raise ValueError(f"{needed}; {found} of {total} have one.")
         for structure, voxels in zip(self.meaning.structures, inside, strict=True):
             if not voxels.any():
-                raise ValueError(f"{self.meaning.name_of(structure)} has no voxel in the {total} cases drawn from.")
+                raise ValueError(
+                    f"{self.meaning.name_of(structure)} has no voxel in the {total} cases drawn from."
+                )
 
 
 def voxels_per_case(values: int, cases: int) -> int:
@@ -184,13 +198,20 @@ def voxels_per_case(values: int, cases: int) -> int:
     return max(NUM_VALUES // values // cases, 1000)
 
 
-def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning) -> NDArray[np.bool_]:
+def near_prediction(
+    p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning
+) -> NDArray[np.bool_]:
     """Voxels near the prediction, (1, n) or of regions (R, n), from its probabilities (C, *spatial).
 
     Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
     """
     foreground = meaning.activation.foreground(p[: meaning.num_tops])
-    return np.stack([near_core(core, spacing_mm, MARGIN_MM).reshape(-1) for core in foreground > CORE_PROBABILITY])
+    return np.stack(
+        [
+            near_core(core, spacing_mm, MARGIN_MM).reshape(-1)
+            for core in foreground > CORE_PROBABILITY
+        ]
+    )
 
 
 def draw_voxels(
@@ -203,7 +224,9 @@ def draw_voxels(
     ``near`` and ``counted`` (not ignored) are (n,), ``case`` is the name, which seeds the draw. Returns ascending
     indices and weights.
     """
-    digest = np.frombuffer(hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32)
+    digest = np.frombuffer(
+        hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32
+    )
     generator = np.random.default_rng([0, *digest.tolist()])
     strata = [np.flatnonzero(near & counted), np.flatnonzero(~near & counted)]
     chosen = []
@@ -211,7 +234,9 @@ def draw_voxels(
     for stratum, other in (strata, strata[::-1]):
         size = min(stratum.size, max(most // 2, most - other.size))
         whole = size == stratum.size
-        chosen.append(stratum if whole else generator.choice(stratum, size, replace=False, shuffle=False))
+        chosen.append(
+            stratum if whole else generator.choice(stratum, size, replace=False, shuffle=False)
+        )
         weights.append(np.full(size, stratum.size / max(size, 1), np.float32))
     indices = np.concatenate(chosen)
     order = np.argsort(indices)

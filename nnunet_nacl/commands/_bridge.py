@@ -43,7 +43,9 @@ class Command:
         """The parser of the words after the command's name."""
         text, _, examples = (inspect.getdoc(self.function) or "").partition("\nExamples:\n")
         description, _, arguments = text.partition("\nArgs:\n")
-        described = SHARED | dict(re.findall(r"^    (\w+): (.+\n?(?: {8}.+\n?)*)", arguments, re.MULTILINE))
+        described = SHARED | dict(
+            re.findall(r"^    (\w+): (.+\n?(?: {8}.+\n?)*)", arguments, re.MULTILINE)
+        )
         parser = argparse.ArgumentParser(
             f"nnunet_nacl {self.name}",
             description=description.strip(),
@@ -58,7 +60,9 @@ class Command:
         return parser
 
 
-def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any, text: str) -> None:
+def _add(
+    parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: Any, text: str
+) -> None:
     """Declare one parameter's argument or option."""
     name = parameter.name
     is_option = parameter.kind is parameter.KEYWORD_ONLY
@@ -68,7 +72,9 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: An
         required = False
         options["default"] = parameter.default
     kinds = (
-        [kind for kind in get_args(hint) if kind is not NoneType] if get_origin(hint) in {Union, UnionType} else [hint]
+        [kind for kind in get_args(hint) if kind is not NoneType]
+        if get_origin(hint) in {Union, UnionType}
+        else [hint]
     )
     kind = kinds[0]
     if get_origin(kind) is Sequence:
@@ -79,7 +85,9 @@ def _add(parser: argparse.ArgumentParser, parameter: inspect.Parameter, hint: An
     elif not is_option and not required:
         options["nargs"] = "?"
     if default := options["default"]:
-        text += f" (default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
+        text += (
+            f" (default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
+        )
     if kind is bool:
         options["action"] = "store_true"
     elif get_origin(kind) is Literal:

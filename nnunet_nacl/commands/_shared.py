@@ -49,7 +49,9 @@ def num_processes(np: int | None = None) -> int:
         return np
     default = os.environ.get("nnUNet_def_n_proc", "8")  # noqa: SIM112
     if not default.isdecimal() or int(default) < 1:
-        raise ValueError(f"nnUNet_def_n_proc: expected a whole number of processes; got {default!r}.")
+        raise ValueError(
+            f"nnUNet_def_n_proc: expected a whole number of processes; got {default!r}."
+        )
     return min(int(default), os.cpu_count() or 1)
 
 
@@ -63,7 +65,8 @@ def chosen_predictions(
         return Predictions.of_model(d, c, **model)
     if gt_folder is None or pred_folder is None or d is not None or c is not None:
         raise argparse.ArgumentError(
-            None, "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f]."
+            None,
+            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].",
         )
     return Predictions.of_folder(gt_folder, pred_folder)
 

@@ -6,7 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from nnunet_nacl.commands._shared import chosen_predictions, find_device, num_processes, print_skipped, say_next
+from nnunet_nacl.commands._shared import (
+    chosen_predictions,
+    find_device,
+    num_processes,
+    print_skipped,
+    say_next,
+)
 
 
 def calibrate(
@@ -52,10 +58,22 @@ def calibrate(
     if d is None and pred_folder is not None and o is not None and method != "head":
         predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
         return _of_predictions(predictions, o, method, overwrite=overwrite)
-    if d is None or c is None or gt_folder is not None or o is not None or (i is None) != (gt is None):
+    if (
+        d is None
+        or c is None
+        or gt_folder is not None
+        or o is not None
+        or (i is None) != (gt is None)
+    ):
         usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
         raise argparse.ArgumentError(None, f"expected either {usage}.")
-    options = {"images": i, "gt_folder": gt, "checkpoint": chk, "use_mirroring": not disable_tta, "method": method}
+    options = {
+        "images": i,
+        "gt_folder": gt,
+        "checkpoint": chk,
+        "use_mirroring": not disable_tta,
+        "method": method,
+    }
     options |= {"save_probabilities": npz, "overwrite": overwrite}
     return _of_model(d, c, tr, p, f, find_device(device), options)
 
@@ -63,7 +81,9 @@ def calibrate(
 def _of_predictions(predictions: Any, output: str, method: str | None, *, overwrite: bool) -> int:
     from nnunet_nacl.calibrate import calibrate_folder
 
-    fit = calibrate_folder(predictions, output, method=method, num_processes=num_processes(), overwrite=overwrite)
+    fit = calibrate_folder(
+        predictions, output, method=method, num_processes=num_processes(), overwrite=overwrite
+    )
     _tell("predictions", fit, [output])
     say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
     return print_skipped(fit.skipped)
@@ -76,14 +96,18 @@ def _of_model(  # noqa: PLR0917
     from nnunet_nacl.nnunet import model_folder
 
     name = ""
-    for fit, files in calibrate_model(model_folder(d, c, trainer=tr, plans=p), f, device=device, **options):
+    for fit, files in calibrate_model(
+        model_folder(d, c, trainer=tr, plans=p), f, device=device, **options
+    ):
         _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
         name = files[0].name
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
     predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}"
     if not options["use_mirroring"]:
         predict += " --disable_tta"
-    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if options["save_probabilities"] else []
+    review = (
+        [f"nnunet_nacl review fit {of_model} --calibrated"] if options["save_probabilities"] else []
+    )
     say_next(f"{predict} --save_probabilities -i IMAGES -o PREDICTIONS", *review)
     return 0
 
@@ -112,7 +136,9 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     """
     from nnunet_nacl.calibrate import apply_folder
 
-    cases, skipped = apply_folder(fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite)
+    cases, skipped = apply_folder(
+        fit, pred_folder, o, num_processes=num_processes(), overwrite=overwrite
+    )
     print(f"Calibrated {len(cases)} cases into {o}.")
     say_next(f"nnunet_nacl evaluate GT_FOLDER {shlex.quote(o)}")
     return print_skipped(skipped)

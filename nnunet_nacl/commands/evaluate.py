@@ -53,7 +53,9 @@ def evaluate(
 
     result = evaluation.evaluate(
         predictions,
-        Settings(num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry),
+        Settings(
+            num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry
+        ),
         output=o,
         num_processes=num_processes(np),
         num_parts=num_parts,
@@ -61,7 +63,11 @@ def evaluate(
         overwrite=overwrite,
     )
     if result.cases:
-        print(evaluation.format_table({Path(pred_folder).resolve().name if pred_folder else tr: result}))
+        print(
+            evaluation.format_table(
+                {Path(pred_folder).resolve().name if pred_folder else tr: result}
+            )
+        )
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     forgiven = [entry for entry in result.skipped if entry.missing and chill]
@@ -70,5 +76,7 @@ def evaluate(
     status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
     if not result.cases or status:
         return 1
-    say_next(f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # and others, to compare them")
+    say_next(
+        f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # and others, to compare them"
+    )
     return 0

@@ -23,7 +23,12 @@ def convert(name: str, source: str, *, d: int) -> int:
 
 
 def split(
-    *, d: str, test: str | None = None, o: int | None = None, val: str | None = None, by_patient: str | bool = False
+    *,
+    d: str,
+    test: str | None = None,
+    o: int | None = None,
+    val: str | None = None,
+    by_patient: str | bool = False,
 ) -> int:
     """Make a labelled test set, and fixed training and validation cases.
 
@@ -47,7 +52,11 @@ def split(
 
 
 def networks(
-    network: str | None = None, *, d: str | None = None, c: str | None = None, patch_size: Sequence[int] | None = None
+    network: str | None = None,
+    *,
+    d: str | None = None,
+    c: str | None = None,
+    patch_size: Sequence[int] | None = None,
 ) -> int:
     """List networks beside nnU-Net's own, or add one to a data set's plans.
 
@@ -67,7 +76,9 @@ def networks(
 
         for name, entry in NETWORKS.items():
             dimensions = " and ".join(f"{number}D" for number in entry.dimensions)
-            print(f"{name:15} {entry.summary}\n{'':15} {dimensions}, patch sizes in multiples of {entry.multiple}")
+            print(
+                f"{name:15} {entry.summary}\n{'':15} {dimensions}, patch sizes in multiples of {entry.multiple}"
+            )
         return 0
     if d is None or c is None:
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
@@ -75,8 +86,12 @@ def networks(
 
     added = add_network(network, d, c, patch_size=patch_size)
     patch = "x".join(map(str, added.patch_size))
-    print(f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,")
-    print(f"batches of {added.batch_size} patches of {patch}, which need about {added.memory_gb:.1f} GB of GPU memory")
+    print(
+        f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,"
+    )
+    print(
+        f"batches of {added.batch_size} patches of {patch}, which need about {added.memory_gb:.1f} GB of GPU memory"
+    )
     return 0
 
 

@@ -37,7 +37,9 @@ def report(
 
     page = Path(o or "report.html")
     if o is None and page.exists() and not is_page(page):
-        raise FileExistsError(f"{page} exists, and is none of our pages. Choose another name by -o FILE.html.")
+        raise FileExistsError(
+            f"{page} exists, and is none of our pages. Choose another name by -o FILE.html."
+        )
     results = read_results(summaries, names=names)
     may_replace = overwrite or o is None
     write_report(results, page, images=i, command=shlex.join(command_line), overwrite=may_replace)
@@ -74,7 +76,12 @@ def table(
     if digits is not None and digits < 0:
         raise ValueError(f"--digits: expected 0 or more; got {digits}.")
     results = read_results(summaries, names=names)
-    print(write_table(results, table, form=format, voxels=voxels, intervals=not no_intervals, digits=digits), end="")
+    print(
+        write_table(
+            results, table, form=format, voxels=voxels, intervals=not no_intervals, digits=digits
+        ),
+        end="",
+    )
     return 0
 
 

@@ -33,7 +33,9 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 def _list_trainers() -> None:
     from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
 
-    print("Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):")
+    print(
+        "Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):"
+    )
     print(*(f"    {name}" for name in trainer_names()), sep="\n")
     print("\nSettings are suffixes of the name, in any order, with p for the decimal point, as in")
     print("nnUNetTrainerNACL_weight0p2_gaussian_sigma2_100epochs:\n")
@@ -41,7 +43,11 @@ def _list_trainers() -> None:
         print(f"{name}: {loss.summary}")
         for setting in loss.settings:
             print(f"    _{setting.shown():<44} default {setting.default:<8} paper: {setting.paper}")
-    print("all of them", *(f"    _{suffix:<44} {meaning}" for suffix, meaning in SCHEDULE_SUFFIXES.items()), sep="\n")
+    print(
+        "all of them",
+        *(f"    _{suffix:<44} {meaning}" for suffix, meaning in SCHEDULE_SUFFIXES.items()),
+        sep="\n",
+    )
 
 
 def export(model_folder: str) -> int:
@@ -52,7 +58,9 @@ def export(model_folder: str) -> int:
     """
     from nnunet_nacl.export import NOTE_NAME, export_model
 
-    print(f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it says how to use it, and what it needs.")
+    print(
+        f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it says how to use it, and what it needs."
+    )
     return 0
 
 
@@ -103,12 +111,16 @@ def experiment(
     if d is None or c is None:
         raise argparse.ArgumentError(None, "the following arguments are required: -d, -c")
     if study == "all" and methods:
-        raise argparse.ArgumentError(None, "--methods does not go with all: methods differ between studies.")
+        raise argparse.ArgumentError(
+            None, "--methods does not go with all: methods differ between studies."
+        )
     for option, number in (("--epochs", epochs), ("--iterations", iterations)):
         if number is not None and number < 1:
             raise ValueError(f"{option}: expected 1 or more; got {number}.")
     suffix = "_paperSchedule" if paper_schedule else ""
-    suffix += (f"_{epochs}epochs" if epochs else "") + (f"_{iterations}iterations" if iterations else "")
+    suffix += (f"_{epochs}epochs" if epochs else "") + (
+        f"_{iterations}iterations" if iterations else ""
+    )
     plan = partial(
         experiments.plan_experiment,
         plans=p,
@@ -124,11 +136,18 @@ def experiment(
         experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
         return 0
     failures = experiments.run_experiments(planned)
-    pages = [page for plan in planned for page in experiments.report_experiment(plan, shlex.join(command_line))]
+    pages = [
+        page
+        for plan in planned
+        for page in experiments.report_experiment(plan, shlex.join(command_line))
+    ]
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     if failures:
-        print("Look into the logs named above; the same command does again what is left.", file=sys.stderr)
+        print(
+            "Look into the logs named above; the same command does again what is left.",
+            file=sys.stderr,
+        )
         return 1
     print(*(f"Open {page.resolve().as_uri()} in a browser" for page in pages), sep="\n")
     return 0

@@ -71,7 +71,9 @@ def fit(
         nnunet_nacl review fit labelsVal validation_predictions
     """
     kept = {"validation": "validation_calibrated" if calibrated else "validation"}
-    predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f, **kept)
+    predictions = chosen_predictions(
+        gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f, **kept
+    )
     from nnunet_nacl.use import fit_review
 
     done = fit_review(predictions, num_processes=num_processes(), overwrite=overwrite)
@@ -80,7 +82,9 @@ def fit(
     return print_skipped(done.skipped)
 
 
-def decode(pred_folder: str, *, o: str, fit: str | None = None, alpha: float = 0.1, overwrite: bool = False) -> int:
+def decode(
+    pred_folder: str, *, o: str, fit: str | None = None, alpha: float = 0.1, overwrite: bool = False
+) -> int:
     """Write segmentations with the highest expected Dice, or with a guaranteed recall.
 
     Args:
@@ -93,12 +97,16 @@ def decode(pred_folder: str, *, o: str, fit: str | None = None, alpha: float = 0
     """
     from nnunet_nacl.use import decode_folder
 
-    done = decode_folder(pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite)
+    done = decode_folder(
+        pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite
+    )
     print(done.summary())
     return 1 if done.skipped else 0
 
 
-def maps(pred_folder: str, *, o: str, what: Sequence[str] = ("confidence",), overwrite: bool = False) -> int:
+def maps(
+    pred_folder: str, *, o: str, what: Sequence[str] = ("confidence",), overwrite: bool = False
+) -> int:
     """Write images of confidence, entropy or a structure's probability, for a viewer.
 
     Args:

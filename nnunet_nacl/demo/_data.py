@@ -58,7 +58,9 @@ def draw_case(generator: np.random.Generator) -> DemoCase:
 
     outline = np.full_like(radius, SIZE * generator.uniform(0.32, 0.40))
     for wave in (2, 3, 4):
-        outline *= 1 + generator.normal(0, 0.05) * np.cos(wave * angle + generator.uniform(0, 2 * np.pi))
+        outline *= 1 + generator.normal(0, 0.05) * np.cos(
+            wave * angle + generator.uniform(0, 2 * np.pi)
+        )
     depth = 1 - radius / outline
 
     low, high = np.log(_SOFTNESS)
@@ -92,11 +94,22 @@ def write_data_set(folder: Path) -> None:
         _write_image(case.image, folder / f"images{part}" / f"{name}_0000{_ENDING}")
         _write_image(case.labels, folder / f"labels{part}" / f"{name}{_ENDING}")
         if part == "Ts":
-            _write_image(case.posterior.argmax(0).astype(np.uint8), folder / "posteriorTs" / f"{name}{_ENDING}")
-            np.savez_compressed(folder / "posteriorTs" / f"{name}.npz", probabilities=case.posterior[:, None])
-    description = {"channel_names": {"0": "synthetic"}, "labels": LABELS, "numTraining": NUM_TRAINING}
+            _write_image(
+                case.posterior.argmax(0).astype(np.uint8),
+                folder / "posteriorTs" / f"{name}{_ENDING}",
+            )
+            np.savez_compressed(
+                folder / "posteriorTs" / f"{name}.npz", probabilities=case.posterior[:, None]
+            )
+    description = {
+        "channel_names": {"0": "synthetic"},
+        "labels": LABELS,
+        "numTraining": NUM_TRAINING,
+    }
     for target in (folder / "posteriorTs", folder):
-        (target / "dataset.json").write_text(json.dumps({**description, "file_ending": _ENDING}, indent=2))
+        (target / "dataset.json").write_text(
+            json.dumps({**description, "file_ending": _ENDING}, indent=2)
+        )
 
 
 def _write_image(pixels: NDArray[np.generic], file: Path) -> None:

@@ -13,7 +13,12 @@ from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_re
 from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
-from nnunet_nacl.paper.experiments import plan_experiment, read_studies, run_command, run_experiments
+from nnunet_nacl.paper.experiments import (
+    plan_experiment,
+    read_studies,
+    run_command,
+    run_experiments,
+)
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
@@ -34,12 +39,17 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         RuntimeError: a command of nnU-Net failed.
     """
     folder = Path(folder).resolve()
-    variables = {f"nnUNet_{part}": str(folder / f"nnUNet_{part}") for part in ("raw", "preprocessed", "results")}
+    variables = {
+        f"nnUNet_{part}": str(folder / f"nnUNet_{part}")
+        for part in ("raw", "preprocessed", "results")
+    }
     # Starting worker processes, or compiling, would take longer than their work.
     variables |= {"nnUNet_def_n_proc": "1", "nnUNet_compile": "F", "PYTHONUNBUFFERED": "1"}
     with mock.patch.dict(os.environ, {**variables, "nnUNet_extTrainer": str(trainers_path())}):
         raw = folder / "nnUNet_raw" / DATASET
-        print("Some minutes on two idle cores. What is there from an earlier run is not done again.")
+        print(
+            "Some minutes on two idle cores. What is there from an earlier run is not done again."
+        )
         print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
         if not (raw / "dataset.json").is_file():
             write_data_set(raw.parent)
@@ -51,24 +61,44 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         print("[3/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
         (study,) = read_studies(str(Path(__file__).with_name("demo.yaml")))
         experiment = plan_experiment(
-            study, DATASET, CONFIGURATION, suffix=SUFFIX, output=folder, device=device, num_processes=0
+            study,
+            DATASET,
+            CONFIGURATION,
+            suffix=SUFFIX,
+            output=folder,
+            device=device,
+            num_processes=0,
         )
         failures = run_experiments([experiment])
         if failures:
-            raise RuntimeError("\n".join(f"{job.run}: {failure}" for job, failure in failures.items()))
+            raise RuntimeError(
+                "\n".join(f"{job.run}: {failure}" for job, failure in failures.items())
+            )
 
         print("[4/5] Calibrate", flush=True)
         predicted = {job.run.method: job.predictions for job in experiment.jobs}
         predicted["Dice + CE, calibrated"] = _calibrate(experiment.jobs[0])
 
-    results = {name: read_result(predictions / SUMMARY_NAME) for name, predictions in predicted.items()}
+    results = {
+        name: read_result(predictions / SUMMARY_NAME) for name, predictions in predicted.items()
+    }
     page = folder / "report.html"
-    command = ["nnunet_nacl", "report", *map(str, predicted.values()), "--names", *results, "-o", str(page)]
+    command = [
+        "nnunet_nacl",
+        "report",
+        *map(str, predicted.values()),
+        "--names",
+        *results,
+        "-o",
+        str(page),
+    ]
     print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)
     write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
-    print("The labels were drawn from the true posterior: no model can expect a lower NLL than it has.")
+    print(
+        "The labels were drawn from the true posterior: no model can expect a lower NLL than it has."
+    )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
 
@@ -88,7 +118,17 @@ def _plan(folder: Path) -> None:
         return
     # nnU-Net goes on with what an interrupted run has left, half-written files too.
     shutil.rmtree(preprocessed, ignore_errors=True)
-    command = ["nnUNetv2_plan_and_preprocess", "-d", DATASET[7:10], "-c", "2d", "-npfp", "1", "-np", "1"]
+    command = [
+        "nnUNetv2_plan_and_preprocess",
+        "-d",
+        DATASET[7:10],
+        "-c",
+        "2d",
+        "-npfp",
+        "1",
+        "-np",
+        "1",
+    ]
     # It crashes without a process for augmentation; with more threads it takes longer.
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1", OMP_NUM_THREADS="1")
     plans = PlansJson.read(plans_file).content
@@ -101,7 +141,11 @@ def _plan(folder: Path) -> None:
         network[name] = network[name][:stages]
     network["n_conv_per_stage_decoder"] = network["n_conv_per_stage_decoder"][: stages - 1]
     network["features_per_stage"] = [number // 2 for number in network["features_per_stage"]]
-    plans["configurations"][CONFIGURATION] = {"inherits_from": "2d", "batch_size": 8, "architecture": architecture}
+    plans["configurations"][CONFIGURATION] = {
+        "inherits_from": "2d",
+        "batch_size": 8,
+        "architecture": architecture,
+    }
     write_json(plans_file, plans)
 
 
@@ -109,9 +153,27 @@ def _calibrate(job: Any) -> Path:
     """Calibrate a trained model on its validation cases, predict and evaluate the test cases; returns their folder."""
     output: Path = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
     device = ["-device", job.device]
-    model = ["-d", DATASET[7:10], "-c", CONFIGURATION, "-tr", job.run.trainer, "-f", str(job.run.fold)]
+    model = [
+        "-d",
+        DATASET[7:10],
+        "-c",
+        CONFIGURATION,
+        "-tr",
+        job.run.trainer,
+        "-f",
+        str(job.run.fold),
+    ]
     predict = ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
-    predict += ["-chk", "checkpoint_calibrated.pth", "--save_probabilities", *device, "-npp", "0", "-nps", "0"]
+    predict += [
+        "-chk",
+        "checkpoint_calibrated.pth",
+        "--save_probabilities",
+        *device,
+        "-npp",
+        "0",
+        "-nps",
+        "0",
+    ]
     commands = (
         ["nnunet_nacl", "calibrate", *model, *device, "--overwrite"],
         predict,

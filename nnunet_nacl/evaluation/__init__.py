@@ -1,7 +1,13 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
 from nnunet_nacl.evaluation._case import Case
-from nnunet_nacl.evaluation._files import SUMMARY_NAME, read_parts, read_result, summary_of, write_result
+from nnunet_nacl.evaluation._files import (
+    SUMMARY_NAME,
+    read_parts,
+    read_result,
+    summary_of,
+    write_result,
+)
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._origin import Folders, Origin
 from nnunet_nacl.evaluation._result import FolderResult

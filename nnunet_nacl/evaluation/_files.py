@@ -111,7 +111,9 @@ def summary_of(result: FolderResult) -> dict[str, Any]:
         "segmentation": {
             "mean": mean.get("segmentation", {}),
             "interval": interval.get("segmentation", {}),
-            "foreground_mean": {name: result.foreground_mean(name) for name in result.segmentation_metrics},
+            "foreground_mean": {
+                name: result.foreground_mean(name) for name in result.segmentation_metrics
+            },
         },
         "metric_per_case": cases,
         "skipped": [asdict(entry) for entry in result.skipped],
@@ -177,13 +179,17 @@ def load_tables(file: Path) -> FolderResult:
 
 
 @cache
-def _header() -> "TypeAdapter[tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]]]":
+def _header() -> (
+    "TypeAdapter[tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]]]"
+):
     from pydantic import TypeAdapter
 
     return TypeAdapter(tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]])
 
 
-def _read_case(number: int, arrays: dict[str, NDArray[Any]], origin: Origin, metrics: list[str]) -> CaseResult:
+def _read_case(
+    number: int, arrays: dict[str, NDArray[Any]], origin: Origin, metrics: list[str]
+) -> CaseResult:
     calibration = {}
     for voxels in origin.settings.voxels:
         prefix = f"{voxels}_"

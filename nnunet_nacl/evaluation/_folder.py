@@ -52,14 +52,20 @@ def evaluate(
     if num_parts < 1:
         raise ValueError(f"num_parts must be 1 or more; got {num_parts}.")
     if not 0 <= part_id < num_parts:
-        raise ValueError(f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}.")
+        raise ValueError(
+            f"part_id must be from 0 to {num_parts - 1}, one of {num_parts} parts; got {part_id}."
+        )
     data_set = predictions.read_data_set()
     cases = predictions.cases[part_id::num_parts]  # as nnU-Net's predict divides its work
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
-    check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))  # ours are updated
-    origin = Origin.of(predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None)
+    check_output(
+        summary, overwrite=overwrite or summary.name.startswith("calibration_")
+    )  # ours are updated
+    origin = Origin.of(
+        predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None
+    )
     with only_writer(summary):
         journal = Journal[FolderResult](summary, save_tables, load_tables)
         if overwrite:
@@ -84,10 +90,14 @@ def evaluate(
 
 def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
     states = files.states()  # before the files are read
-    return FolderResult([Case(files, evaluate_files(files, data_set, origin.settings), states)], [], origin)
+    return FolderResult(
+        [Case(files, evaluate_files(files, data_set, origin.settings), states)], [], origin
+    )
 
 
-def _finished(cases: list[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin) -> dict[str, Case]:
+def _finished(
+    cases: list[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
+) -> dict[str, Case]:
     """What was counted alike before, from files that have not changed since."""
     results = []
     with suppress(OSError, ValueError):  # what cannot be read is evaluated again
@@ -98,7 +108,9 @@ def _finished(cases: list[CaseFiles], journal: Journal[FolderResult], summary: P
         if result.origin.difference(origin) is None
         for case in result.cases
     }
-    unchanged = (case for case in cases if case.name in known and case.states() == known[case.name].states)
+    unchanged = (
+        case for case in cases if case.name in known and case.states() == known[case.name].states
+    )
     return {case.name: replace(known[case.name], files=case) for case in unchanged}
 
 

@@ -38,25 +38,50 @@ class Origin:
 
     @classmethod
     def of(
-        cls, predictions: Predictions, data_set: DataSet, settings: Settings, part: tuple[int, int] | None
+        cls,
+        predictions: Predictions,
+        data_set: DataSet,
+        settings: Settings,
+        part: tuple[int, int] | None,
     ) -> "Origin":
         """That of an evaluation by this version."""
-        folders = tuple(Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders)
-        versions = {"python": platform.python_version(), **{package: version(package) for package in _PACKAGES}}
+        folders = tuple(
+            Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders
+        )
+        versions = {
+            "python": platform.python_version(),
+            **{package: version(package) for package in _PACKAGES},
+        }
         return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
         mine = self._counted_by()
         theirs = other._counted_by()
-        return next((f"{key}: {mine[key]!r} and {theirs[key]!r}" for key in mine if mine[key] != theirs[key]), None)
+        return next(
+            (
+                f"{key}: {mine[key]!r} and {theirs[key]!r}"
+                for key in mine
+                if mine[key] != theirs[key]
+            ),
+            None,
+        )
 
     def _counted_by(self) -> dict[str, Any]:
-        labels = {"labels": self.labels.labels, "regions": self.labels.regions, "reader": self.reader}
+        labels = {
+            "labels": self.labels.labels,
+            "regions": self.labels.regions,
+            "reader": self.reader,
+        }
         return {"counting": self.counting, **asdict(self.settings), **labels}
 
     def settings_json(self) -> dict[str, Any]:
         """Settings, folders and labels, as summaries have them."""
-        folders = {name: [getattr(pair, name) for pair in self.folders] for name in Folders.__dataclass_fields__}
-        one_or_all = {name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()}
+        folders = {
+            name: [getattr(pair, name) for pair in self.folders]
+            for name in Folders.__dataclass_fields__
+        }
+        one_or_all = {
+            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()
+        }
         return {**one_or_all, "part": self.part, **self._counted_by()}

@@ -69,8 +69,15 @@ class FolderResult:
 
     def stale_cases(self) -> list[str]:
         """Cases of which a file was replaced or changed since; files that are gone are not."""
-        states = [(case.name, state) for case in self.cases for state in case.states.values() if state is not None]
-        return sorted({name for name, state in states if file_state(Path(str(state[0]))) not in (None, state)})
+        states = [
+            (case.name, state)
+            for case in self.cases
+            for state in case.states.values()
+            if state is not None
+        ]
+        return sorted(
+            {name for name, state in states if file_state(Path(str(state[0]))) not in (None, state)}
+        )
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
         """Those of each case."""
@@ -95,7 +102,11 @@ class FolderResult:
     @cached_property
     def all_voxels(self) -> dict[Voxels, CalibrationTables]:
         """The tables of all cases added up, in the order of their names; nothing without cases."""
-        return {voxels: reduce(add, self.tables(voxels)) for voxels in self.voxels} if self.cases else {}
+        return (
+            {voxels: reduce(add, self.tables(voxels)) for voxels in self.voxels}
+            if self.cases
+            else {}
+        )
 
     def pooled(self, voxels: Voxels) -> dict[str, float]:
         """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
@@ -107,7 +118,11 @@ class FolderResult:
     @property
     def segmentation_metrics(self) -> list[str]:
         """Those that were computed."""
-        return list(self.cases[0].result.segmentation[self.names[0]]) if self.cases and self.names else []
+        return (
+            list(self.cases[0].result.segmentation[self.names[0]])
+            if self.cases and self.names
+            else []
+        )
 
     def pooled_interval(self, voxels: Voxels) -> dict[str, Interval]:
         """95 % percentile bootstrap intervals over the cases of some pooled metrics; NaN for fewer than two cases."""
@@ -115,7 +130,10 @@ class FolderResult:
             return {}
         tables = self.tables(voxels)
         weights = resample_weights(len(self.cases))
-        stacked = (BinCounts.stack([getattr(table, name) for table in tables]) for name in ("top", "classwise"))
+        stacked = (
+            BinCounts.stack([getattr(table, name) for table in tables])
+            for name in ("top", "classwise")
+        )
         top, classwise = (counts.resampled(weights) for counts in stacked)
         num_classes = max(table.num_classes for table in tables)
         values = {
@@ -126,8 +144,14 @@ class FolderResult:
         if self._has_scores(voxels):
             sums = np.array([list(table.score_sums().values()) for table in tables])
             nll, brier, foreground = np.moveaxis(weights @ sums, -1, 0)
-            values |= {name: ratio(score, foreground) for name, score in zip(SCORES, (nll, brier), strict=True)}
-        return {name: percentile_interval(resampled, num_cases=len(tables)) for name, resampled in values.items()}
+            values |= {
+                name: ratio(score, foreground)
+                for name, score in zip(SCORES, (nll, brier), strict=True)
+            }
+        return {
+            name: percentile_interval(resampled, num_cases=len(tables))
+            for name, resampled in values.items()
+        }
 
     def _has_scores(self, voxels: Voxels) -> bool:
         """With the authors' protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
@@ -153,7 +177,9 @@ class FolderResult:
                 if self._has_scores(voxels):
                     calibration[voxels] |= tables.score_sums()
                 calibration[voxels]["classes"] = self.by_class(tables)
-            segmentation = {str(name): metrics for name, metrics in case.result.segmentation.items()}
+            segmentation = {
+                str(name): metrics for name, metrics in case.result.segmentation.items()
+            }
             found.append({"calibration": calibration, "segmentation": segmentation})
         return found
 
@@ -184,13 +210,22 @@ class FolderResult:
         parts = sorted(origin.part for origin in origins if origin.part is not None)
         if parts and parts != [(number, len(origins)) for number in range(len(origins))]:
             have = ", ".join(f"{number} of {count}" for number, count in parts)
-            raise ValueError(f"expected all parts of one folder, numbered from 0, and nothing else; got {have}.")
-        cases = sorted((case for result in results for case in result.cases), key=lambda case: case.name)
+            raise ValueError(
+                f"expected all parts of one folder, numbered from 0, and nothing else; got {have}."
+            )
+        cases = sorted(
+            (case for result in results for case in result.cases), key=lambda case: case.name
+        )
         for case, following in pairwise(cases):
             if case.name == following.name:
                 raise ValueError(f"the case {case.name} is in two parts.")
         evaluated = {case.name for case in cases}
-        skipped = {entry.case: entry for result in results for entry in result.skipped if entry.case not in evaluated}
+        skipped = {
+            entry.case: entry
+            for result in results
+            for entry in result.skipped
+            if entry.case not in evaluated
+        }
         folders = tuple(dict.fromkeys(pair for origin in origins for pair in origin.folders))
         origin = replace(origins[0], folders=folders, part=None)
         return FolderResult(cases, [skipped[case] for case in sorted(skipped)], origin)

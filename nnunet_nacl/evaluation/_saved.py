@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input
-from nnunet_nacl.metrics import Blocks, Labels, SavedAs, canonical_labels, check_shape, checked_blocks, labels_given
+from nnunet_nacl.metrics import (
+    Blocks,
+    Labels,
+    SavedAs,
+    canonical_labels,
+    check_shape,
+    checked_blocks,
+    labels_given,
+)
 from nnunet_nacl.nnunet import CaseFiles, DataSet, NpzChannels
 
 
@@ -35,7 +43,9 @@ class SavedCase:
         """Canonical labels of another label map of the case, which must lie where the segmentation does, and where."""
         labels, geometry = self._data_set.reader.read_labels(file)
         if labels.shape != self.labels.shape:
-            raise ValueError(f"{file}: the shape {labels.shape} is not the segmentation's, {self.labels.shape}.")
+            raise ValueError(
+                f"{file}: the shape {labels.shape} is not the segmentation's, {self.labels.shape}."
+            )
         if not ignore_geometry:
             geometry.check_same(self.geometry)
         canonical = canonical_labels(labels, self._data_set.meaning, ignore_label, str(file))
@@ -46,8 +56,12 @@ class SavedCase:
         file = self.files.ground_truth
         check_input(file, ": no ground truth.")
         if file.samefile(self.files.prediction):
-            raise ValueError(f"{self.files.prediction} is the ground truth itself; expected what a model predicted.")
-        return self.read_like(file, ignore_label=self._data_set.ignore_label, ignore_geometry=ignore_geometry)
+            raise ValueError(
+                f"{self.files.prediction} is the ground truth itself; expected what a model predicted."
+            )
+        return self.read_like(
+            file, ignore_label=self._data_set.ignore_label, ignore_geometry=ignore_geometry
+        )
 
     def blocks(self) -> Blocks:
         """Yield channel, voxels and values (n,) of each block of the probabilities, in order.
@@ -55,13 +69,19 @@ class SavedCase:
         Raises a ValueError at the end unless the segmentation is what they give: their argmax, up to postprocessing, or
         what their thresholds give if it was decoded.
         """
-        given = labels_given(self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype)
-        for channel, part, block in checked_blocks(self.channels, self._data_set.meaning.activation):
+        given = labels_given(
+            self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype
+        )
+        for channel, part, block in checked_blocks(
+            self.channels, self._data_set.meaning.activation
+        ):
             given.add(channel, part, block)
             yield channel, part, block
         given.check(saved_as(self.files))
 
-    def probabilities(self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None) -> NDArray[Any]:
+    def probabilities(
+        self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None
+    ) -> NDArray[Any]:
         """(C, Z, Y, X) of that dtype, by default their own, all of them in memory; errors as for :meth:`blocks`."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)

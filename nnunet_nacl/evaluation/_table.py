@@ -23,7 +23,9 @@ def format_table(results: Mapping[str, "FolderResult"]) -> str:
     import pandas
 
     values = pandas.DataFrame({name: _table_row(result) for name, result in results.items()}).T
-    shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(columns="method")
+    shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
+        columns="method"
+    )
     formats = dict.fromkeys(shown, "{:.3f}".format) | {
         "HD95": "{:.1f}".format,
         "confidence − accuracy": "{:+.3f}".format,
@@ -40,5 +42,7 @@ def _table_row(result: "FolderResult") -> dict[str, float]:
     for title, (voxels, metric) in _POOLED.items():
         values[title] = result.pooled(voxels).get(metric, np.nan)
     for metric, voxels in _PAPER:
-        values[f"{metric} {voxels}"] = result.mean(voxels, metric) if voxels in result.voxels else np.nan
+        values[f"{metric} {voxels}"] = (
+            result.mean(voxels, metric) if voxels in result.voxels else np.nan
+        )
     return values

@@ -42,7 +42,11 @@ class SegmentationLoss(nn.Module, ABC):
     """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
 
     def __init__(
-        self, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
+        self,
+        *,
+        ignore_label: int | None = None,
+        regions: bool = False,
+        dice: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.ignore_label = ignore_label
@@ -75,7 +79,9 @@ class SegmentationLoss(nn.Module, ABC):
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
-            loss = mean_in_pieces(self, logits, target)  # self.mean(logits, target) gives the same and holds more
+            loss = mean_in_pieces(
+                self, logits, target
+            )  # self.mean(logits, target) gives the same and holds more
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, target)
         return loss
@@ -88,15 +94,25 @@ class SegmentationLoss(nn.Module, ABC):
     def total(self, logits: Tensor, target: Target) -> Tensor:
         """The sum of :meth:`voxel_loss` over the voxels that count."""
         values = self.voxel_loss(_computable(logits, target), target)
-        return values.sum() if target.valid is None else torch.where(target.valid[:, 0], values, 0).sum()
+        return (
+            values.sum()
+            if target.valid is None
+            else torch.where(target.valid[:, 0], values, 0).sum()
+        )
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that :meth:`total` needs."""
         found = self._without_border(target, logits_shape)
-        return found if self._neighborhood is None else replace(found, around=self._neighborhood.pad(found))
+        return (
+            found
+            if self._neighborhood is None
+            else replace(found, around=self._neighborhood.pad(found))
+        )
 
     def _without_border(self, target: Tensor, logits_shape: torch.Size) -> Target:
-        return canonical_target(target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions)
+        return canonical_target(
+            target, logits_shape=logits_shape, ignore_label=self.ignore_label, regions=self.regions
+        )
 
     def neighbor_shares(self, target: Target, dtype: torch.dtype) -> Tensor:
         """τ of a target that :meth:`canonical` gave."""
@@ -106,7 +122,9 @@ class SegmentationLoss(nn.Module, ABC):
 
     def _dice_term(self, dice: nn.Module, logits: Tensor, target: Tensor) -> Tensor:
         canonical = self._without_border(target, logits.shape)
-        value: Tensor = dice(_computable(logits, canonical), canonical.map, loss_mask=canonical.valid)
+        value: Tensor = dice(
+            _computable(logits, canonical), canonical.map, loss_mask=canonical.valid
+        )
         if canonical.valid is None:
             return value
         # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the
@@ -115,7 +133,11 @@ class SegmentationLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """The settings, shown in ``print(loss)`` and in the training log."""
-        shown = {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "training"}
+        shown = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.startswith("_") and name != "training"
+        }
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 

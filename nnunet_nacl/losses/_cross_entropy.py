@@ -26,7 +26,9 @@ def cross_entropy(logits: Tensor, target: Target) -> Tensor:
 def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tensor:
     """``-sum_k t_k log p_k`` for soft targets t of the logits' shape; ``regions``: the mean binary cross-entropy."""
     if regions:
-        return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(1)
+        return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(
+            1
+        )
     return -(shares * logits.log_softmax(1)).sum(1)
 
 
@@ -93,7 +95,9 @@ class SVLSLoss(SegmentationLoss):
     tensor(0.6931)
     """
 
-    def __init__(self, *, sigma: float = 2.0, kernel_size: int = 3, **shared: Unpack[Shared]) -> None:
+    def __init__(
+        self, *, sigma: float = 2.0, kernel_size: int = 3, **shared: Unpack[Shared]
+    ) -> None:
         super().__init__(**shared)
         self.sigma = sigma
         self.kernel_size = kernel_size
@@ -101,7 +105,9 @@ class SVLSLoss(SegmentationLoss):
         self._neighborhood = Neighborhood("gaussian", sigma, kernel_size, border="background")
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return soft_cross_entropy(logits, self.neighbor_shares(target, logits.dtype), regions=target.regions)
+        return soft_cross_entropy(
+            logits, self.neighbor_shares(target, logits.dtype), regions=target.regions
+        )
 
 
 class FocalLoss(SegmentationLoss):
@@ -130,7 +136,9 @@ class FocalLoss(SegmentationLoss):
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         if target.regions:
-            surprise = F.binary_cross_entropy_with_logits(logits, target.map.to(logits), reduction="none")
+            surprise = F.binary_cross_entropy_with_logits(
+                logits, target.map.to(logits), reduction="none"
+            )
         else:
             surprise = cross_entropy(logits, target).unsqueeze(1)
         # 1 - p = -expm1(log p) keeps its digits near p = 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
@@ -158,7 +166,11 @@ class ECPLoss(SegmentationLoss):
     """
 
     def __init__(
-        self, *, alpha: float = 0.1, class_reduction: ClassReduction = "sum", **shared: Unpack[Shared]
+        self,
+        *,
+        alpha: float = 0.1,
+        class_reduction: ClassReduction = "sum",
+        **shared: Unpack[Shared],
     ) -> None:
         super().__init__(**shared)
         check_number("alpha", alpha, at_least=0)
@@ -201,10 +213,14 @@ class MbLSLoss(SegmentationLoss):
     0.1503
     """
 
-    def __init__(self, *, margin: float = 5.0, weight: float = 0.1, **shared: Unpack[Shared]) -> None:
+    def __init__(
+        self, *, margin: float = 5.0, weight: float = 0.1, **shared: Unpack[Shared]
+    ) -> None:
         super().__init__(**shared)
         if self.regions:
-            raise ValueError("regions must be False: the margin is to the largest logit of competing classes.")
+            raise ValueError(
+                "regions must be False: the margin is to the largest logit of competing classes."
+            )
         check_number("margin", margin, at_least=0)
         check_number("weight", weight, at_least=0)
         self.margin = margin

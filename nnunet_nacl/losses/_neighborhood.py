@@ -62,7 +62,9 @@ def neighbor_shares(
     """
     neighborhood = Neighborhood(prior, sigma, kernel_size, border)
     shape = torch.Size((labels.shape[0], num_classes, *labels.shape[2:]))
-    target = canonical_target(labels, logits_shape=shape, ignore_label=ignore_label, regions=regions)
+    target = canonical_target(
+        labels, logits_shape=shape, ignore_label=ignore_label, regions=regions
+    )
     return neighborhood.shares(neighborhood.pad(target), torch.float32)
 
 
@@ -84,7 +86,9 @@ class Neighborhood:
         check_choice("prior", self.prior, get_args(Prior))
         check_number("sigma", self.sigma, at_least=0.2)
         if self.kernel_size < 3 or self.kernel_size % 2 != 1:
-            raise ValueError(f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}.")
+            raise ValueError(
+                f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}."
+            )
         check_choice("border", self.border, get_args(Border))
 
     def pad(self, target: Target) -> Target:
@@ -118,17 +122,26 @@ class Neighborhood:
         assert padded.valid is not None
         dims = padded.map.ndim - 2
         if self.prior != "mean":
-            weights = [math.exp(-(offset**2) / (2 * self.sigma**2)) for offset in range(1, self.kernel_size // 2 + 1)]
+            weights = [
+                math.exp(-(offset**2) / (2 * self.sigma**2))
+                for offset in range(1, self.kernel_size // 2 + 1)
+            ]
             # Of the authors' kernel the sum of all others, (1 + 2 Σ w)^d - 1, with all digits for small σ.
-            center = 1.0 if self.prior == "plain_gaussian" else math.expm1(dims * math.log1p(2 * sum(weights)))
+            center = (
+                1.0
+                if self.prior == "plain_gaussian"
+                else math.expm1(dims * math.log1p(2 * sum(weights)))
+            )
             shares, weight = (
-                _weighted_sum(v, weights, center) for v in (padded.one_hot(dtype), padded.valid.to(dtype))
+                _weighted_sum(v, weights, center)
+                for v in (padded.one_hot(dtype), padded.valid.to(dtype))
             )
         else:
             # Counts in bytes are exact, as in floats, and faster.
             counts = torch.uint8 if self.kernel_size**dims <= 255 else dtype
             shares, weight = (
-                _window_sum(v, self.kernel_size).to(dtype) for v in (padded.one_hot(counts), padded.valid.to(counts))
+                _window_sum(v, self.kernel_size).to(dtype)
+                for v in (padded.one_hot(counts), padded.valid.to(counts))
             )
         return shares.div_(weight.clamp_min_(torch.finfo(dtype).tiny))  # 0 where nothing has weight
 

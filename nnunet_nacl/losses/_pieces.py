@@ -43,14 +43,18 @@ def mean_in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return loss.mean(logits, target)
     # autograd asks for a gradient wherever the logits require one, even under torch.no_grad().
-    mean: Tensor = _MeanInPieces.apply(logits if torch.is_grad_enabled() else logits.detach(), target, loss)
+    mean: Tensor = _MeanInPieces.apply(
+        logits if torch.is_grad_enabled() else logits.detach(), target, loss
+    )
     return mean
 
 
 class _MeanInPieces(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, target: Tensor, loss: Loss) -> Tensor:
-        total, count, gradient = _sum_in_pieces(loss, logits, target, with_gradient=ctx.needs_input_grad[0])
+        total, count, gradient = _sum_in_pieces(
+            loss, logits, target, with_gradient=ctx.needs_input_grad[0]
+        )
         ctx.save_for_backward(logits, target, count)
         ctx.loss = loss
         ctx.gradient = gradient
@@ -59,7 +63,9 @@ class _MeanInPieces(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None]:
         logits, target, count = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient is to be differentiated, and so needs a graph
+        if (
+            torch.is_grad_enabled()
+        ):  # create_graph=True: the gradient is to be differentiated, and so needs a graph
             mean = ctx.loss.mean(logits, target)
             return torch.autograd.grad(mean, logits, outer, create_graph=True)[0], None, None
         # The gradient is given away, not copied. Whoever asks again has it computed again.

@@ -29,7 +29,9 @@ class Target:
         """The number of voxels that count, an int64 scalar on the target's device."""
         if self.valid is not None:
             return self.valid.sum()
-        return torch.full((), self.map[:, 0].numel(), device=self.map.device)  # torch.tensor would wait for the device
+        return torch.full(
+            (), self.map[:, 0].numel(), device=self.map.device
+        )  # torch.tensor would wait for the device
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""
@@ -52,7 +54,9 @@ class Target:
         )
 
 
-def canonical_target(target: Tensor, *, logits_shape: torch.Size, ignore_label: int | None, regions: bool) -> Target:
+def canonical_target(
+    target: Tensor, *, logits_shape: torch.Size, ignore_label: int | None, regions: bool
+) -> Target:
     """Bring a training target into the form that the losses compute with.
 
     Values are checked on the CPU alone: elsewhere, reading them back would make the training loop wait for the device.
@@ -72,19 +76,27 @@ def canonical_target(target: Tensor, *, logits_shape: torch.Size, ignore_label: 
     ignores = ignore_label is not None
     expected = (logits_shape[0], channels + ignores if regions else 1, *logits_shape[2:])
     if tuple(target.shape) != expected:
-        masks = f"{channels} region masks" + (" and, last, the mask of ignored voxels" if ignores else "")
+        masks = f"{channels} region masks" + (
+            " and, last, the mask of ignored voxels" if ignores else ""
+        )
         raise ValueError(
             f"target must have the shape {expected}, {masks if regions else 'one label map'}, for logits of shape "
             f"{tuple(logits_shape)}; got {tuple(target.shape)}."
         )
     on_cpu = target.device.type == "cpu"
     if regions:
-        if on_cpu and target.dtype != torch.bool and not bool(((target == 0) | (target == 1)).all()):
+        if (
+            on_cpu
+            and target.dtype != torch.bool
+            and not bool(((target == 0) | (target == 1)).all())
+        ):
             raise ValueError("target holds other values than 0 and 1: region masks may not.")
         found = target[:, :channels].float()
         valid = target[:, channels:] != 1 if ignores else None
     else:
-        found = target.long()  # before the comparison: uint8 would wrap an ignore label of 257 or -1
+        found = (
+            target.long()
+        )  # before the comparison: uint8 would wrap an ignore label of 257 or -1
         valid = None if ignore_label is None else found != ignore_label
     if valid is not None:
         found = torch.where(valid, found, 0)
@@ -105,7 +117,9 @@ def check_logits(logits: Tensor, *, regions: bool) -> None:
         raise ValueError(f"logits must be of a floating dtype, got {logits.dtype}.")
     shape = tuple(logits.shape)
     if logits.ndim not in (4, 5):
-        raise ValueError(f"logits must have the shape (b, K, H, W) or (b, K, D, H, W), got a tensor of shape {shape}.")
+        raise ValueError(
+            f"logits must have the shape (b, K, H, W) or (b, K, D, H, W), got a tensor of shape {shape}."
+        )
     if not regions and shape[1] < 2:
         raise ValueError(
             f"logits must have at least 2 channels (background and one class), got shape {shape}. A single sigmoid "

@@ -2,9 +2,22 @@
 
 from nnunet_nacl.metrics._activation import Activation, Floats, Truth
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, labels_given
-from nnunet_nacl.metrics._arrays import Array, Blocks, canonical_labels, check_shape, checked_blocks, to_numpy
+from nnunet_nacl.metrics._arrays import (
+    Array,
+    Blocks,
+    canonical_labels,
+    check_shape,
+    checked_blocks,
+    to_numpy,
+)
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import Interval, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics._bootstrap import (
+    Interval,
+    mean_of_known,
+    percentile_interval,
+    ratio,
+    resample_weights,
+)
 from nnunet_nacl.metrics._calibration import (
     NLL_CLIP,
     average_calibration_error,

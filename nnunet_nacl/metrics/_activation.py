@@ -72,7 +72,9 @@ class Activation(str, Enum):
         share = weights / weights.sum()
         if self is Activation.SIGMOID:
             p = self.probabilities(logits)
-            return float((self.nll(logits, truth) * share).sum(dtype=np.float64)), (p - truth) * share
+            return float((self.nll(logits, truth) * share).sum(dtype=np.float64)), (
+                p - truth
+            ) * share
         index = np.arange(logits.shape[1])
         above = logits - logits.max(0)
         gradient = np.exp(above)

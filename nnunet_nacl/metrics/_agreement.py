@@ -42,7 +42,9 @@ class Argmax:
         self._agrees = np.zeros_like(saved, bool)
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
-        follow(p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part])
+        follow(
+            p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part]
+        )
 
     def labels(self) -> Labels:
         return np.where(self._agrees, self._saved, self.label)
@@ -71,7 +73,9 @@ class Thresholded(Argmax):
 
     rule = "each region where p exceeds 1/2"
 
-    def __init__(self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None) -> None:
+    def __init__(
+        self, saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None
+    ) -> None:
         self._saved = saved
         self._meaning = meaning
         self.label = np.zeros_like(saved)
@@ -79,7 +83,9 @@ class Thresholded(Argmax):
             thresholds = [0.5] * meaning.num_channels
         else:
             self.rule = "given by the thresholds that it was decoded with"
-        written = meaning.structures if meaning.activation is Activation.SOFTMAX else meaning.written
+        written = (
+            meaning.structures if meaning.activation is Activation.SOFTMAX else meaning.written
+        )
         self._rules = list(zip(written, thresholds, strict=True))
 
     def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
@@ -100,7 +106,9 @@ class Thresholded(Argmax):
         return self.label
 
 
-def labels_given(saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike) -> Argmax:
+def labels_given(
+    saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike
+) -> Argmax:
     """What gives the labels of a case's probabilities, of that dtype."""
     if meaning.activation is Activation.SOFTMAX and thresholds is None:
         return Argmax(saved, meaning, dtype)

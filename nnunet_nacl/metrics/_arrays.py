@@ -34,7 +34,9 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
     are of regions, sum to 1 in each voxel, which is checked at the end.
     """
     dtype = np.result_type(channels.dtype, np.float32)
-    sums = np.zeros(math.prod(channels.shape[1:]) if activation is Activation.SOFTMAX else 0, np.float32)
+    sums = np.zeros(
+        math.prod(channels.shape[1:]) if activation is Activation.SOFTMAX else 0, np.float32
+    )
     blocks = channels.blocks()
     try:
         for channel, part, stored in blocks:
@@ -61,10 +63,14 @@ def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
     highest = block.max()
     if not (lowest >= 0 and highest <= 1):
         found = f"channel {channel} has values from {lowest} to {highest}"
-        raise ValueError(f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}.")
+        raise ValueError(
+            f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}."
+        )
 
 
-def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str) -> None:
+def check_shape(
+    channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str
+) -> None:
     """Raise a ValueError unless there is one channel for each class or region, first, and one value for each label."""
     expected = (meaning.num_channels, *labels_shape)
     if channels.shape != expected:
@@ -75,7 +81,9 @@ def check_shape(channels: Channels, meaning: LabelMeaning, labels_shape: tuple[i
         )
 
 
-def canonical_labels(labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str) -> Labels:
+def canonical_labels(
+    labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str
+) -> Labels:
     """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")

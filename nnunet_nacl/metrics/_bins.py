@@ -53,7 +53,9 @@ class BinCounts:
             ValueError: different shapes, or confidences outside [0, 1] or NaN.
         """
         if confidences.shape != hits.shape:
-            raise ValueError(f"confidences and hits must have one shape; got {confidences.shape} and {hits.shape}.")
+            raise ValueError(
+                f"confidences and hits must have one shape; got {confidences.shape} and {hits.shape}."
+            )
         if confidences.size and not (confidences.min() >= 0 and confidences.max() <= 1):
             raise ValueError(
                 f"confidences must be in [0, 1]; got values from {confidences.min()} to {confidences.max()}."
@@ -68,7 +70,9 @@ class BinCounts:
         # error.
         bins = (confidences * confidences.dtype.type(num_bins)).astype(np.intp)
         bins -= confidences <= cls.edges(num_bins, confidences.dtype).take(bins)
-        wrong, right = np.bincount(bins + num_bins * hits, weights, 2 * num_bins).reshape(2, num_bins)
+        wrong, right = np.bincount(bins + num_bins * hits, weights, 2 * num_bins).reshape(
+            2, num_bins
+        )
         weighted = confidences if weights is None else confidences * weights
         confidence = np.bincount(bins, weighted, num_bins).astype(np.float64)
         unbinned = np.count_nonzero(~kept)
@@ -77,7 +81,9 @@ class BinCounts:
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
         """One object with a new leading axis from tables of one shape."""
-        return cls(*(np.stack([getattr(table, part.name) for table in tables]) for part in fields(cls)))
+        return cls(
+            *(np.stack([getattr(table, part.name) for table in tables]) for part in fields(cls))
+        )
 
     def _with(self, change: Callable[[Any], Any]) -> "BinCounts":
         return BinCounts(*(change(getattr(self, part.name)) for part in fields(self)))

@@ -52,7 +52,9 @@ class CaseResult:
             for name in metrics:
                 values = [case[structure][name] for case in cases]
                 means[structure][name] = float(mean_of_known(values))
-        tables = {voxels: own + other.calibration[voxels] for voxels, own in self.calibration.items()}
+        tables = {
+            voxels: own + other.calibration[voxels] for voxels, own in self.calibration.items()
+        }
         return CaseResult(tables, means, cases)
 
 
@@ -111,10 +113,16 @@ def evaluate_case(
         meaning = LabelMeaning(tuple(range(len(p))))
         given = p.argmax(0) if given is None else given
     elif given is None:
-        raise ValueError("prediction is needed with regions: overlapping channels do not say which label wins.")
+        raise ValueError(
+            "prediction is needed with regions: overlapping channels do not say which label wins."
+        )
     else:
-        highest = max(int(array.max()) for array in (truth, given, *map(np.array, regions)) if array.size)
-        meaning = LabelMeaning(tuple(range(highest + 1)), tuple(regions), tuple(region[0] for region in regions))
+        highest = max(
+            int(array.max()) for array in (truth, given, *map(np.array, regions)) if array.size
+        )
+        meaning = LabelMeaning(
+            tuple(range(highest + 1)), tuple(regions), tuple(region[0] for region in regions)
+        )
     for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
         check_shape(channels, meaning, labels.shape, name)
     spacing = [1.0] * truth.ndim if spacing_mm is None else list(spacing_mm)
@@ -150,11 +158,25 @@ def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]
         if not case.settings.surface:
             continue
         if is_there and is_predicted:
-            truth, saved = (np.isin(array, labels) & (case.truth != ignored) for array in (case.truth, case.saved))
-            mm, voxels = (SurfaceDistances.between(truth, saved, step) for step in (case.spacing, [1] * truth.ndim))
-            found = [mm.hd95(), voxels.hd95(), mm.assd(), voxels.assd(), mm.nsd(case.settings.tolerance_mm)]
+            truth, saved = (
+                np.isin(array, labels) & (case.truth != ignored)
+                for array in (case.truth, case.saved)
+            )
+            mm, voxels = (
+                SurfaceDistances.between(truth, saved, step)
+                for step in (case.spacing, [1] * truth.ndim)
+            )
+            found = [
+                mm.hd95(),
+                voxels.hd95(),
+                mm.assd(),
+                voxels.assd(),
+                mm.nsd(case.settings.tolerance_mm),
+            ]
         elif is_there or is_predicted:
-            steps = np.array(case.truth.shape) - 1  # from the center of one corner's voxel to the opposite one's
+            steps = (
+                np.array(case.truth.shape) - 1
+            )  # from the center of one corner's voxel to the opposite one's
             diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
             found = [*diagonals, *diagonals, 0.0]
         else:

@@ -28,7 +28,9 @@ class Channels:
 
     def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
         """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
-        for (channel, part), block in zip(product(range(self.shape[0]), self.parts), self._blocks(), strict=True):
+        for (channel, part), block in zip(
+            product(range(self.shape[0]), self.parts), self._blocks(), strict=True
+        ):
             yield channel, part, block
 
     def _blocks(self) -> Iterator[NDArray[np.floating]]:
@@ -40,5 +42,7 @@ class Channels:
 def check_dtype(dtype: "np.dtype[Any]", name: str) -> "np.dtype[np.floating]":
     """The dtype in the machine's byte order."""
     if dtype.kind != "f" or dtype.itemsize > 8:
-        raise ValueError(f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}.")
+        raise ValueError(
+            f"{name}: expected an array of dtype float16, float32 or float64; got {dtype}."
+        )
     return dtype.newbyteorder("=")

@@ -37,10 +37,14 @@ def compiled(function: Any) -> Any:
 
 
 @compiled
-def _add(sums: NDArray[np.float64], cell: int, edges: Floats, confidence: float, chance: float) -> None:
+def _add(
+    sums: NDArray[np.float64], cell: int, edges: Floats, confidence: float, chance: float
+) -> None:
     """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
     binned = edges.dtype.type(confidence)
-    row = np.uintp(binned * edges.dtype.type(edges.size - 1))  # unsigned: an index that may be negative takes longer
+    row = np.uintp(
+        binned * edges.dtype.type(edges.size - 1)
+    )  # unsigned: an index that may be negative takes longer
     if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
         row += np.uintp(1)
     here = sums[cell, row]
@@ -82,7 +86,13 @@ def count_class(
 
 @compiled
 def count_region(
-    p: Floats, cells: Bytes, edges: Floats, sums: Floats, top_edges: Floats, top_sums: Floats, nll: Floats
+    p: Floats,
+    cells: Bytes,
+    edges: Floats,
+    sums: Floats,
+    top_edges: Floats,
+    top_sums: Floats,
+    nll: Floats,
 ) -> None:
     """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
 
@@ -101,7 +111,9 @@ def count_region(
 
 
 @compiled
-def follow(values: Floats, k: int, saved: Labels, largest: Floats, label: Labels, agrees: Mask) -> None:
+def follow(
+    values: Floats, k: int, saved: Labels, largest: Floats, label: Labels, agrees: Mask
+) -> None:
     """Raise the largest probability so far, below 0 before the first channel, to p_k, the values; all are (n,).
 
     ``label`` becomes the first class that has it, ``agrees`` whether the class of the ``saved`` segmentation has it.
@@ -128,7 +140,9 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
 
 
 @compiled
-def count_pairs(rows: NDArray[np.integer], columns: NDArray[np.integer], size: int) -> NDArray[np.int64]:
+def count_pairs(
+    rows: NDArray[np.integer], columns: NDArray[np.integer], size: int
+) -> NDArray[np.int64]:
     """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
     pairs = np.zeros((size, size), np.int64)
     for i in range(rows.size):

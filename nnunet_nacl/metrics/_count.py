@@ -46,7 +46,12 @@ from nnunet_nacl.metrics._tables import CalibrationTables
 _CELLS = np.arange(HIT)  # a voxel that is ignored has no membership, and is in cell 0
 _COUNTED = (_CELLS & IMAGE) > 0
 _PREDICTED = _COUNTED & ((_CELLS & PREDICTED) > 0)
-_MEMBERS: dict[Voxels, int] = {"foreground": FOREGROUND, "union": FOREGROUND | PREDICTED, "near": NEAR, "image": IMAGE}
+_MEMBERS: dict[Voxels, int] = {
+    "foreground": FOREGROUND,
+    "union": FOREGROUND | PREDICTED,
+    "near": NEAR,
+    "image": IMAGE,
+}
 
 
 @dataclass(frozen=True)
@@ -100,14 +105,18 @@ class _Sums:
         shape = (NUM_CELLS, num_bins + 1, COLUMNS)
         channels = np.zeros((meaning.num_channels, *shape))
         return cls(
-            meaning.activation, channels, np.zeros((meaning.num_tops, *shape)), np.zeros((meaning.num_tops, NUM_CELLS))
+            meaning.activation,
+            channels,
+            np.zeros((meaning.num_tops, *shape)),
+            np.zeros((meaning.num_tops, NUM_CELLS)),
         )
 
     def tables(self, settings: Settings, num_classes: int) -> dict[Voxels, CalibrationTables]:
         """The tables of each voxel set."""
         # (T or C, 2, HIT, ...): misses and hits, and the cells without them
         channels, top, nll = (
-            sums.reshape(len(sums), 2, HIT, *sums.shape[2:]).copy() for sums in (self.channels, self.top, self.nll)
+            sums.reshape(len(sums), 2, HIT, *sums.shape[2:]).copy()
+            for sums in (self.channels, self.top, self.nll)
         )
         if settings.counts_all_voxels:  # p = 0 is in the first bin
             for sums in (channels, top):
@@ -126,7 +135,9 @@ class _Sums:
             if settings.counts_all_voxels and voxels in {"foreground", "union"}:
                 surely = _PREDICTED if voxels == "union" else np.zeros_like(_PREDICTED)
                 right = np.tile(_COUNTED, (len(channels), 1))
-                if self.activation is Activation.SOFTMAX:  # the background is there only where that is sure
+                if (
+                    self.activation is Activation.SOFTMAX
+                ):  # the background is there only where that is sure
                     right[0] = surely
                 expected_channels = _expected(channels.sum(1), surely, right)
                 expected_top = _expected(top.sum(1), surely, np.tile(_PREDICTED, (len(top), 1)))
@@ -159,7 +170,17 @@ def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
     argmax = Argmax(saved, meaning, dtype) if isinstance(given, Thresholded) else given
 
     def add(k: int, part: slice, p: Floats) -> None:
-        count_class(k, p, background[part], truth[part], saved[part], cells[part], edges, sums.channels[k], sums.nll[0])
+        count_class(
+            k,
+            p,
+            background[part],
+            truth[part],
+            saved[part],
+            cells[part],
+            edges,
+            sums.channels[k],
+            sums.nll[0],
+        )
 
     for channel, part, p in checked_blocks(case.channels, meaning.activation):
         for taker in {given, argmax}:
@@ -188,7 +209,9 @@ def _count_regions(case: CaseArrays) -> _Sums:
     truth = case.truth.reshape(-1)
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    top_edges = _edges(case.settings.num_bins, dtype, dtype)  # 1 − p is not rounded to the dtype of the file
+    top_edges = _edges(
+        case.settings.num_bins, dtype, dtype
+    )  # 1 − p is not rounded to the dtype of the file
     sums = _Sums.zeros(meaning, case.settings.num_bins)
     given = labels_given(case.saved.reshape(-1), meaning, case.thresholds, dtype)
     whole = np.empty(truth.size, dtype)
@@ -202,14 +225,22 @@ def _count_regions(case: CaseArrays) -> _Sums:
             inside = np.isin(truth[each], meaning.structures[channel])
             cells = _cells(truth[each] != meaning.ignored, inside, whole[each] > 0.5, near[each])
             count_region(
-                whole[each], cells, edges, sums.channels[channel], top_edges, sums.top[channel], sums.nll[channel]
+                whole[each],
+                cells,
+                edges,
+                sums.channels[channel],
+                top_edges,
+                sums.top[channel],
+                sums.nll[channel],
             )
     if case.saved_as is not None:
         given.check(case.saved_as)
     return sums
 
 
-def _edges(num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]") -> Floats:
+def _edges(
+    num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
+) -> Floats:
     """Those of the dtype that p is stored in, where k/M is on an edge, from 0."""
     edges: Floats = BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
     return edges
@@ -222,7 +253,9 @@ def _near(p: Floats, case: CaseArrays) -> Mask:
         return core
     for part in case.channels.parts:
         core[part] = case.meaning.activation.foreground(p[part]) > CORE_PROBABILITY
-    return near_core(core.reshape(case.truth.shape), case.spacing, case.settings.margin_mm).reshape(-1)
+    return near_core(core.reshape(case.truth.shape), case.spacing, case.settings.margin_mm).reshape(
+        -1
+    )
 
 
 def _cells(counted: Mask, foreground: Mask, predicted: Mask, near: Mask) -> Bytes:

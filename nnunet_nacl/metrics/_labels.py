@@ -31,12 +31,23 @@ class LabelMeaning:
 
     @classmethod
     def of_names(
-        cls, labels: Mapping[str, Any], regions: Sequence[Sequence[int]] | None, written: Sequence[int] = ()
+        cls,
+        labels: Mapping[str, Any],
+        regions: Sequence[Sequence[int]] | None,
+        written: Sequence[int] = (),
     ) -> "LabelMeaning":
         """From ``labels`` of ``dataset.json``, the labels of each region, and ``regions_class_order``, if known."""
-        named = {name: value if isinstance(value, int) else tuple(value) for name, value in labels.items()}
+        named = {
+            name: value if isinstance(value, int) else tuple(value)
+            for name, value in labels.items()
+        }
         known = {0}.union(*(region_of(value) for name, value in named.items() if name != "ignore"))
-        return cls(tuple(sorted(known)), None if regions is None else tuple(map(tuple, regions)), tuple(written), named)
+        return cls(
+            tuple(sorted(known)),
+            None if regions is None else tuple(map(tuple, regions)),
+            tuple(written),
+            named,
+        )
 
     @property
     def num_channels(self) -> int:
@@ -64,7 +75,9 @@ class LabelMeaning:
 
     def name_of(self, structure: int | Region) -> str:
         """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
-        named = (name for name, value in self.labels.items() if region_of(value) == region_of(structure))
+        named = (
+            name for name, value in self.labels.items() if region_of(value) == region_of(structure)
+        )
         return next(named, str(structure))
 
     def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:

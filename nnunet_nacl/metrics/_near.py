@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from nnunet_nacl.metrics._compiled import compiled
 
 
-def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float) -> NDArray[np.bool_]:
+def near_core(
+    core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float
+) -> NDArray[np.bool_]:
     """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
@@ -30,12 +32,16 @@ def near_core(core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: f
     steps = [1.0] * missing + [float(step) for step in spacing_mm]
     limit = margin_mm * (1 + 1e-6)
     reach = np.minimum(limit / np.array(steps), np.array(volume.shape) - 1).astype(int)
-    window: deque[tuple[int, NDArray[np.float32]]] = deque()  # slices that have core voxels, with their distances
+    window: deque[tuple[int, NDArray[np.float32]]] = (
+        deque()
+    )  # slices that have core voxels, with their distances
     following = 0
     for z in range(len(volume)):
         while following <= min(z + reach[0], len(volume) - 1):
             if volume[following].any():
-                window.append((following, _squared_distances(volume[following], *steps[1:], *reach[1:])))
+                window.append(
+                    (following, _squared_distances(volume[following], *steps[1:], *reach[1:]))
+                )
             following += 1
         while window and window[0][0] < z - reach[0]:
             window.popleft()

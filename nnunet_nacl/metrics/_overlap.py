@@ -14,7 +14,9 @@ def confusion_matrix(
     ground_truth: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
 ) -> NDArray[np.int64]:
     """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
-    pairs: NDArray[np.int64] = count_pairs(ground_truth.reshape(-1), prediction.reshape(-1), num_labels)
+    pairs: NDArray[np.int64] = count_pairs(
+        ground_truth.reshape(-1), prediction.reshape(-1), num_labels
+    )
     return pairs
 
 
@@ -48,7 +50,10 @@ class SurfaceDistances:
 
     @classmethod
     def between(
-        cls, ground_truth: NDArray[np.bool_], prediction: NDArray[np.bool_], spacing: Sequence[float]
+        cls,
+        ground_truth: NDArray[np.bool_],
+        prediction: NDArray[np.bool_],
+        spacing: Sequence[float],
     ) -> "SurfaceDistances":
         """Measure two masks (*spatial) that are not empty, with voxel centers ``spacing`` apart along each axis.
 
@@ -57,7 +62,9 @@ class SurfaceDistances:
         """
         for name, mask in (("ground truth", ground_truth), ("prediction", prediction)):
             if not mask.any():
-                raise ValueError(f"the {name} is empty: it has no surface to measure a distance from.")
+                raise ValueError(
+                    f"the {name} is empty: it has no surface to measure a distance from."
+                )
         axes = [axis for axis, size in enumerate(ground_truth.shape) if size > 1] or [0]
         flat = tuple(axis for axis in range(ground_truth.ndim) if axis not in axes)
         ground_truth = ground_truth.squeeze(flat)
@@ -73,7 +80,9 @@ class SurfaceDistances:
 
     def hd95(self) -> float:
         """HD95, the larger of the two directed 95th percentiles (as in MONAI and MetricsReloaded)."""
-        return float(max(np.percentile(self.from_ground_truth, 95), np.percentile(self.from_prediction, 95)))
+        return float(
+            max(np.percentile(self.from_ground_truth, 95), np.percentile(self.from_prediction, 95))
+        )
 
     def assd(self) -> float:
         """Average symmetric surface distance: the mean over the surface voxels of both masks."""
@@ -85,5 +94,7 @@ class SurfaceDistances:
         A distance may exceed it by a millionth: files store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
         """
         limit = tolerance * (1 + 1e-6)
-        within = np.count_nonzero(self.from_ground_truth <= limit) + np.count_nonzero(self.from_prediction <= limit)
+        within = np.count_nonzero(self.from_ground_truth <= limit) + np.count_nonzero(
+            self.from_prediction <= limit
+        )
         return within / (self.from_ground_truth.size + self.from_prediction.size)

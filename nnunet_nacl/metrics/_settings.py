@@ -40,10 +40,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.voxels or not set(self.voxels) <= set(VOXEL_SETS):
-            raise ValueError(f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}.")
+            raise ValueError(
+                f"voxels must be some of {', '.join(VOXEL_SETS)}; got {self.voxels!r}."
+            )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
-        object.__setattr__(self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels))
+        object.__setattr__(
+            self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
+        )
 
     @property
     def counts_all_voxels(self) -> bool:

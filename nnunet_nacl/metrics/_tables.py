@@ -65,12 +65,16 @@ class CalibrationTables:
         return found
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], activation: Activation) -> "CalibrationTables":
+    def of_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], activation: Activation
+    ) -> "CalibrationTables":
         """The opposite of :meth:`arrays`."""
         tables: dict[str, Any] = {}
         for name in _BIN_TABLES:
             if f"{name}_count" in arrays:
-                tables[name] = BinCounts(*(arrays[f"{name}_{part.name}"] for part in fields(BinCounts)))
+                tables[name] = BinCounts(
+                    *(arrays[f"{name}_{part.name}"] for part in fields(BinCounts))
+                )
         return cls(
             nll=arrays["nll"],
             brier=arrays["brier"],
@@ -120,7 +124,11 @@ class CalibrationTables:
         if self.expected_top is not None and self.expected_classwise is not None:
             # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
             of_top = np.where(total > 0, expected_calibration_error(self.expected_top), np.nan)
-            of_classes = np.where(self.classwise.total > 0, expected_calibration_error(self.expected_classwise), np.nan)
+            of_classes = np.where(
+                self.classwise.total > 0,
+                expected_calibration_error(self.expected_classwise),
+                np.nan,
+            )
             metrics |= {"ECE_expected": of_top, "CECE_expected": of_classes[: self.num_classes]}
         metrics["share"] = ratio(total, self.image_voxels)
         return {name: float(mean_of_known(values)) for name, values in metrics.items()}
@@ -154,12 +162,19 @@ class CalibrationTables:
         """ECE, MCE and ACE of each channel."""
         errors = (expected_calibration_error, maximum_calibration_error, average_calibration_error)
         by_error = [error(self.classwise).tolist() for error in errors]
-        return [dict(zip(("ECE", "MCE", "ACE"), of_channel, strict=True)) for of_channel in zip(*by_error, strict=True)]
+        return [
+            dict(zip(("ECE", "MCE", "ACE"), of_channel, strict=True))
+            for of_channel in zip(*by_error, strict=True)
+        ]
 
     def score_sums(self) -> dict[str, float]:
         """What :meth:`per_foreground` divides."""
         voxels = self.foreground_voxels
-        return {"NLL_sum": float(self.nll.sum()), "Brier_sum": float(self.brier.sum()), "foreground_voxels": voxels}
+        return {
+            "NLL_sum": float(self.nll.sum()),
+            "Brier_sum": float(self.brier.sum()),
+            "foreground_voxels": voxels,
+        }
 
     def per_foreground(self) -> dict[str, float]:
         r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
@@ -170,7 +185,10 @@ class CalibrationTables:
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
         nll, brier, foreground = self.score_sums().values()
-        return {name: sums / (foreground or np.nan) for name, sums in zip(SCORES, (nll, brier), strict=True)}
+        return {
+            name: sums / (foreground or np.nan)
+            for name, sums in zip(SCORES, (nll, brier), strict=True)
+        }
 
 
 def _sum_if_known(table: BinCounts | None, other: BinCounts | None) -> BinCounts | None:

@@ -4,7 +4,13 @@ from nnunet_nacl.nnunet._data import PreprocessedDataSet, raw_cases
 from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
-from nnunet_nacl.nnunet._predictions import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder, Predictions
+from nnunet_nacl.nnunet._predictions import (
+    CALIBRATED_NAME,
+    DECODED_NAME,
+    CaseFiles,
+    PredictionFolder,
+    Predictions,
+)
 from nnunet_nacl.nnunet._probabilities import NpzChannels
 from nnunet_nacl.nnunet._trained import (
     CHECKPOINTS,

@@ -20,7 +20,12 @@ from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnu
 
 SPLITS_NAME = "splits_final.json"
 Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
-_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")  # what of dataset.json decides
+_TRAINED_BY = (
+    "channel_names",
+    "labels",
+    "regions_class_order",
+    "file_ending",
+)  # what of dataset.json decides
 
 
 def read_splits(file: Path) -> list[Split]:
@@ -32,7 +37,9 @@ def read_splits(file: Path) -> list[Split]:
             twice = next(name for name in split["val"] if split["val"].count(name) > 1)
             raise ValueError(f"{file}: fold {number} lists the validation case {twice} twice.")
         if both := sorted({*split["train"]} & {*split["val"]}):
-            raise ValueError(f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}.")
+            raise ValueError(
+                f"{file}: fold {number} trains on {len(both)} of its validation cases, such as {both[0]}."
+            )
     return splits
 
 
@@ -41,8 +48,14 @@ def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[s
     ending = described["file_ending"]
     channels = len(described.get("channel_names", ()))
     image = re.compile(rf"([^.].*)_\d{{4}}{re.escape(ending)}")
-    names = {match[1] for path in existing_folder(images).iterdir() if (match := image.fullmatch(path.name))}
-    names |= {path.name.removesuffix(ending) for path in existing_folder(labels).glob(f"[!.]*{ending}")}
+    names = {
+        match[1]
+        for path in existing_folder(images).iterdir()
+        if (match := image.fullmatch(path.name))
+    }
+    names |= {
+        path.name.removesuffix(ending) for path in existing_folder(labels).glob(f"[!.]*{ending}")
+    }
     cases = {}
     for name in sorted(names):
         cases[name] = [images / f"{name}_{channel:04d}{ending}" for channel in range(channels)]
@@ -90,7 +103,10 @@ class PreprocessedDataSet:
         """Find a data set that can be trained on; raises a ValueError that says what to do before that."""
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-        folders = {part: nnunet_folder(f"nnUNet_{part}").absolute() for part in ("raw", "preprocessed", "results")}
+        folders = {
+            part: nnunet_folder(f"nnUNet_{part}").absolute()
+            for part in ("raw", "preprocessed", "results")
+        }
         plans_json = PlansJson.find(dataset, configuration, plans)
         folder = plans_json.file.parent
         described = read_dataset_json(folder / "dataset.json")
@@ -99,19 +115,29 @@ class PreprocessedDataSet:
             settings = manager.get_configuration(configuration)
             has_regions = manager.get_label_manager(described).has_regions
         if settings.previous_stage_name is not None:
-            raise ValueError(f"{configuration} is the second stage of a cascade; experiments take those of one stage.")
+            raise ValueError(
+                f"{configuration} is the second stage of a cascade; experiments take those of one stage."
+            )
         ending = described["file_ending"]
         data = folder / settings.data_identifier
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
-        expected = {file.name.removesuffix(ending) for file in (folder / "gt_segmentations").glob(f"*{ending}")}
+        expected = {
+            file.name.removesuffix(ending)
+            for file in (folder / "gt_segmentations").glob(f"*{ending}")
+        }
         if not cases or not expected <= set(cases):
             raise ValueError(
                 f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
                 f"nnUNetv2_preprocess -d {int(folder.name[7:10])} -plans_name {plans} -c {configuration}"
             )
         raw = folders["raw"] / folder.name
-        images = (file.name.removesuffix(f"_0000{ending}") for file in (raw / "imagesTs").glob(f"*_0000{ending}"))
-        test_cases = sorted(name for name in images if (raw / "labelsTs" / f"{name}{ending}").is_file())
+        images = (
+            file.name.removesuffix(f"_0000{ending}")
+            for file in (raw / "imagesTs").glob(f"*_0000{ending}")
+        )
+        test_cases = sorted(
+            name for name in images if (raw / "labelsTs" / f"{name}{ending}").is_file()
+        )
         return cls(
             folder.name, configuration, plans, **folders, splits=_splits(folder / SPLITS_NAME, cases),
             test_cases=test_cases, file_ending=ending, has_regions=has_regions,
@@ -140,8 +166,16 @@ class PreprocessedDataSet:
         """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
         model = self.model_folder(trainer)
         for name, original, used in (
-            ("plans.json", f"{self.plans}.json", lambda file: PlansJson.read(file).lineage(self.configuration)),
-            ("dataset.json", "dataset.json", lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY]),
+            (
+                "plans.json",
+                f"{self.plans}.json",
+                lambda file: PlansJson.read(file).lineage(self.configuration),
+            ),
+            (
+                "dataset.json",
+                "dataset.json",
+                lambda file: [read_dataset_json(file).get(key) for key in _TRAINED_BY],
+            ),
         ):
             if (model / name).is_file() and used(model / name) != used(self.folder / original):
                 raise ValueError(
@@ -179,7 +213,9 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
     splits = read_splits(file)
     for number, split in enumerate(splits):
         if unknown := sorted({*split["train"], *split["val"]} - set(cases)):
-            raise ValueError(f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases.")
+            raise ValueError(
+                f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases."
+            )
     return splits
 
 

@@ -59,7 +59,9 @@ class PlansJson:
             command = f"nnUNetv2_plan_and_preprocess -d {int(name[7:10])} -c {configuration}"
             if resenc := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
                 command += f" -pl nnUNetPlannerResEnc{resenc[1]}"
-            raise ValueError(f"{file} does not exist. Plan and preprocess the data set with: {command}")
+            raise ValueError(
+                f"{file} does not exist. Plan and preprocess the data set with: {command}"
+            )
         found = cls.read(file)
         found.lineage(configuration)
         return found
@@ -70,19 +72,26 @@ class PlansJson:
             known = ", ".join(self.configurations) or "none"
             raise ValueError(f"{self.file} has no configuration {configuration!r}; it has {known}.")
         content = self.configurations[configuration]
-        return [content, *(self.lineage(content["inherits_from"]) if "inherits_from" in content else [])]
+        return [
+            content,
+            *(self.lineage(content["inherits_from"]) if "inherits_from" in content else []),
+        ]
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
         if name in self.configurations:
-            raise FileExistsError(f"{self.file} has a configuration {name} already; models may be trained with it.")
+            raise FileExistsError(
+                f"{self.file} has a configuration {name} already; models may be trained with it."
+            )
         configurations = {**self.configurations, name: dict(configuration)}
         return replace(self, content={**self.content, "configurations": configurations})
 
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
         with only_writer(self.file):
-            plans = PlansJson.read(self.file).having(name, configuration)  # to what the file holds by now
+            plans = PlansJson.read(self.file).having(
+                name, configuration
+            )  # to what the file holds by now
             with whole_file(self.file) as partial:
                 partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
 
@@ -97,7 +106,9 @@ class PlansJson:
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))
         outputs = manager.get_label_manager(described).num_segmentation_heads
-        return nnUNetTrainer.build_network_architecture(manager, settings, channels, outputs), channels
+        return nnUNetTrainer.build_network_architecture(
+            manager, settings, channels, outputs
+        ), channels
 
 
 @dataclass(frozen=True)
@@ -125,28 +136,42 @@ class DataSet:
         order = described.get("regions_class_order")
         with naming(dataset_json):
             labels = LabelManager(names, regions_class_order=order)
-            regions = [region_of(region) for region in labels.foreground_regions] if labels.has_regions else None
+            regions = (
+                [region_of(region) for region in labels.foreground_regions]
+                if labels.has_regions
+                else None
+            )
             meaning = LabelMeaning.of_names(names, regions, (order or ()) if regions else ())
             if regions is None and meaning.known != tuple(range(len(meaning.known))):
-                raise ValueError(f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}")
+                raise ValueError(
+                    f"expected the labels 0, 1, 2, … without a gap; got {meaning.known}"
+                )
         with naming(plans or dataset_json):
             reader = (
                 _find_reader(described, examples)
                 if plans is None
                 else PlansJson.read(plans).content["image_reader_writer"]
             )
-            return cls(names, described["file_ending"], meaning, labels.ignore_label, Reader(reader))
+            return cls(
+                names, described["file_ending"], meaning, labels.ignore_label, Reader(reader)
+            )
 
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: that of ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    readable = [str(example) for example in examples if printable(str(example)) == str(example)]  # else ITK aborts
+    readable = [
+        str(example) for example in examples if printable(str(example)) == str(example)
+    ]  # else ITK aborts
     for example in (*readable, None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
-            return str(determine_reader_writer_from_dataset_json(described, example, verbose=False).__name__)
+            return str(
+                determine_reader_writer_from_dataset_json(
+                    described, example, verbose=False
+                ).__name__
+            )
     raise ValueError("nnU-Net has no reader of such files")
 
 
@@ -166,13 +191,19 @@ class Model:
     def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
         """Read it from the data set, the plans, which name themselves and the data set, and the folders' names."""
         content = {} if plans is None else PlansJson.read(plans).content
-        known = {"dataset": content.get("dataset_name"), "plans": content.get("plans_name"), **names_in(folder)}
+        known = {
+            "dataset": content.get("dataset_name"),
+            "plans": content.get("plans_name"),
+            **names_in(folder),
+        }
         order = None if data_set.meaning.regions is None else list(data_set.meaning.written)
         return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
 
     def difference(self, other: "Model") -> str | None:
         """How the model of a folder is certainly another one; None if it may be the same."""
-        in_order = self.regions_class_order is not None  # the order of regions is that of the channels
+        in_order = (
+            self.regions_class_order is not None
+        )  # the order of regions is that of the channels
         if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):
             return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
         for name, mine in asdict(self).items():

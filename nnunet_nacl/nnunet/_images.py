@@ -102,18 +102,24 @@ class Reader:
         with naming(like, problem=" cannot be read"):
             stored, properties = self._reader.read_seg(str(like))
         if stored.shape[1:] != labels.shape:
-            raise ValueError(f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {labels.shape}.")
+            raise ValueError(
+                f"{like}: the shape {stored.shape[1:]} is not that of the probabilities, {labels.shape}."
+            )
         del stored
         with TemporaryDirectory(prefix=".", dir=file.parent) as folder:
             partial = Path(folder) / file.name
             self._reader.write_seg(labels, str(partial), properties)
             try:  # on a full disk, ITK says nothing
                 check_image_file(partial)
-                whole = np.array_equal(np.squeeze(self._reader.read_seg(str(partial))[0]), np.squeeze(labels))
+                whole = np.array_equal(
+                    np.squeeze(self._reader.read_seg(str(partial))[0]), np.squeeze(labels)
+                )
             except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
                 whole = False
             if not whole:
-                raise OSError(errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file))
+                raise OSError(
+                    errno.ENOSPC, "cannot be written whole; the disk is probably full", str(file)
+                )
             for written in Path(folder).iterdir():
                 written.replace(file.parent / written.name)
 
@@ -184,5 +190,7 @@ def _geometry_of(properties: dict[str, Any], file: Path, spacing_file: Path) -> 
     if stored := properties.get("nibabel_stuff"):
         affine = np.asarray(stored.get("reoriented_affine", stored["original_affine"]), float)
         direction = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-        return Geometry(file, spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist()))
+        return Geometry(
+            file, spacing, tuple(affine[:3, 3].tolist()), tuple(direction.reshape(-1).tolist())
+        )
     return Geometry(file, spacing, known=spacing_file.is_file())

@@ -12,7 +12,9 @@ _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
 def nnunet_folder(variable: str) -> Path:
     """The folder that ``nnUNet_raw``, ``nnUNet_preprocessed`` or ``nnUNet_results`` names."""
     if not os.environ.get(variable):
-        raise RuntimeError(f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder.")
+        raise RuntimeError(
+            f"The environment variable {variable} is not set; nnU-Net needs it: the path of a folder."
+        )
     return Path(os.environ[variable])
 
 
@@ -29,7 +31,11 @@ def naming(*files: Path, problem: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_named = names in str(error) if isinstance(error, ValueError) else getattr(error, "filename", None)
+        is_named = (
+            names in str(error)
+            if isinstance(error, ValueError)
+            else getattr(error, "filename", None)
+        )
         if is_named:
             raise
         kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
@@ -45,15 +51,25 @@ def dataset_name(dataset: str | int) -> str:
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"Data set {dataset!r}: {error}") from error
     if not _DATASET_NAME.fullmatch(name):
-        raise ValueError(f"Data set {dataset!r}: expected a number or a name such as Dataset004_Hippocampus.")
+        raise ValueError(
+            f"Data set {dataset!r}: expected a number or a name such as Dataset004_Hippocampus."
+        )
     return name
 
 
 def model_folder(
-    dataset: str | int, configuration: str, *, trainer: str = "nnUNetTrainer", plans: str = "nnUNetPlans"
+    dataset: str | int,
+    configuration: str,
+    *,
+    trainer: str = "nnUNetTrainer",
+    plans: str = "nnUNetPlans",
 ) -> Path:
     """``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``, which need not exist."""
-    return nnunet_folder("nnUNet_results") / dataset_name(dataset) / f"{trainer}__{plans}__{configuration}"
+    return (
+        nnunet_folder("nnUNet_results")
+        / dataset_name(dataset)
+        / f"{trainer}__{plans}__{configuration}"
+    )
 
 
 def names_in(path: Path) -> dict[str, str]:
@@ -62,5 +78,9 @@ def names_in(path: Path) -> dict[str, str]:
         names = (folder.parent.name, *folder.name.split("__"))
         if len(names) == 4 and _DATASET_NAME.fullmatch(names[0]):
             return dict(zip(("dataset", "trainer", "plans", "configuration"), names, strict=True))
-    trainers = [part for part in path.resolve().parts if part.startswith("nnUNetTrainer") and "__" not in part]
+    trainers = [
+        part
+        for part in path.resolve().parts
+        if part.startswith("nnUNetTrainer") and "__" not in part
+    ]
     return {"trainer": trainers[-1]} if trainers else {}

@@ -16,9 +16,15 @@ from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
 
-CALIBRATED_NAME = "calibration_applied.json"  # in a calibrated folder: the fit that it was calibrated with
-DECODED_NAME = "decoded.json"  # in a folder of other segmentations than nnU-Net's: the thresholds of each case
-_HOW_TO_SAVE = "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
+CALIBRATED_NAME = (
+    "calibration_applied.json"  # in a calibrated folder: the fit that it was calibrated with
+)
+DECODED_NAME = (
+    "decoded.json"  # in a folder of other segmentations than nnU-Net's: the thresholds of each case
+)
+_HOW_TO_SAVE = (
+    "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
+)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,20 @@ class CaseFiles:
 
     def states(self) -> dict[str, list[str | int] | None]:
         """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
-        files = {"reference": self.ground_truth, "prediction": self.prediction, "probabilities": self.probabilities}
+        files = {
+            "reference": self.ground_truth,
+            "prediction": self.prediction,
+            "probabilities": self.probabilities,
+        }
         return {role: file_state(file) for role, file in files.items()}
 
     def write(
-        self, folder: Path, reader: Reader, *, labels: Labels | None = None, probabilities: NDArray[Any] | None = None
+        self,
+        folder: Path,
+        reader: Reader,
+        *,
+        labels: Labels | None = None,
+        probabilities: NDArray[Any] | None = None,
     ) -> None:
         """Write the case into another folder as nnU-Net does: segmentation, probabilities, properties.
 
@@ -60,7 +75,10 @@ class CaseFiles:
         if labels is not None:
             reader.write_labels(labels, self.prediction, folder / self.prediction.name)
         else:
-            copied += [self.prediction, self.prediction.with_suffix(".json")]  # of a TIFF file's spacing
+            copied += [
+                self.prediction,
+                self.prediction.with_suffix(".json"),
+            ]  # of a TIFF file's spacing
         target = folder / self.probabilities.name
         if probabilities is None:
             link_or_copy(self.probabilities, target)
@@ -85,7 +103,9 @@ class Predictions:
     @property
     def cases(self) -> list[CaseFiles]:
         """The cases of all groups, in the order of their names."""
-        return sorted((case for group in self.groups.values() for case in group), key=lambda case: case.name)
+        return sorted(
+            (case for group in self.groups.values() for case in group), key=lambda case: case.name
+        )
 
     @classmethod
     def of_folder(cls, gt_folder: str | Path, pred_folder: str | Path) -> "Predictions":
@@ -109,15 +129,23 @@ class Predictions:
     ) -> "Predictions":  # fmt: skip
         """The validation cases of a model trained with ``nnUNetv2_train ... --npz``, in nnU-Net's folders."""
         model = model_folder(dataset, configuration, trainer=trainer, plans=plans)
-        return cls.of_validation(model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation)
+        return cls.of_validation(
+            model, nnunet_folder("nnUNet_preprocessed") / model.parent.name, folds, validation
+        )
 
     @classmethod
     def of_validation(
-        cls, model: str | Path, preprocessed: str | Path, folds: Sequence[int | str], validation: str = "validation"
+        cls,
+        model: str | Path,
+        preprocessed: str | Path,
+        folds: Sequence[int | str],
+        validation: str = "validation",
     ) -> "Predictions":
         """As :meth:`of_model`, of folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
-            raise ValueError(f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}.")
+            raise ValueError(
+                f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}."
+            )
         model = existing_folder(model)
         preprocessed = Path(preprocessed)
         ground_truth = existing_folder(preprocessed / "gt_segmentations")
@@ -128,27 +156,59 @@ class Predictions:
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
             if not folder.is_dir():
-                there = ", ".join(sorted(path.parent.name for path in model.glob(f"fold_*/{validation}"))) or "none"
-                hint = f"nnUNetv2_train ... {fold} --val --npz predicts its cases" if validation == "validation" else ""
-                raise FileNotFoundError(f"{folder} is not a folder; there are {there}. {hint}".strip())
+                there = (
+                    ", ".join(
+                        sorted(path.parent.name for path in model.glob(f"fold_*/{validation}"))
+                    )
+                    or "none"
+                )
+                hint = (
+                    f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
+                    if validation == "validation"
+                    else ""
+                )
+                raise FileNotFoundError(
+                    f"{folder} is not a folder; there are {there}. {hint}".strip()
+                )
             _check_probabilities(folder)
-            expected = splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
+            expected = (
+                splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
+            )
             *_, cases = _read_folder(folder, ground_truth)
-            groups[f"fold {fold}"] = [case for case in cases if case.is_predicted or case.name in expected]
+            groups[f"fold {fold}"] = [
+                case for case in cases if case.is_predicted or case.name in expected
+            ]
             for case in groups[f"fold {fold}"]:
                 if (other := seen.setdefault(case.name, folder)) != folder:
-                    raise ValueError(f"the case {case.name} is in {other} and in {folder}: folds must not share cases.")
-        return cls(groups, ground_truth, tuple(folders.values()), model / "dataset.json", model / "plans.json", model)
+                    raise ValueError(
+                        f"the case {case.name} is in {other} and in {folder}: folds must not share cases."
+                    )
+        return cls(
+            groups,
+            ground_truth,
+            tuple(folders.values()),
+            model / "dataset.json",
+            model / "plans.json",
+            model,
+        )
 
     def to_fit_to(self) -> "Predictions":
         """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
-        predicted = {name: [case for case in group if case.is_predicted] for name, group in self.groups.items()}
-        both = {name: [case for case in group if case.ground_truth.exists()] for name, group in predicted.items()}
+        predicted = {
+            name: [case for case in group if case.is_predicted]
+            for name, group in self.groups.items()
+        }
+        both = {
+            name: [case for case in group if case.ground_truth.exists()]
+            for name, group in predicted.items()
+        }
         return replace(self, groups=both if any(both.values()) else predicted)
 
     def read_data_set(self) -> DataSet:
         """How to read the files and what their labels mean."""
-        return DataSet.read(self.dataset_json, self.plans, [case.ground_truth for case in self.cases])
+        return DataSet.read(
+            self.dataset_json, self.plans, [case.ground_truth for case in self.cases]
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +235,11 @@ class PredictionFolder:
 
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
-        for source in (self.dataset_json, self.plans, self.folder / "predict_from_raw_data_args.json"):
+        for source in (
+            self.dataset_json,
+            self.plans,
+            self.folder / "predict_from_raw_data_args.json",
+        ):
             if source is not None and source.is_file():
                 _copy(source, folder / source.name)
 
@@ -199,9 +263,13 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
             of_cases = read_json(decoded, dict[str, Any])["cases"]
             thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
     found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
-    names = {file.name.removesuffix(ending) for file in found} | {file.stem for file in folder.glob("[!.]*.npz")}
+    names = {file.name.removesuffix(ending) for file in found} | {
+        file.stem for file in folder.glob("[!.]*.npz")
+    }
     if not names:
-        raise ValueError(f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {folder}.")
+        raise ValueError(
+            f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {folder}."
+        )
     cases = []
     for name in sorted(names):
         files = gt_folder / f"{name}{ending}", folder / f"{name}{ending}", folder / f"{name}.npz"

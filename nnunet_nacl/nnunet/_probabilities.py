@@ -38,10 +38,14 @@ class NpzChannels(Channels):
             size = archive.getinfo(_MEMBER).file_size
             self.dtype = check_dtype(self._stored_dtype, "it")
             if not self.shape or size != declared:
-                raise ValueError(f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}")
+                raise ValueError(
+                    f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}"
+                )
 
     def _blocks(self) -> Iterator[NDArray[np.floating]]:
-        if self._fortran_order:  # channels are the fastest axis: there is no way but to hold the array whole
+        if (
+            self._fortran_order
+        ):  # channels are the fastest axis: there is no way but to hold the array whole
             with self._opened() as (_, stream):
                 whole = npy.read_array(stream)
             yield from Channels(whole)._blocks()
@@ -50,7 +54,9 @@ class NpzChannels(Channels):
         with self._opened() as (_, stream), ThreadPoolExecutor(1) as thread:
             _read_header(stream)
             starts = [start for _ in range(self.shape[0]) for start in range(0, voxels, _PIECE)]
-            pieces = (thread.submit(self._read, stream, min(_PIECE, voxels - start)) for start in starts)
+            pieces = (
+                thread.submit(self._read, stream, min(_PIECE, voxels - start)) for start in starts
+            )
             ahead = deque(islice(pieces, _PIECES_AHEAD))
             while ahead:
                 piece = ahead.popleft().result()
@@ -76,7 +82,10 @@ class NpzChannels(Channels):
                 with archive.open(member) as stream:
                     yield archive, stream
                 return
-            with self._file.open("rb") as file, io.BufferedReader(_Inflated(file, member), _READ) as stream:
+            with (
+                self._file.open("rb") as file,
+                io.BufferedReader(_Inflated(file, member), _READ) as stream,
+            ):
                 yield archive, stream
 
 
@@ -89,7 +98,11 @@ class _Inflated(io.RawIOBase):
     def __init__(self, file: IO[bytes], member: zipfile.ZipInfo) -> None:
         file.seek(member.header_offset + 26)
         name_and_extra = file.read(4)  # the lengths of two fields between header and data
-        file.seek(int.from_bytes(name_and_extra[:2], "little") + int.from_bytes(name_and_extra[2:], "little"), 1)
+        file.seek(
+            int.from_bytes(name_and_extra[:2], "little")
+            + int.from_bytes(name_and_extra[2:], "little"),
+            1,
+        )
         self._file = file
         self._member = member
         self._left = member.compress_size

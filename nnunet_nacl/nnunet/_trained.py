@@ -15,7 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.nnunet._data import SPLITS_NAME, labelled_cases, our_trainers_found, preprocessed_cases, read_splits
+from nnunet_nacl.nnunet._data import (
+    SPLITS_NAME,
+    labelled_cases,
+    our_trainers_found,
+    preprocessed_cases,
+    read_splits,
+)
 from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
@@ -25,7 +31,9 @@ _OF_CONFIGURATION = (
     "data_identifier", "preprocessor_name", "spacing", "normalization_schemes", "use_mask_for_norm",
     "resampling_fn_data", "resampling_fn_data_kwargs", "resampling_fn_seg", "resampling_fn_seg_kwargs",
 )  # fmt: skip
-CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}  # in a fold's folder
+CHECKPOINTS = {
+    name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")
+}  # in a fold's folder
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
@@ -38,12 +46,18 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(allowed):
-            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+            content: dict[str, Any] = torch.load(
+                file, map_location="cpu", weights_only=True, mmap=True
+            )
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
     except pickle.UnpicklingError as error:  # whose text recommends weights_only=False
         asked_for = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"it asks for {asked_for[1]}, which could run foreign code" if asked_for else "it is damaged"
+        reason = (
+            f"it asks for {asked_for[1]}, which could run foreign code"
+            if asked_for
+            else "it is damaged"
+        )
         raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {reason}.") from error
     except Exception as error:  # a damaged one makes PyTorch raise nearly anything
         raise ValueError(f"{file} cannot be read as a checkpoint of nnU-Net: {error!r}") from error
@@ -74,7 +88,9 @@ def load_predictor(
     return build_predictor(model, content, device, use_mirroring=use_mirroring)
 
 
-def build_predictor(model: Path, content: dict[str, Any], device: str, *, use_mirroring: bool = True) -> Any:
+def build_predictor(
+    model: Path, content: dict[str, Any], device: str, *, use_mirroring: bool = True
+) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -117,7 +133,9 @@ def _initialize(predictor: Any, model: Path, content: dict[str, Any]) -> None:
         ]
     channels = determine_num_input_channels(plans, configuration, dataset_json)
     heads = plans.get_label_manager(dataset_json).num_segmentation_heads
-    network = trainer.build_network_architecture(*architecture, channels, heads, enable_deep_supervision=False)
+    network = trainer.build_network_architecture(
+        *architecture, channels, heads, enable_deep_supervision=False
+    )
     weights = content["network_weights"]
     network.load_state_dict(weights)
     mirroring = content.get("inference_allowed_mirroring_axes")
@@ -132,12 +150,20 @@ def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
     folder = model / f"fold_{fold}"
     file = folder / checkpoint
     if not model.is_dir():
-        raise FileNotFoundError(f"{model} does not exist; {model.parent} has {_listed(model.parent, '*__*')}.")
+        raise FileNotFoundError(
+            f"{model} does not exist; {model.parent} has {_listed(model.parent, '*__*')}."
+        )
     if not folder.is_dir():
-        raise FileNotFoundError(f"{model} has no fold {fold}; there are {_listed(model, 'fold_*')}.")
+        raise FileNotFoundError(
+            f"{model} has no fold {fold}; there are {_listed(model, 'fold_*')}."
+        )
     if not file.is_file():
         there = _listed(folder, "checkpoint_*.pth")
-        unfinished = ": the training has not ended" if checkpoint == CHECKPOINTS["final"] and there != "none" else ""
+        unfinished = (
+            ": the training has not ended"
+            if checkpoint == CHECKPOINTS["final"] and there != "none"
+            else ""
+        )
         raise FileNotFoundError(
             f"{file} does not exist{unfinished}; expected the file name of a checkpoint; there are {there}."
         )
@@ -180,7 +206,9 @@ def _preprocessing(plans: dict[str, Any], configuration: str) -> dict[str, Any]:
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     settings = PlansManager(plans).get_configuration(configuration).configuration
-    return {name: plans.get(name) for name in _OF_PLANS} | {name: settings.get(name) for name in _OF_CONFIGURATION}
+    return {name: plans.get(name) for name in _OF_PLANS} | {
+        name: settings.get(name) for name in _OF_CONFIGURATION
+    }
 
 
 class PreprocessedCases(NamedTuple):
@@ -201,7 +229,9 @@ class PreprocessedCases(NamedTuple):
         data_set = nnunet_folder("nnUNet_preprocessed") / predictor.plans_manager.dataset_name
         folder = data_set / predictor.configuration_manager.data_identifier
         if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess.")
+            raise FileNotFoundError(
+                f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
+            )
         names = present = preprocessed_cases(folder)
         if str(fold) != "all":
             splits = read_splits(data_set / SPLITS_NAME)
@@ -210,20 +240,26 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
         if missing := sorted(set(names) - set(present)):
             raise FileNotFoundError(f"{folder} lacks the case {missing[0]} of fold {fold}.")
-        stored = infer_dataset_class(str(folder))(str(folder), names, _first_stage(predictor, names))
+        stored = infer_dataset_class(str(folder))(
+            str(folder), names, _first_stage(predictor, names)
+        )
 
         def load(name: str) -> Any:
             channels, labels, first, properties = stored.load_case(name)
             image = np.array(channels[:], np.float32)
             if first is not None:
                 foreground = predictor.label_manager.foreground_labels
-                image = np.vstack((image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype)))
+                image = np.vstack(
+                    (image, convert_labelmap_to_one_hot(first[:], foreground, image.dtype))
+                )
             return image, np.asarray(labels[:])[0], properties
 
         return cls(names, load)
 
     @classmethod
-    def of_images(cls, predictor: Any, images: str | Path, labels: str | Path) -> "PreprocessedCases":
+    def of_images(
+        cls, predictor: Any, images: str | Path, labels: str | Path
+    ) -> "PreprocessedCases":
         """Images and their ground truth, preprocessed together as nnU-Net does before a training."""
         if predictor.configuration_manager.previous_stage_name is not None:
             raise ValueError(
@@ -239,9 +275,17 @@ class PreprocessedCases(NamedTuple):
             *of_image, label_file = files[name]
             for file in files[name]:
                 check_image_file(file)
-            what = list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
+            what = (
+                list(map(str, of_image)),
+                str(label_file),
+                plans,
+                configuration,
+                predictor.dataset_json,
+            )
             with naming(label_file):
-                image, label_map, properties = configuration.preprocessor_class(verbose=False).run_case(*what)
+                image, label_map, properties = configuration.preprocessor_class(
+                    verbose=False
+                ).run_case(*what)
             return image.astype(np.float32, copy=False), label_map[0], properties
 
         return cls(list(files), load)
@@ -253,8 +297,12 @@ def _first_stage(predictor: Any, names: list[str]) -> str | None:
     plans = predictor.plans_manager
     if stage is None:
         return None
-    model = model_folder(plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name)
+    model = model_folder(
+        plans.dataset_name, stage, trainer=predictor.trainer_name, plans=plans.plans_name
+    )
     folder = model / "predicted_next_stage" / str(predictor.configuration_name)
     if missing := sorted(set(names) - {file.stem for file in folder.glob("*")}):
-        raise FileNotFoundError(f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage.")
+        raise FileNotFoundError(
+            f"{folder} lacks {missing[0]}: train {stage}, all its folds, before its second stage."
+        )
     return str(folder)

@@ -85,7 +85,9 @@ class Comparison:
     baseline: str
     structures: list[str]
     notes: list[str]
-    tested: "dict[tuple[Metric, str], dict[str, Difference]]" = field(default_factory=dict, compare=False)
+    tested: "dict[tuple[Metric, str], dict[str, Difference]]" = field(
+        default_factory=dict, compare=False
+    )
 
     def __getitem__(self, name: str) -> Method:
         return {method.name: method for method in self.methods}[name]
@@ -114,7 +116,9 @@ class Comparison:
     @property
     def has_scores(self) -> bool:
         """Whether there are NLL and Brier per foreground voxel."""
-        return "image" in self.voxels and all(method.result.settings.counts_all_voxels for method in self.methods)
+        return "image" in self.voxels and all(
+            method.result.settings.counts_all_voxels for method in self.methods
+        )
 
     @property
     def has_surface(self) -> bool:
@@ -123,7 +127,10 @@ class Comparison:
     def before(self, method: Method) -> str | None:
         """The name of what a calibrated method was before, if that is compared, too."""
         _, folder = calibrated_by(method.origin) or ("", None)
-        folders = {Path(method.origin.folders[0].pred_folder).resolve(): method.name for method in self.methods}
+        folders = {
+            Path(method.origin.folders[0].pred_folder).resolve(): method.name
+            for method in self.methods
+        }
         return None if folder is None else folders.get(folder.resolve())
 
 
@@ -132,9 +139,14 @@ def compare_all(results: Mapping[str, Results], voxels: str | None = None) -> li
     comparisons = [compare(methods, dataset) for dataset, methods in results.items()]
     for comparison in comparisons:
         if voxels and voxels not in comparison.voxels:
-            raise ValueError(f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}.")
+            raise ValueError(
+                f"voxels: expected one of {', '.join(comparison.voxels)}; got {voxels}."
+            )
         for note in comparison.notes:
-            print(f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}", file=sys.stderr)
+            print(
+                f"Note: {comparison.dataset}{': ' * bool(comparison.dataset)}{note}",
+                file=sys.stderr,
+            )
     return comparisons
 
 
@@ -150,8 +162,15 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         for n, result in results.items()
     }
     _check_alike("structures", structures)
-    _check_alike("numbers of bins", {name: [str(result.settings.num_bins)] for name, result in results.items()})
-    voxels = [name for name in get_args(Voxels) if all(name in result.voxels for result in results.values())]
+    _check_alike(
+        "numbers of bins",
+        {name: [str(result.settings.num_bins)] for name, result in results.items()},
+    )
+    voxels = [
+        name
+        for name in get_args(Voxels)
+        if all(name in result.voxels for result in results.values())
+    ]
     if not voxels:
         _check_alike("voxel sets", {name: result.voxels for name, result in results.items()})
     notes: list[str] = []
@@ -160,14 +179,23 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         values = {name: getattr(result.settings, setting) for name, result in results.items()}
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
-            notes.append(f"The methods were evaluated with different {setting} ({shown}): not quite comparable.")
-    methods = [Method(name, _reduced(result, cases, voxels), result.origin) for name, result in results.items()]
+            notes.append(
+                f"The methods were evaluated with different {setting} ({shown}): not quite comparable."
+            )
+    methods = [
+        Method(name, _reduced(result, cases, voxels), result.origin)
+        for name, result in results.items()
+    ]
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
     first = methods[0].result
     return Comparison(
-        dataset, methods, methods[0].name, [first.labels.name_of(structure) for structure in first.names], notes
+        dataset,
+        methods,
+        methods[0].name,
+        [first.labels.name_of(structure) for structure in first.names],
+        notes,
     )
 
 
@@ -180,7 +208,9 @@ def _check_alike(what: str, by_method: Mapping[str, Sequence[str]]) -> None:
 
 def _shared_cases(results: Results, notes: list[str]) -> list[str]:
     """Cases that all results have; notes those that are left out, and refuses those of different ground truth."""
-    by_method = {name: {case.name: case for case in result.cases} for name, result in results.items()}
+    by_method = {
+        name: {case.name: case for case in result.cases} for name, result in results.items()
+    }
     every = set().union(*by_method.values())
     shared = sorted(set.intersection(*map(set, by_method.values())))
     if not shared:
@@ -188,14 +218,24 @@ def _shared_cases(results: Results, notes: list[str]) -> list[str]:
         raise ValueError(f"the methods share no case ({shown}).")
     if left_out := sorted(every.difference(shared)):
         counts = f"{len(shared)} of {len(every)} cases are compared"
-        notes.append(f"{counts}. Left out, since not every method has them: {_first_few(left_out)}.")
+        notes.append(
+            f"{counts}. Left out, since not every method has them: {_first_few(left_out)}."
+        )
     for name, result in results.items():
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
-            notes.append(f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}.")
-    different = [case for case in shared if not _same_ground_truth([cases[case] for cases in by_method.values()])]
+            notes.append(
+                f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
+            )
+    different = [
+        case
+        for case in shared
+        if not _same_ground_truth([cases[case] for cases in by_method.values()])
+    ]
     if different:
-        raise ValueError(f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike.")
+        raise ValueError(
+            f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
+        )
     return shared
 
 
@@ -204,9 +244,13 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
 
     In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
     """
-    whole = sorted({"foreground", "union", "image"}.intersection(*(case.result.calibration for case in cases)))
+    whole = sorted(
+        {"foreground", "union", "image"}.intersection(*(case.result.calibration for case in cases))
+    )
     tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
-    if any(table.classwise.unbinned.any() for table in tables):  # with the paper's protocol tables lack voxels
+    if any(
+        table.classwise.unbinned.any() for table in tables
+    ):  # with the paper's protocol tables lack voxels
         return True
     sizes = [table.classwise.hits.sum(-1)[table.activation.first_structure :] for table in tables]
     return all(np.array_equal(sizes[0], other) for other in sizes)

@@ -6,7 +6,13 @@ from functools import cached_property
 
 import numpy as np
 
-from nnunet_nacl.metrics import Interval, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import (
+    Interval,
+    mean_of_known,
+    percentile_interval,
+    ratio,
+    resample_weights,
+)
 from nnunet_nacl.report._comparison import POOLED, Array, Comparison, Method
 
 _SCORES = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
@@ -34,7 +40,9 @@ class Estimate:
     @cached_property
     def interval(self) -> Interval:
         """95 % percentile bootstrap interval over cases; NaN for fewer than two cases."""
-        return percentile_interval(self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known)
+        return percentile_interval(
+            self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known
+        )
 
     def shared_with(self, other: "Estimate") -> "Estimate":
         """The same, over the cases and structures that both have."""
@@ -46,9 +54,13 @@ class Estimate:
         """The difference over the same resamples, and cases and structures that both have."""
         if self.values is not None and other.values is not None:
             return case_means(self.values - other.values)
-        by_case = None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
+        by_case = (
+            None if self.by_case is None or other.by_case is None else self.by_case - other.by_case
+        )
         num_known = min(self.num_known, other.num_known)
-        return Estimate(lambda w: self.resampled(w) - other.resampled(w), self.num_cases, num_known, by_case)
+        return Estimate(
+            lambda w: self.resampled(w) - other.resampled(w), self.num_cases, num_known, by_case
+        )
 
 
 def case_means(values: Array) -> Estimate:
@@ -64,7 +76,9 @@ def case_means(values: Array) -> Estimate:
 
 def per_foreground(sums: Array, foreground: Array) -> Estimate:
     """A score summed over the images of all cases, divided by their foreground voxels in the ground truth."""
-    return Estimate(lambda weights: ratio(weights @ sums, weights @ foreground), len(sums), len(sums), sums)
+    return Estimate(
+        lambda weights: ratio(weights @ sums, weights @ foreground), len(sums), len(sums), sums
+    )
 
 
 def pooled_gaps(gaps: Array, voxels: Array) -> Estimate:
@@ -121,8 +135,12 @@ class Metric:
     def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:  # over all regions
             all_tables = method.tables(self.voxels)
-            sums = np.array([float(getattr(tables, _SCORES[self.name]).sum()) for tables in all_tables])
-            return per_foreground(sums, np.array([float(tables.foreground_voxels) for tables in all_tables]))
+            sums = np.array(
+                [float(getattr(tables, _SCORES[self.name]).sum()) for tables in all_tables]
+            )
+            return per_foreground(
+                sums, np.array([float(tables.foreground_voxels) for tables in all_tables])
+            )
         if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
@@ -135,7 +153,9 @@ class Metric:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
         if not self.voxels:
             return method.segmentation(self.name)
-        return np.array([[tables.metrics().get(self.name, np.nan)] for tables in method.tables(self.voxels)])
+        return np.array(
+            [[tables.metrics().get(self.name, np.nan)] for tables in method.tables(self.voxels)]
+        )
 
 
 def voxels_text(voxels: str) -> str:
@@ -175,7 +195,9 @@ def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
 
 def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """The paper's: ECE and CECE over a voxel set, by default over each that labels choose."""
-    sets = [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
+    sets = (
+        [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
+    )
     return [Metric(name, one) for name in ("ECE", "CECE") for one in sets]
 
 
@@ -183,9 +205,16 @@ def leading_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
     """The columns of the table of methods; without near and image the paper's."""
     judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
     brier = [Metric("Brier_per_foreground", "image")] if comparison.has_scores else []
-    return [*segmentation_metrics(comparison), *judging[: len(brier)], *brier, *judging[len(brier) :]]
+    return [
+        *segmentation_metrics(comparison),
+        *judging[: len(brier)],
+        *brier,
+        *judging[len(brier) :],
+    ]
 
 
 def compared_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
     """All metrics that methods are compared by: the leading ones, then the paper's."""
-    return list(dict.fromkeys([*leading_metrics(comparison, voxels), *paper_metrics(comparison, voxels)]))
+    return list(
+        dict.fromkeys([*leading_metrics(comparison, voxels), *paper_metrics(comparison, voxels)])
+    )

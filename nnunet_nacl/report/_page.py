@@ -20,7 +20,14 @@ from nnunet_nacl.files import check_output, printable, whole_file
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, Metric, judging_metrics, number_text, paper_metrics, voxels_text
+from nnunet_nacl.report._metrics import (
+    DICE,
+    Metric,
+    judging_metrics,
+    number_text,
+    paper_metrics,
+    voxels_text,
+)
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
 from nnunet_nacl.report._reliability import Judgement, judge
@@ -71,7 +78,8 @@ def write_report(
     comparisons = compare_all(results)
     folder = None if images is None else Path(images)
     sections = [
-        _section(comparison, folder, study) for comparison in tqdm(comparisons, desc="drawing", unit="data set")
+        _section(comparison, folder, study)
+        for comparison in tqdm(comparisons, desc="drawing", unit="data set")
     ]
     alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
     shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
@@ -80,7 +88,9 @@ def write_report(
         for comparison in comparisons
         if published_data_set(comparison.dataset) and any(map(published_method, comparison.names))
     ]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.loader = PackageLoader("nnunet_nacl.report")
     environment.filters |= {"voxels": voxels_text, "number": number_text, "p": tables.p_text}
     environment.filters |= {"csv": tables.to_csv, "latex": tables.to_latex}
@@ -92,7 +102,11 @@ def write_report(
         command=command,
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        voxel_sets=[name for name in _SWITCHED if any(name in comparison.voxels for comparison in comparisons)],
+        voxel_sets=[
+            name
+            for name in _SWITCHED
+            if any(name in comparison.voxels for comparison in comparisons)
+        ],
         confidence_colors=[f"rgb{color[:3]}" for color in confidence_colors()],
     )
     with whole_file(file) as unfinished:
@@ -104,7 +118,11 @@ _numbers = count()  # of plots, so that no two on a page share an id
 
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
     # Matplotlib and to_svg escape texts.
-    return [Markup(to_svg(draw_panels([drawing]), prefix=f"f{next(_numbers)}-")) for drawing in drawings]  # noqa: S704
+    pictures = []
+    for drawing in drawings:
+        svg = to_svg(draw_panels([drawing]), prefix=f"f{next(_numbers)}-")
+        pictures.append(Markup(svg))  # noqa: S704
+    return pictures
 
 
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
@@ -123,13 +141,17 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "methods": tables.methods_table(comparison),
         "folded": [],
         "structures": tables.structures_table(comparison),
-        "sets": [_voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels],
+        "sets": [
+            _voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels
+        ],
         "tradeoff": [],
         "radar": [],
         "rankings": [],
         "reviews": reviews,
         "review_table": None,
-        "review_pictures": _pictures(partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements),
+        "review_pictures": _pictures(
+            partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements
+        ),
         "case_views": case_views(comparison, main, images),
         "cases": tables.cases_table(comparison),
         "label_legend": legend(comparison.methods[0].result.labels),
@@ -137,7 +159,9 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "commands": [evaluate_command(method.result) for method in comparison.methods],
     }
     if study:
-        section["missing"] = [each.method for each in study.variants if each.method not in comparison.names]
+        section["missing"] = [
+            each.method for each in study.variants if each.method not in comparison.names
+        ]
         section["study_pictures"] = _pictures(panels.study_panels(comparison, study))
     if len(comparison.names) > 1:
         section["folded"].append(tables.differences_table(comparison))
@@ -153,11 +177,15 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
 
 
 def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
-    drawn = voxels != "image" or comparison.main == "image"  # else they show little but the easy background
+    drawn = (
+        voxels != "image" or comparison.main == "image"
+    )  # else they show little but the easy background
     overlaid = drawn and voxels != comparison.main
     return {
         "voxels": voxels,
-        "overlaid": _pictures(panels.reliability_panels(comparison, voxels, overlaid=True)) if overlaid else [],
+        "overlaid": _pictures(panels.reliability_panels(comparison, voxels, overlaid=True))
+        if overlaid
+        else [],
         "single": _pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
         "scores": tables.scores_table(comparison, voxels),
         "by_label": voxels not in POOLED,
@@ -169,7 +197,9 @@ def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     found = all_rankings(comparisons)
     pictures = _pictures(partial(rank_heatmap, ranking) for ranking in found)
     shown = [tables.rank_table(ranking, comparisons) for ranking in found]
-    return [{"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)]
+    return [
+        {"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -222,7 +252,10 @@ def answer(comparison: Comparison) -> Answer:
     off = [judgement.name for judgement in judgements if judgement.verdict.is_off]
     lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
     before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
-    stems = {name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder) for name in comparison.names}
+    stems = {
+        name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder)
+        for name in comparison.names
+    }
     twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
     done = {*calibrated, *before.values(), *twins}
     to_calibrate = [name for name in off if name not in done]
@@ -247,4 +280,6 @@ def answer(comparison: Comparison) -> Answer:
 
 def _settings(method: Method) -> dict[str, str]:
     settings = {**method.origin.settings_json(), "versions": method.origin.versions}
-    return {key: json.dumps(value, ensure_ascii=False).strip('"{}') for key, value in settings.items()}
+    return {
+        key: json.dumps(value, ensure_ascii=False).strip('"{}') for key, value in settings.items()
+    }

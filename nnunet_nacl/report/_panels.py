@@ -10,12 +10,24 @@ from nnunet_nacl.report._metrics import DICE, Metric, judging_metrics, paper_met
 from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._statistics import all_rankings
 from nnunet_nacl.report._study import Study
-from nnunet_nacl.report.plots._methods import radar, rank_heatmap, reliability_curves, tradeoff_scatter
-from nnunet_nacl.report.plots._study import study_arrows, study_curves, study_differences, study_radar
+from nnunet_nacl.report.plots._methods import (
+    radar,
+    rank_heatmap,
+    reliability_curves,
+    tradeoff_scatter,
+)
+from nnunet_nacl.report.plots._study import (
+    study_arrows,
+    study_curves,
+    study_differences,
+    study_radar,
+)
 from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
 
 
-def write_plot(results: Mapping[str, Results], kind: str, file: str | Path, *, voxels: str | None = None) -> None:
+def write_plot(
+    results: Mapping[str, Results], kind: str, file: str | Path, *, voxels: str | None = None
+) -> None:
     """Write a plot of the report; a file that exists is replaced.
 
     Args:
@@ -30,18 +42,30 @@ def write_plot(results: Mapping[str, Results], kind: str, file: str | Path, *, v
         raise ValueError(f"{file}: expected a name that ends with .svg, .pdf or .png.")
     comparisons = compare_all(results, voxels)
     if kind == "ranks":
-        panels: list[Panel] = [partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons, voxels)]
+        panels: list[Panel] = [
+            partial(rank_heatmap, ranking) for ranking in all_rankings(comparisons, voxels)
+        ]
     else:
-        draw = {"reliability": reliability_panels, "tradeoff": tradeoff_panels, "radar": radar_panels}[kind]
+        draw = {
+            "reliability": reliability_panels,
+            "tradeoff": tradeoff_panels,
+            "radar": radar_panels,
+        }[kind]
         panels = [panel for comparison in comparisons for panel in draw(comparison, voxels)]
     save_plot(draw_panels(panels), file)
 
 
-def reliability_panels(comparison: Comparison, voxels: str | None = None, *, overlaid: bool = False) -> list[Panel]:
+def reliability_panels(
+    comparison: Comparison, voxels: str | None = None, *, overlaid: bool = False
+) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
     names = comparison.names
     of_methods = [top_label_curves(comparison, name, voxels or comparison.main) for name in names]
-    of_panels = zip(*of_methods, strict=True) if overlaid else ([curve] for curves in of_methods for curve in curves)
+    of_panels = (
+        zip(*of_methods, strict=True)
+        if overlaid
+        else ([curve] for curves in of_methods for curve in curves)
+    )
     return [partial(reliability_curves, curves, names=names) for curves in of_panels]
 
 
@@ -63,7 +87,9 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
         return []
     metrics = [DICE, *judging_metrics(comparison), *paper_metrics(comparison)]
     draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
-    if study.plot == "radar" and len({variant.group for variant in there}) > 2:  # a radar of two axes is a line
+    if (
+        study.plot == "radar" and len({variant.group for variant in there}) > 2
+    ):  # a radar of two axes is a line
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":

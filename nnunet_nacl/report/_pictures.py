@@ -22,7 +22,9 @@ from nnunet_nacl.use import LABEL_COLORS, picture, window_around
 
 SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
-_LARGEST = 256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
+_LARGEST = (
+    256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
+)
 _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
 _OPACITY = 165  # of 255, of labels over the image
@@ -32,17 +34,26 @@ Labels = NDArray[np.integer]
 
 def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
     """What a case is chosen for -> case: by the methods' ECE, its mean over them and by how much they differ."""
-    by_method = np.array([Metric("ECE", voxels).values(method)[:, 0] for method in comparison.methods])
+    by_method = np.array(
+        [Metric("ECE", voxels).values(method)[:, 0] for method in comparison.methods]
+    )
     errors = by_method.mean(axis=0)
     spread = np.ptp(by_method, axis=0)
     order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
     if len(order) < 2:
         return {"The only case": comparison.cases[order[0]]} if order else {}
     median = order[(len(order) - 1) // 2]
-    roles = {"Worst calibrated case": order[-1], "Median case": median, "Best calibrated case": order[0]}
+    roles = {
+        "Worst calibrated case": order[-1],
+        "Median case": median,
+        "Best calibrated case": order[0],
+    }
     others = [row for row in order if row not in roles.values()]
     if len(by_method) > 1 and others:
-        roles = {"Where the methods differ most": max(others, key=lambda row: float(spread[row])), **roles}
+        roles = {
+            "Where the methods differ most": max(others, key=lambda row: float(spread[row])),
+            **roles,
+        }
     roles_of = {row: role for role, row in roles.items()}  # of few cases, one may have several
     return {role: comparison.cases[row] for row, role in roles_of.items()}
 
@@ -91,7 +102,8 @@ class CaseView:
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest."""
     by_method = {
-        m.name: next(found for found in m.result.cases if found.name == case).states for m in comparison.methods
+        m.name: next(found for found in m.result.cases if found.name == case).states
+        for m in comparison.methods
     }
     origin = comparison.methods[0].origin
     reader = Reader(origin.reader)
@@ -119,7 +131,9 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         file = _image_file(case, truth_file, images)
         (first, *_), geometry = reader.read_image([file])
         if first.shape != truth.shape:
-            raise ValueError(f"{file} has the shape {first.shape}; the ground truth has {truth.shape}.")
+            raise ValueError(
+                f"{file} has the shape {first.shape}; the ground truth has {truth.shape}."
+            )
         if not origin.settings.ignore_geometry:
             geometry.check_same(read.geometry)
         image = first[numbers]
@@ -168,7 +182,9 @@ def _file(states: dict[str, Any], role: str) -> Path:
     """The absolute path of a file when it was evaluated."""
     file = Path(states[role][0])
     if file_state(file) not in (None, list(states[role])):
-        raise ValueError(f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again.")
+        raise ValueError(
+            f"{file} has changed since it was evaluated; run nnunet_nacl evaluate again."
+        )
     return file
 
 
@@ -216,7 +232,13 @@ def slice_layers(data: Slices, row: int) -> dict[str, Any]:
     shown = picture(truth, None if data.image is None else data.image[row])
     number = data.numbers[row] + 1
     ground_truth = _label_layer(truth[small[1:]])
-    return {**shown, "number": number, "aspect": data.aspect, "ground_truth": ground_truth, "methods": methods}
+    return {
+        **shown,
+        "number": number,
+        "aspect": data.aspect,
+        "ground_truth": ground_truth,
+        "methods": methods,
+    }
 
 
 def legend(labels: LabelMeaning) -> list[tuple[str, str]]:

@@ -32,7 +32,9 @@ def published() -> pd.DataFrame:
         for row in table["rows"]
         for method, value in zip(table["methods"], row["values"], strict=True)
     ]
-    return pd.DataFrame(rows, columns=["table", "dataset", "structure", "metric", "method", "value"])
+    return pd.DataFrame(
+        rows, columns=["table", "dataset", "structure", "metric", "method", "value"]
+    )
 
 
 def published_value(method: str | None, metric: str, dataset: str | None) -> float:
@@ -41,8 +43,12 @@ def published_value(method: str | None, metric: str, dataset: str | None) -> flo
     NaN if the paper has no such value, or not of all six.
     """
     frame = published()
-    means = frame[(frame["structure"] == "") & (frame["method"] == method) & (frame["metric"] == metric)]
-    by_dataset = means.drop_duplicates("dataset").set_index("dataset")["value"].reindex(list(DATA_SETS))
+    means = frame[
+        (frame["structure"] == "") & (frame["method"] == method) & (frame["metric"] == metric)
+    ]
+    by_dataset = (
+        means.drop_duplicates("dataset").set_index("dataset")["value"].reindex(list(DATA_SETS))
+    )
     return float(by_dataset.mean(skipna=False) if dataset is None else by_dataset[dataset])
 
 
@@ -66,7 +72,9 @@ def published_method(name: str) -> str | None:
     loss = "CE+DSC" if first in {"", "DiceCE", "CE+DSC"} else first
     if loss not in METHODS:
         return None
-    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}.difference(METHODS[loss])
+    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}.difference(
+        METHODS[loss]
+    )
     if not changed:
         return loss
     variants = ("NACL l2", "NACL Gaussian") if loss == "NACL" else ()

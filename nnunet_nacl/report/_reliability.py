@@ -56,7 +56,11 @@ class Reliability:
         """Accuracy, low or high at 90 %, on the line between the points; NaN if hardly any voxel has it."""
         inside = (self.edges[:-1] <= ASKED) & (self.edges[1:] >= ASKED)  # two bins at an edge
         known = ~self.is_faint
-        return float(np.interp(ASKED, self.confidence[known], values[known])) if inside[known].any() else np.nan
+        return (
+            float(np.interp(ASKED, self.confidence[known], values[known]))
+            if inside[known].any()
+            else np.nan
+        )
 
 
 def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
@@ -135,7 +139,9 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
     pooled = comparison[method].pooled(voxels)
     error = pooled["ECE"]
     by_chance = error_by_chance(comparison, method, voxels)
-    accuracy, least, most = (curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high))
+    accuracy, least, most = (
+        curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high)
+    )
     verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
     if error > max(by_chance[1], _CLOSE):
         verdict = Verdict.TOO_SURE if pooled["over_confidence"] > 0 else Verdict.NOT_SURE_ENOUGH

@@ -48,7 +48,9 @@ def read_results(
     """
     files = [path / SUMMARY_NAME if path.is_dir() else path for path in map(Path, summaries)]
     if names is not None and len(names) != len(files):
-        raise ValueError(f"names: expected one for each of the {len(files)} summaries; got {len(names)}.")
+        raise ValueError(
+            f"names: expected one for each of the {len(files)} summaries; got {len(names)}."
+        )
     results: dict[str, dict[str, list[FolderResult]]] = {}
     models: dict[tuple[str, str], set[Path]] = {}
     for number, file in enumerate(files):
@@ -57,15 +59,20 @@ def read_results(
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
-        dataset = printable(next(iter(re.findall(r"Dataset\d{3}_[^/]+", read[0].origin.folders[0].gt_folder)), ""))
+        dataset = printable(
+            next(iter(re.findall(r"Dataset\d{3}_[^/]+", read[0].origin.folders[0].gt_folder)), "")
+        )
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
         if names is None and len(folders) > 1:
             shown = ", ".join(str(result.file) for result in results[dataset][name])
-            raise ValueError(f"{shown} would all be called {name!r}; name them with --names, or rename a folder.")
+            raise ValueError(
+                f"{shown} would all be called {name!r}; name them with --names, or rename a folder."
+            )
     return {
-        dataset: {name: _merged(name, parts) for name, parts in methods.items()} for dataset, methods in results.items()
+        dataset: {name: _merged(name, parts) for name, parts in methods.items()}
+        for dataset, methods in results.items()
     }
 
 
@@ -75,7 +82,9 @@ def _read(file: Path) -> list[FolderResult]:
         results = read_parts(file)
     except FileNotFoundError as error:
         if file.is_file():
-            raise FileNotFoundError(f"{error} nnunet_nacl evaluate wrote it beside {file}.") from None
+            raise FileNotFoundError(
+                f"{error} nnunet_nacl evaluate wrote it beside {file}."
+            ) from None
         expected = "expected a folder of predictions that nnunet_nacl evaluate has evaluated, or its summary"
         raise FileNotFoundError(f"{file} does not exist; {expected}.") from None
     for result in results:
@@ -94,7 +103,9 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
         if len(results) == 1:
             raise ValueError(f"{results[0].file}: {error}") from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
-        raise ValueError(f"{called}, but are not folds of one method: {error} Name them by --names.") from error
+        raise ValueError(
+            f"{called}, but are not folds of one method: {error} Name them by --names."
+        ) from error
 
 
 def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
@@ -119,7 +130,9 @@ def default_name(file: Path) -> str:
 def _method_folder(file: Path) -> Path | None:
     """The folder that all folds of a method share: a model's, or ``TRAINER`` of ``TRAINER/fold_0`` in a study."""
     folder, *above = file.resolve().parents
-    models = (path for path in (folder, *above) if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", path.name))
+    models = (
+        path for path in (folder, *above) if re.fullmatch(r"(?!Dataset\d)[^_].*__.+__.+", path.name)
+    )
     in_study = folder.name.startswith("fold_") and above[0].name.startswith("nnUNetTrainer")
     return next(models, above[0] if in_study else None)
 

@@ -43,15 +43,25 @@ def read_reviews(comparison: Comparison) -> Reviews:
             continue
         if rows:
             found[method.name] = rows
-    cases = [case for case in comparison.cases if found and all(case in rows for rows in found.values())]
+    cases = [
+        case for case in comparison.cases if found and all(case in rows for rows in found.values())
+    ]
     if found and not cases:
         problems.append("The reviews of the methods share no case.")
     # Structure by structure, as the rows of a review's judgement are.
     structures = range(len(comparison.structures))
-    shared = {name: [rows[case][row] for row in structures for case in cases] for name, rows in found.items() if cases}
+    shared = {
+        name: [rows[case][row] for row in structures for case in cases]
+        for name, rows in found.items()
+        if cases
+    }
     frame = pd.DataFrame([{"method": name, **row} for name, rows in shared.items() for row in rows])
     judgements = {name: judge(rows) for name, rows in shared.items()}
-    missing = {method.name: review_command(method.result) for method in comparison.methods if method.name not in found}
+    missing = {
+        method.name: review_command(method.result)
+        for method in comparison.methods
+        if method.name not in found
+    }
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
@@ -59,20 +69,31 @@ def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[dic
     """Case -> rows of its compared structures, in their order; without the cases of which a review lacks any."""
     summary = method.result.file
     rows = list[dict[str, Any]]()
-    for folders in ([Path(pair.pred_folder) for pair in method.result.origin.folders], [summary and summary.parent]):
+    for folders in (
+        [Path(pair.pred_folder) for pair in method.result.origin.folders],
+        [summary and summary.parent],
+    ):
         with suppress(FileNotFoundError):
-            rows = rows or [row for folder in folders if folder is not None for row in read_judged(folder)]
+            rows = rows or [
+                row for folder in folders if folder is not None for row in read_judged(folder)
+            ]
     by_structure = {(row["case"], row["structure"]): row for row in rows}
     found = {}
     for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):
         of_case = [
-            by_structure[case, structure] for structure in comparison.structures if (case, structure) in by_structure
+            by_structure[case, structure]
+            for structure in comparison.structures
+            if (case, structure) in by_structure
         ]
         if len(of_case) < len(comparison.structures):
             continue
         found[case] = of_case
         for row, dice in zip(of_case, evaluated, strict=True):
             if abs(row["dice"] - dice) > _SAME_DICE:  # never of NaN: the structure is in neither
-                differs = f"the Dice of {row['structure']} in {case} is {row['dice']:.6g} in the review"
-                raise ValueError(f"{differs}, {dice:.6g} in the evaluation. Review and evaluate the same predictions.")
+                differs = (
+                    f"the Dice of {row['structure']} in {case} is {row['dice']:.6g} in the review"
+                )
+                raise ValueError(
+                    f"{differs}, {dice:.6g} in the evaluation. Review and evaluate the same predictions."
+                )
     return found

@@ -8,7 +8,13 @@ from scipy.stats import rankdata, wilcoxon
 
 from nnunet_nacl.metrics import Interval, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Array, Comparison
-from nnunet_nacl.report._metrics import DICE, Estimate, Metric, judging_metrics, segmentation_metrics
+from nnunet_nacl.report._metrics import (
+    DICE,
+    Estimate,
+    Metric,
+    judging_metrics,
+    segmentation_metrics,
+)
 
 LEVEL = 0.05
 SCHEMES = ("sum-rank", "mean-case-rank")
@@ -33,16 +39,25 @@ class Difference:
         return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
-def differences(comparison: Comparison, metric: Metric, baseline: str | None = None) -> dict[str, Difference]:
+def differences(
+    comparison: Comparison, metric: Metric, baseline: str | None = None
+) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
     baseline = baseline or comparison.baseline
     if (metric, baseline) in comparison.tested:
         return comparison.tested[metric, baseline]
     base = metric.of(comparison[baseline])
-    gaps = {method.name: metric.of(method).minus(base) for method in comparison.methods if method.name != baseline}
+    gaps = {
+        method.name: metric.of(method).minus(base)
+        for method in comparison.methods
+        if method.name != baseline
+    }
     p_values = [_p_value(gap) for gap in gaps.values()]
     tested = zip(gaps.items(), p_values, holm(p_values), strict=True)
-    found = {name: Difference(gap.value, gap.interval, p, corrected) for (name, gap), p, corrected in tested}
+    found = {
+        name: Difference(gap.value, gap.interval, p, corrected)
+        for (name, gap), p, corrected in tested
+    }
     comparison.tested[metric, baseline] = found
     return found
 
@@ -123,17 +138,23 @@ def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None)
     return _rank(comparisons, "sum-rank", [DICE, *judging]) if alike else None
 
 
-def rank_methods(comparisons: Sequence[Comparison], scheme: str, voxels: str | None = None) -> Ranking:
+def rank_methods(
+    comparisons: Sequence[Comparison], scheme: str, voxels: str | None = None
+) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = voxels or _paper_voxels(comparisons)
     if scheme == "mean-case-rank" and voxels in POOLED:
-        raise ValueError(f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled.")
+        raise ValueError(
+            f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
+        )
     metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
     return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
-    shared = [name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)]
+    shared = [
+        name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)
+    ]
     if not shared:
         raise ValueError("rankings need a voxel set that all data sets have.")
     return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
@@ -143,7 +164,10 @@ def all_rankings(comparisons: Sequence[Comparison], voxels: str | None = None) -
     """By what methods are judged by, then the paper's, as far as there are the voxel sets that they need."""
     of_paper = voxels or _paper_voxels(comparisons)
     schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
-    found = [rank_by_scores(comparisons), *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes)]
+    found = [
+        rank_by_scores(comparisons),
+        *(rank_methods(comparisons, scheme, of_paper) for scheme in schemes),
+    ]
     return [ranking for ranking in found if ranking is not None]
 
 
@@ -156,23 +180,35 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
         num_cases = len(comparison.cases)
-        weights = np.concatenate([np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, number)])
+        weights = np.concatenate(
+            [np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, number)]
+        )
         of_metrics = [
-            _ranks([metric.of(comparison[name]) for name in names], metric, scheme, weights) for metric in metrics
+            _ranks([metric.of(comparison[name]) for name in names], metric, scheme, weights)
+            for metric in metrics
         ]
         ranked.append(np.stack(of_metrics, axis=-1))
     by_metric, *resampled = combine(ranked, axis=0)
-    drawn = combine(resampled, axis=-1).round(9)  # sums of the same ranks in another order may differ in their last bit
+    drawn = combine(resampled, axis=-1).round(
+        9
+    )  # sums of the same ranks in another order may differ in their last bit
     is_first = drawn == drawn.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    return Ranking(scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), first)
+    return Ranking(
+        scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), first
+    )
 
 
 def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Array) -> Array:
     """(resamples, M) ranks by a metric, in each of the resamples."""
     if scheme == "sum-rank":
-        return ranks(np.stack([estimate.resampled(weights) for estimate in estimates], axis=1), metric.higher_is_better)
-    by_case = np.stack([estimate.by_case for estimate in estimates if estimate.by_case is not None], axis=1)
+        return ranks(
+            np.stack([estimate.resampled(weights) for estimate in estimates], axis=1),
+            metric.higher_is_better,
+        )
+    by_case = np.stack(
+        [estimate.by_case for estimate in estimates if estimate.by_case is not None], axis=1
+    )
     return mean_case_rank(by_case, metric.higher_is_better, weights)
 
 
@@ -192,5 +228,8 @@ def mean_case_rank(values: Array, higher_is_better: bool, weights: Array) -> Arr
     Cases in which any method has no value are left out; without any other, all methods share their places.
     """
     known = np.isfinite(values).all(axis=1)
-    means = ratio(weights[:, known] @ ranks(values[known], higher_is_better), weights[:, known].sum(1, keepdims=True))
+    means = ratio(
+        weights[:, known] @ ranks(values[known], higher_is_better),
+        weights[:, known].sum(1, keepdims=True),
+    )
     return np.nan_to_num(means, nan=(values.shape[1] + 1) / 2)

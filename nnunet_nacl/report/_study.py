@@ -43,7 +43,9 @@ class Study:
     def groups(self) -> dict[str, list[Variant]]:
         """Group -> its variants, in the order given."""
         names = dict.fromkeys(variant.group for variant in self.variants)
-        return {name: [variant for variant in self.variants if variant.group == name] for name in names}
+        return {
+            name: [variant for variant in self.variants if variant.group == name] for name in names
+        }
 
     def compared(self, comparison: Comparison) -> list[Variant]:
         """The variants whose methods are compared."""

@@ -14,10 +14,23 @@ from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_kn
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, voxels_text
-from nnunet_nacl.report._published import DATA_SETS, published_data_set, published_method, published_value
+from nnunet_nacl.report._published import (
+    DATA_SETS,
+    published_data_set,
+    published_method,
+    published_value,
+)
 from nnunet_nacl.report._reliability import error_by_chance, split_scores
 from nnunet_nacl.report._review import Reviews
-from nnunet_nacl.report._statistics import LEVEL, SCHEMES, Ranking, differences, order_by, rank_by_scores, rank_methods
+from nnunet_nacl.report._statistics import (
+    LEVEL,
+    SCHEMES,
+    Ranking,
+    differences,
+    order_by,
+    rank_by_scores,
+    rank_methods,
+)
 
 _INTERVALS = ", with 95 % bootstrap intervals"
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
@@ -75,14 +88,19 @@ class Table:
         for column in self.columns:
             found[column.title] = column.values
             if column.intervals is not None and intervals and not np.isnan(column.intervals).all():
-                found[f"{column.title} low"], found[f"{column.title} high"] = zip(*column.intervals, strict=True)
+                found[f"{column.title} low"], found[f"{column.title} high"] = zip(
+                    *column.intervals, strict=True
+                )
             if column.p is not None and intervals and not np.isnan(column.p).all():
                 found[f"{column.title} p"] = column.p
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
     def shown(self, *, intervals: bool = True, digits: int | None = None) -> pd.DataFrame:
         """The texts of the cells; titles have their arrows."""
-        texts = {f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits) for c in self.columns}
+        texts = {
+            f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits)
+            for c in self.columns
+        }
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
 
     def note_with(self, *, intervals: bool) -> str:
@@ -106,7 +124,11 @@ def to_markdown(table: Table, *, intervals: bool = True, digits: int | None = No
     texts = table.shown(intervals=intervals, digits=digits).map(_escaped)
     texts = texts.mask(table.bold(), "**" + texts + "**").rename(_escaped).reset_index()
     note = table.note_with(intervals=intervals)
-    rows = [[_escaped(head) for head in texts.columns], ["---"] * len(texts.columns), *texts.to_numpy().tolist()]
+    rows = [
+        [_escaped(head) for head in texts.columns],
+        ["---"] * len(texts.columns),
+        *texts.to_numpy().tolist(),
+    ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(note)}\n"
 
@@ -118,9 +140,15 @@ def _escaped(text: str) -> str:
 def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
     r"""A LaTeX table for ``\usepackage{booktabs}``."""
     style = table.shown(intervals=intervals, digits=digits).style
-    style = style.format(escape="latex").format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
+    style = (
+        style.format(escape="latex")
+        .format_index(escape="latex", axis=0)
+        .format_index(escape="latex", axis=1)
+    )
     bold = table.bold()
-    style = style.apply(lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None)
+    style = style.apply(
+        lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None
+    )
     note = table.note_with(intervals=intervals)
     caption = f"{table.title}. {note}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
@@ -137,7 +165,8 @@ def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -
     values = table.values(intervals=intervals)
     stream = io.StringIO()
     rows = [
-        [name, *("" if np.isnan(value) else f"{value:.10g}" for value in row)] for name, *row in values.itertuples()
+        [name, *("" if np.isnan(value) else f"{value:.10g}" for value in row)]
+        for name, *row in values.itertuples()
     ]
     write_csv(stream, [[table.index, *values.columns], *rows], lineterminator="\n")
     return stream.getvalue()
@@ -146,14 +175,26 @@ def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -
 FORMATS: dict[str, Callable[..., str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
 
 
-def _table(title: str, comparison: Comparison, note: str, columns: list[Column], index: str = "method") -> Table:
-    rows = {"method": comparison.names, "structure": comparison.structures, "case": comparison.cases}[index]
+def _table(
+    title: str, comparison: Comparison, note: str, columns: list[Column], index: str = "method"
+) -> Table:
+    rows = {
+        "method": comparison.names,
+        "structure": comparison.structures,
+        "case": comparison.cases,
+    }[index]
     return Table(_titled(title, comparison), note, index, list(map(printable, rows)), columns)
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
     return ": ".join(
-        filter(None, [title, ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)])
+        filter(
+            None,
+            [
+                title,
+                ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset),
+            ],
+        )
     )
 
 
@@ -162,7 +203,9 @@ def _cases(comparison: Comparison) -> str:
     return f"{count} case{'s' * (count != 1)}{_INTERVALS}"
 
 
-def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False) -> list[Column]:
+def _columns(
+    comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False
+) -> list[Column]:
     """Metrics of all methods; expected: beside the paper's what they would be if perfectly calibrated, if known."""
     columns = []
     for metric in metrics:
@@ -174,7 +217,9 @@ def _columns(comparison: Comparison, metrics: Sequence[Metric], *, expected: boo
         title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
         values = [estimate.value for estimate in estimates]
         intervals = [estimate.interval for estimate in estimates]
-        columns.append(Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best))
+        columns.append(
+            Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best)
+        )
         if expected and metric.voxels and metric.voxels not in POOLED:
             by_model = replace(metric, name=f"{metric.name}_expected")
             means = [by_model.of(method).value for method in comparison.methods]
@@ -198,7 +243,9 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
     return _table("Methods", comparison, note, columns)
 
 
-def paper_table(comparison: Comparison, voxels: str | None = None, *, expected: bool = False) -> Table:
+def paper_table(
+    comparison: Comparison, voxels: str | None = None, *, expected: bool = False
+) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
     note = f"{'Pooled' if voxels in POOLED else 'Mean'} over {_cases(comparison)}. {_BOLD}"
@@ -215,12 +262,19 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     voxels = voxels or "foreground"
     metrics = [DICE, Metric("HD95_voxels", digits=2)] if comparison.has_surface else [DICE]
     metrics += _metrics.paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
-    columns = [replace(c, title=c.title.replace("_voxels", " (voxels)")) for c in _columns(comparison, metrics)]
+    columns = [
+        replace(c, title=c.title.replace("_voxels", " (voxels)"))
+        for c in _columns(comparison, metrics)
+    ]
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip
         values = [published_value(method, metric, dataset) for method in theirs]
         columns.append(Column(f"the paper's {metric}{unit}", values, digits=digits, arrow=arrow))
-    what = f"those on {dataset}" if dataset else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
+    what = (
+        f"those on {dataset}"
+        if dataset
+        else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
+    )
     note = (
         "The paper's columns are no results of ours, but published values (Murugesan et al., Medical Image Analysis "
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
@@ -237,13 +291,23 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in _metrics.compared_metrics(comparison, voxels):
         gaps = differences(comparison, metric).values()
-        means, intervals, p_values = zip(*((gap.mean, gap.interval, gap.p_holm) for gap in gaps), strict=True)
-        columns.append(Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow))
+        means, intervals, p_values = zip(
+            *((gap.mean, gap.interval, gap.p_holm) for gap in gaps), strict=True
+        )
+        columns.append(
+            Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow)
+        )
     note = (
         f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
         f"or image a paired bootstrap test, Holm-corrected for {len(others)} comparison(s); * below 0.05."
     )
-    return Table(_titled(f"Differences to {comparison.baseline}", comparison), note, "method", others, columns)
+    return Table(
+        _titled(f"Differences to {comparison.baseline}", comparison),
+        note,
+        "method",
+        others,
+        columns,
+    )
 
 
 def structures_table(comparison: Comparison, voxels: str | None = None) -> Table:
@@ -258,7 +322,9 @@ def structures_table(comparison: Comparison, voxels: str | None = None) -> Table
     for method in comparison.methods:
         counts = method.bins(voxels, "classwise")
         errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
-        means = [case_means(values).value for values in errors.T[-len(comparison.structures) :, :, None]]
+        means = [
+            case_means(values).value for values in errors.T[-len(comparison.structures) :, :, None]
+        ]
         columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
     pooled = " of all cases together" if voxels in POOLED else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
@@ -281,13 +347,25 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         if any(metric in values for values in pooled)
     ]
     further = [Metric(name, voxels) for name in ("MCE", "ACE")]
-    columns += [Column(metric.name, [metric.of(method).value for method in comparison.methods]) for metric in further]
+    columns += [
+        Column(metric.name, [metric.of(method).value for method in comparison.methods])
+        for metric in further
+    ]
     splits = [
-        split_scores(method.bins(voxels, "classwise").sum(), method.num_classes(voxels), comparison.activation)
+        split_scores(
+            method.bins(voxels, "classwise").sum(),
+            method.num_classes(voxels),
+            comparison.activation,
+        )
         for method in comparison.methods
     ]
     columns += [
-        Column(title, [split[title] for split in splits], digits=4, arrow="↓" if "calibration" in title else "↑")
+        Column(
+            title,
+            [split[title] for split in splits],
+            digits=4,
+            arrow="↓" if "calibration" in title else "↑",
+        )
         for title in splits[0]
     ]
     note = (
@@ -337,7 +415,9 @@ def review_table(reviews: Reviews) -> Table:
         "area under the risk–coverage curve; excess: above that of the best order. Volume bias: expected over true "
         "volumes, less 1. Interval held: share of true volumes in their fitted interval."
     )
-    return Table("What the confidences are good for", note, "method", list(reviews.judgements), columns)
+    return Table(
+        "What the confidences are good for", note, "method", list(reviews.judgements), columns
+    )
 
 
 TABLES: dict[str, Callable[[Comparison, str | None], Table]] = {
@@ -378,10 +458,18 @@ def write_table(
         tables = [TABLES[name](comparison, voxels) for comparison in comparisons]
     else:
         by_paper = name in SCHEMES
-        ranking = rank_methods(comparisons, name, voxels) if by_paper else rank_by_scores(comparisons, voxels)
+        ranking = (
+            rank_methods(comparisons, name, voxels)
+            if by_paper
+            else rank_by_scores(comparisons, voxels)
+        )
         if ranking is None:
-            raise ValueError("ranks need the voxel sets near and image, which not every summary has: evaluate again.")
+            raise ValueError(
+                "ranks need the voxel sets near and image, which not every summary has: evaluate again."
+            )
         tables = [rank_table(ranking, comparisons)]
     if form == "csv" and len(tables) > 1:
-        raise ValueError(f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one.")
+        raise ValueError(
+            f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one."
+        )
     return "\n".join(FORMATS[form](table, intervals=intervals, digits=digits) for table in tables)

@@ -13,7 +13,11 @@ from nnunet_nacl.trainers._names import LOSSES, SCHEDULE_SUFFIXES, Recipe, parse
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
-    from nnunet_nacl.trainers._progress import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
+    from nnunet_nacl.trainers._progress import (
+        MAX_LOGIT_EDGES,
+        MAX_LOGIT_HISTOGRAM,
+        MAX_LOGIT_QUANTILES,
+    )
 
 __all__ = [
     "LOSSES",
@@ -46,7 +50,11 @@ def __getattr__(name: str) -> Any:
         recipe = parse_name(name)
         from nnunet_nacl.trainers import _calibrated
 
-        value = _calibrated.with_budget(name) if recipe is None else _calibrated.trainer_class(name, recipe)
+        value = (
+            _calibrated.with_budget(name)
+            if recipe is None
+            else _calibrated.trainer_class(name, recipe)
+        )
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work

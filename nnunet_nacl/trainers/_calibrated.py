@@ -18,7 +18,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import Predictions, hooks
 from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
-from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES, EpochCalibration, plot_progress
+from nnunet_nacl.trainers._progress import (
+    MAX_LOGIT_HISTOGRAM,
+    VALUES,
+    EpochCalibration,
+    plot_progress,
+)
 
 FIRST_HALF_LR = 1e-3
 SECOND_HALF_LR = 1e-4
@@ -44,7 +49,9 @@ class CalibratedLossMixin(nnUNetTrainer):
         for name in ("num_epochs", "num_iterations_per_epoch"):
             setattr(self, name, getattr(self.recipe, name) or getattr(self, name))
         super().initialize()
-        self.print_to_log_file(f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False)
+        self.print_to_log_file(
+            f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False
+        )
 
     def configure_optimizers(self, *stage: str) -> tuple[Any, Any]:
         # Trainers with a warm-up call this again for each stage and hand its name over.
@@ -67,13 +74,20 @@ class CalibratedLossMixin(nnUNetTrainer):
                 f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
                 f"{type(inner).__name__}, has no Dice part."
             )
-        settings = {"ignore_label": labels.ignore_label, "regions": bool(labels.has_regions), "dice": dice}
+        settings = {
+            "ignore_label": labels.ignore_label,
+            "regions": bool(labels.has_regions),
+            "dice": dice,
+        }
         return hooks.with_inner_loss(default, build_loss(self.recipe, **settings))
 
     def on_train_start(self) -> None:
         super().on_train_start()
         logged = hooks.values_by_epoch(self)
-        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):  # earlier epochs may have been trained without them
+        for name in (
+            *VALUES,
+            MAX_LOGIT_HISTOGRAM,
+        ):  # earlier epochs may have been trained without them
             nothing: Any = math.nan if name in VALUES else []
             values = logged.setdefault(name, [])
             values += [nothing] * (self.current_epoch - len(values))
@@ -101,7 +115,9 @@ class CalibratedLossMixin(nnUNetTrainer):
     def on_epoch_end(self) -> None:
         logged = hooks.values_by_epoch(self)
         ece, cece, over, *_ = (logged[name][-1] for name in VALUES)
-        self.print_to_log_file(f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}")
+        self.print_to_log_file(
+            f"ECE over near {ece:.4f} (confidence - accuracy {over:+.4f}), CECE {cece:.4f}"
+        )
         if self.local_rank == 0:
             plot_progress(logged, self.output_folder)
         super().on_epoch_end()
@@ -114,9 +130,18 @@ class CalibratedLossMixin(nnUNetTrainer):
 
         folders = self.output_folder_base, self.preprocessed_dataset_folder_base
         try:
-            result = evaluate(Predictions.of_validation(*folders, [self.fold]), num_processes=default_num_processes)
-        except (OSError, RuntimeError, ValueError) as error:  # the model is trained; nothing of it may be lost
-            self.print_to_log_file(f"The validation could not be evaluated for calibration: {error}")
+            result = evaluate(
+                Predictions.of_validation(*folders, [self.fold]),
+                num_processes=default_num_processes,
+            )
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # the model is trained; nothing of it may be lost
+            self.print_to_log_file(
+                f"The validation could not be evaluated for calibration: {error}"
+            )
             return
         near = result.pooled("near")
         image = result.pooled("image")
@@ -147,17 +172,29 @@ class HalfTimeLRScheduler(LRScheduler):
 
 
 def build_loss(
-    recipe: Recipe, *, ignore_label: int | None = None, regions: bool = False, dice: nn.Module | None = None
+    recipe: Recipe,
+    *,
+    ignore_label: int | None = None,
+    regions: bool = False,
+    dice: nn.Module | None = None,
 ) -> losses.SegmentationLoss:
     """The loss of a recipe; raises a ValueError for settings that the loss does not allow."""
-    loss_class: Callable[..., losses.SegmentationLoss] = getattr(losses, LOSSES[recipe.loss].class_name)
+    loss_class: Callable[..., losses.SegmentationLoss] = getattr(
+        losses, LOSSES[recipe.loss].class_name
+    )
     return loss_class(**recipe.settings, ignore_label=ignore_label, regions=regions, dice=dice)
 
 
 def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     """The trainer class of that name: the mix-in with the recipe, over nnU-Net's default trainer."""
-    build_loss(recipe)  # a value that the loss does not allow should fail here, before any data is loaded
-    attributes = {"recipe": recipe, "__module__": "nnunet_nacl.trainers", "__doc__": f"nnUNetTrainer with {recipe}."}
+    build_loss(
+        recipe
+    )  # a value that the loss does not allow should fail here, before any data is loaded
+    attributes = {
+        "recipe": recipe,
+        "__module__": "nnunet_nacl.trainers",
+        "__doc__": f"nnUNetTrainer with {recipe}.",
+    }
     return type(name, (CalibratedLossMixin,), attributes)
 
 

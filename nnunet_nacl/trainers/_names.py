@@ -86,7 +86,12 @@ LOSSES: Mapping[str, Loss] = {
             Setting("sigma", "1", "1, 2, 3", "sigma"),
             _KERNEL_SIZE,
             Setting("penalty", "l1", "l1, l2", words={"l1": "l1", "l2": "l2"}),
-            Setting("constraint", "logits", "logits, softmax", words={"logits": "logits", "softmax": "softmax"}),
+            Setting(
+                "constraint",
+                "logits",
+                "logits, softmax",
+                words={"logits": "logits", "softmax": "softmax"},
+            ),
             Setting("class_reduction", "mean", "mean", words=_CLASS_REDUCTIONS),
             Setting("border", "valid", "background", words=_BORDERS),
         ),
@@ -100,7 +105,9 @@ LOSSES: Mapping[str, Loss] = {
     ),
     "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
     "SVLS": Loss(
-        "SVLSLoss", "spatially varying label smoothing", (Setting("sigma", "2", "0.5, 1, 2", "sigma"), _KERNEL_SIZE)
+        "SVLSLoss",
+        "spatially varying label smoothing",
+        (Setting("sigma", "2", "0.5, 1, 2", "sigma"), _KERNEL_SIZE),
     ),
     "MbLS": Loss(
         "MbLSLoss",
@@ -146,7 +153,9 @@ paper_schedule=False)
     settings: dict[str, object] = {}
     set_by: dict[str, str] = {}
     for suffix in [] if match["suffixes"] is None else match["suffixes"].split("_"):
-        values: dict[str, object] = {setting.name: setting.read(suffix) for setting in LOSSES[loss].settings}
+        values: dict[str, object] = {
+            setting.name: setting.read(suffix) for setting in LOSSES[loss].settings
+        }
         if count := re.fullmatch(r"([1-9]\d*)(epochs|iterations)", suffix):
             values[_COUNTS[count[2]]] = int(count[1])
         values["paper_schedule"] = True if suffix == "paperSchedule" else None
@@ -157,8 +166,14 @@ paper_schedule=False)
             raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
         settings[what], set_by[what] = values[what], suffix
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
-        raise _error(name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'")
-    schedule = {what: settings.pop(what) for what in (*_COUNTS.values(), "paper_schedule") if what in settings}
+        raise _error(
+            name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'"
+        )
+    schedule = {
+        what: settings.pop(what)
+        for what in (*_COUNTS.values(), "paper_schedule")
+        if what in settings
+    }
     return Recipe(loss, dice=match["dice"] is not None, settings=settings, **schedule)  # type: ignore[arg-type]
 
 

@@ -43,11 +43,15 @@ class EpochCalibration:
         spacing_mm: distance between voxel centers along each axis of a patch.
     """
 
-    def __init__(self, *, regions: bool, ignore_label: int | None, spacing_mm: Sequence[float]) -> None:
+    def __init__(
+        self, *, regions: bool, ignore_label: int | None, spacing_mm: Sequence[float]
+    ) -> None:
         self._regions = regions
         self._ignore_label = ignore_label
         self._spacing_mm = tuple(spacing_mm)
-        self._tables: list[tuple[BinCounts, BinCounts]] = []  # of a batch: of the label, and of each channel
+        self._tables: list[
+            tuple[BinCounts, BinCounts]
+        ] = []  # of a batch: of the label, and of each channel
         self._max_logits: list[NDArray[np.float32]] = []
 
     @torch.no_grad()
@@ -61,10 +65,20 @@ class EpochCalibration:
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
         self._max_logits.append(rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy())
-        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)  # NaN, after divergence, is in the core
-        near = near_core_of_patches(core, self._spacing_mm, MARGIN_MM).movedim(1, -1).reshape(len(rows), -1)
+        core = (
+            ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)
+        )  # NaN, after divergence, is in the core
+        near = (
+            near_core_of_patches(core, self._spacing_mm, MARGIN_MM)
+            .movedim(1, -1)
+            .reshape(len(rows), -1)
+        )
         chosen = near & valid[:, None]
-        tables = _region_tables(rows, labels, chosen) if self._regions else _class_tables(rows, labels, chosen[:, 0])
+        tables = (
+            _region_tables(rows, labels, chosen)
+            if self._regions
+            else _class_tables(rows, labels, chosen[:, 0])
+        )
         self._tables.append(tables)
 
     def gather(self) -> None:
@@ -82,7 +96,11 @@ class EpochCalibration:
             top, classwise = tables
             with np.errstate(invalid="ignore"):
                 over_confidence = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
-            each = expected_calibration_error(top), expected_calibration_error(classwise), over_confidence
+            each = (
+                expected_calibration_error(top),
+                expected_calibration_error(classwise),
+                over_confidence,
+            )
             errors = [float(np.nanmean(error)) for error in each]
         max_logits = self._all_max_logits()
         levels = np.percentile(max_logits, _LEVELS) if max_logits.size else [np.nan] * len(_LEVELS)
@@ -94,7 +112,9 @@ class EpochCalibration:
         return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
     def _all_max_logits(self) -> NDArray[np.float32]:
-        max_logits: NDArray[np.float32] = np.concatenate([np.empty(0, np.float32), *self._max_logits])
+        max_logits: NDArray[np.float32] = np.concatenate(
+            [np.empty(0, np.float32), *self._max_logits]
+        )
         return max_logits[np.isfinite(max_logits)]
 
 
@@ -159,7 +179,9 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     from matplotlib.figure import Figure
 
     labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
-    with matplotlib.style.context("default"):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
+    with matplotlib.style.context(
+        "default"
+    ):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
         figure = Figure(figsize=(8, 6), layout="constrained")
         FigureCanvasAgg(figure)
         errors, logits = figure.subplots(2, 1, sharex=True)

@@ -24,15 +24,21 @@ _ROUNDING = 1e-9
 
 
 def missed_voxels(
-    probabilities: NDArray[np.floating], ground_truth: NDArray[np.bool_], thresholds: Array = THRESHOLDS
+    probabilities: NDArray[np.floating],
+    ground_truth: NDArray[np.bool_],
+    thresholds: Array = THRESHOLDS,
 ) -> NDArray[np.int64]:
     """How many voxels of a structure have p below each threshold, (T,)."""
     inside = probabilities[ground_truth].astype(np.float64)
-    first_above = np.searchsorted(thresholds, inside, side="right")  # the first threshold that misses the voxel
+    first_above = np.searchsorted(
+        thresholds, inside, side="right"
+    )  # the first threshold that misses the voxel
     return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
 
 
-def recall_threshold(mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Array = THRESHOLDS) -> float:
+def recall_threshold(
+    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Array = THRESHOLDS
+) -> float:
     r"""The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
     .. math:: \hat\lambda = \max \{ \lambda : \frac{n \hat R(\lambda) + 1}{n + 1} \le \alpha \}
@@ -71,7 +77,9 @@ class VolumeFit:
         return low, high
 
 
-def fit_volume(expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float, coverage: float = 0.9) -> VolumeFit:
+def fit_volume(
+    expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float, coverage: float = 0.9
+) -> VolumeFit:
     r"""Fit split conformal intervals for volumes.
 
     Scores :math:`r = \log((V + ε) / (\hat V + ε))` of n cases; with α = 1 − coverage the interval is from the
@@ -141,7 +149,9 @@ def fit_dice(
     held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
-    knots, values = _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
+    knots, values = (
+        _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
+    )
     residuals = np.sort(y[held_out] - np.interp(x[held_out], knots, values))
     return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), float(residuals[rank - 1]))
 

@@ -34,7 +34,9 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
-_THICK = 999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
+_THICK = (
+    999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
+)
 
 
 @dataclass(frozen=True)
@@ -90,20 +92,34 @@ class CountedCase:
 
 
 def count_cases(
-    cases: Sequence[CaseFiles], data_set: DataSet, settings: CountSettings, *, output: Path, num_processes: int
+    cases: Sequence[CaseFiles],
+    data_set: DataSet,
+    settings: CountSettings,
+    *,
+    output: Path,
+    num_processes: int,
 ) -> tuple[dict[str, CountedCase], list[Skipped], Journal[CountedCase]]:
     """Count each case that is not in the journal of the output, where a process that was killed has left it."""
     journal = Journal(output, _save, partial(read_json, kind=CountedCase))
     kept = {case.case: case for case in journal.finished()}
     inputs = {case.name: _inputs(case, data_set, settings) for case in cases}
-    done = {name: kept[name] for name in inputs if name in kept and kept[name].inputs == inputs[name]}
+    done = {
+        name: kept[name] for name in inputs if name in kept and kept[name].inputs == inputs[name]
+    }
     left = [case for case in cases if case.name not in done]
     work = partial(_count, data_set=data_set, settings=settings)
     new, skipped = each_case(
-        left, work, doing="reviewing", num_processes=num_processes, journal=journal, finished=len(done)
+        left,
+        work,
+        doing="reviewing",
+        num_processes=num_processes,
+        journal=journal,
+        finished=len(done),
     )
     if not done | new:
-        raise ValueError(f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}")
+        raise ValueError(
+            f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
+        )
     return dict(sorted((done | new).items())), skipped, journal
 
 
@@ -119,7 +135,14 @@ def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str
     labels = (data_set.labels, data_set.meaning.written)
     reader = data_set.reader.name
     return json.dumps(
-        [__version__, asdict(settings), labels, reader, files.states(), [file_state(file) for file in others]]
+        [
+            __version__,
+            asdict(settings),
+            labels,
+            reader,
+            files.states(),
+            [file_state(file) for file in others],
+        ]
     )
 
 
@@ -146,8 +169,12 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     meaning = data_set.meaning
     case = SavedCase(files, data_set)
     truth = case.read_truth()[0].reshape(-1) if settings.truth else None
-    members = [case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members]
-    agreement = mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
+    members = [
+        case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members
+    ]
+    agreement = (
+        mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
+    )
     voxel_ml = voxel_volume_ml(case.labels.shape, case.geometry.spacing)
     doubt = _Doubt(case, meaning.activation)
     rows: list[StructureCounts] = []
@@ -162,12 +189,18 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         counted = None if truth is None else _truth_counts(p, mask, truth, labels, meaning.ignored)
         sums = StructureSums.of(p, mask)
         agree = agreement[len(rows)]
-        rows.append(StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted))
-    if meaning.activation is Activation.SOFTMAX:  # the doubt of classes, which they share, is known after the last one
+        rows.append(
+            StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted)
+        )
+    if (
+        meaning.activation is Activation.SOFTMAX
+    ):  # the doubt of classes, which they share, is known after the last one
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))
     shown = doubt.picture.reshape(case.labels.shape)
-    pictures, problems = doubtful_slices(shown, case, image, data_set.reader, number=settings.slices)
+    pictures, problems = doubtful_slices(
+        shown, case, image, data_set.reader, number=settings.slices
+    )
     return CountedCase(files.name, inputs, rows, pictures, problems)
 
 
@@ -205,7 +238,9 @@ class _Doubt:
         is_region = self._activation is Activation.SIGMOID
         if self._near is None or is_region:
             core = self._activation.foreground(p) > CORE_PROBABILITY
-            near = near_core(core.reshape(self._case.labels.shape), self._case.geometry.spacing, MARGIN_MM)
+            near = near_core(
+                core.reshape(self._case.labels.shape), self._case.geometry.spacing, MARGIN_MM
+            )
             self._near = near.reshape(-1)
             self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
         inside = p[self._near]

@@ -59,13 +59,25 @@ def decode_folder(
         chosen = ReviewFit.read(fit)
         mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
         chosen.check(predictions, segmented=False)
-        decode = partial(_for_recall, thresholds=[chosen.recall_threshold(name, alpha) for name in names])
+        decode = partial(
+            _for_recall, thresholds=[chosen.recall_threshold(name, alpha) for name in names]
+        )
     work = partial(_write_case, decode=decode, data_set=predictions.data_set)
     with write_folder(
-        output, predictions.cases, work, [predictions], "decoded", num_processes=num_processes, overwrite=overwrite
+        output,
+        predictions.cases,
+        work,
+        [predictions],
+        "decoded",
+        num_processes=num_processes,
+        overwrite=overwrite,
     ) as written:
         results = written.results.values()
-        mark |= {"pred_folder": str(predictions.folder), "structures": names, "cases": written.results}
+        mark |= {
+            "pred_folder": str(predictions.folder),
+            "structures": names,
+            "cases": written.results,
+        }
         written.write_mark(DECODED_NAME, mark)
         written.describe_like(predictions)
     means = np.mean([case["thresholds"] for case in results], axis=0)
@@ -77,20 +89,29 @@ def decode_folder(
             "others miss there is not covered by the guarantee."
         )
     if fit is None and not predictions.is_calibrated:
-        written.notes.append("Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate.")
+        written.notes.append(
+            "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
+        )
     return written
 
 
-def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet) -> dict[str, Any]:
+def _write_case(
+    files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet
+) -> dict[str, Any]:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
     files.write(folder, data_set.reader, labels=labels)
     return decoded
 
 
-def _for_dice(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> tuple[Labels, dict[str, Any]]:
+def _for_dice(
+    probabilities: NDArray[np.floating], meaning: LabelMeaning
+) -> tuple[Labels, dict[str, Any]]:
     if meaning.activation is Activation.SOFTMAX:
         best = dice_optimal_labels(probabilities)
-        return best.labels, {"thresholds": best.thresholds.tolist(), "expected_dice": best.expected_dice.tolist()}
+        return best.labels, {
+            "thresholds": best.thresholds.tolist(),
+            "expected_dice": best.expected_dice.tolist(),
+        }
     labels = _background(probabilities, meaning)
     masks = [dice_optimal_mask(p) for p in probabilities]
     for mask, label in zip(masks, meaning.written, strict=True):

@@ -82,7 +82,9 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
     array([1, 1, 0, 2], dtype=uint8)
     """
     if probabilities.ndim < 1 or len(probabilities) < 2:
-        raise ValueError(f"probabilities must have at least 2 classes, background first; got {probabilities.shape}.")
+        raise ValueError(
+            f"probabilities must have at least 2 classes, background first; got {probabilities.shape}."
+        )
     for channel in probabilities:
         _check_probabilities(channel)
     structures = [_Structure(channel.reshape(-1)) for channel in probabilities[1:]]
@@ -97,7 +99,8 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
 
     own = np.array([structure.best_threshold(structure.p)[0] for structure in structures])
     label, _ = _largest(
-        (structure.gain(threshold) for structure, threshold in zip(structures, own, strict=True)), len(structures)
+        (structure.gain(threshold) for structure, threshold in zip(structures, own, strict=True)),
+        len(structures),
     )
     shared = DiceOptimalLabels(label, own, _expected(structures, label))
 
@@ -142,7 +145,9 @@ class _Structure:
         return gain
 
 
-def _expected(structures: list[_Structure], label: NDArray[np.unsignedinteger]) -> NDArray[np.float64]:
+def _expected(
+    structures: list[_Structure], label: NDArray[np.unsignedinteger]
+) -> NDArray[np.float64]:
     """Expected Dice of each structure of a label map (n,)."""
     expected = np.empty(len(structures))
     for k, structure in enumerate(structures):
@@ -176,4 +181,6 @@ def _largest(
 
 def _check_probabilities(p: NDArray[np.floating]) -> None:
     if p.dtype.kind != "f" or (p.size and not (p.min() >= 0 and p.max() <= 1)):
-        raise ValueError(f"probabilities must be floating numbers in [0, 1]; got {p.dtype}, {p.min()} to {p.max()}.")
+        raise ValueError(
+            f"probabilities must be floating numbers in [0, 1]; got {p.dtype}, {p.min()} to {p.max()}."
+        )

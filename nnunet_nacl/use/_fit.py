@@ -14,14 +14,23 @@ from nnunet_nacl.calibrate import Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, only_writer, read_json, write_json
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
-from nnunet_nacl.use._conformal import THRESHOLDS, DiceFit, VolumeFit, fit_dice, fit_volume, recall_threshold
+from nnunet_nacl.use._conformal import (
+    THRESHOLDS,
+    DiceFit,
+    VolumeFit,
+    fit_dice,
+    fit_volume,
+    recall_threshold,
+)
 from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, count_cases
 from nnunet_nacl.use._judging import judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
-_ISOTONIC = 100  # from so many cases on the map from predicted to true Dice is isotonic, below it is a line
+_ISOTONIC = (
+    100  # from so many cases on the map from predicted to true Dice is isotonic, below it is a line
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,9 @@ class ReviewFit:
             ValueError: no such structure, or fewer than 1/alpha − 1 calibration cases have it.
         """
         if structure not in self.structures:
-            raise ValueError(f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}.")
+            raise ValueError(
+                f"{self.file} has no structure {structure!r}; it has {', '.join(self.structures)}."
+            )
         fit = self.structures[structure]
         try:
             return recall_threshold(fit.missed, fit.num_present, alpha)
@@ -110,16 +121,26 @@ class ReviewFit:
         folder = predictions.folder
         meaning = predictions.data_set.meaning
         refused = f"{self.file} cannot be used for {folder}: it was fitted to"
-        difference = self.model.difference(Model.of_folder(folder, predictions.plans, predictions.data_set))
+        difference = self.model.difference(
+            Model.of_folder(folder, predictions.plans, predictions.data_set)
+        )
         if difference is not None:
             raise ValueError(f"{refused} {difference}.")
         names = [meaning.name_of(structure) for structure in meaning.structures]
         if set(names) != set(self.structures):
-            raise ValueError(f"{self.file} has the structures {[*self.structures]}, and {folder} has {names}.")
+            raise ValueError(
+                f"{self.file} has the structures {[*self.structures]}, and {folder} has {names}."
+            )
         seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen:
-            raise ValueError(f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is.")
-        known = [row for row in self.held_out if row["spearman"] is not None and row["structure"] in names]
+            raise ValueError(
+                f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is."
+            )
+        known = [
+            row
+            for row in self.held_out
+            if row["spearman"] is not None and row["structure"] in names
+        ]
         ranks = sorted(row["spearman"] for row in known)
         agreement = " to ".join(dict.fromkeys(f"{rank:.2f}" for rank in ranks[:1] + ranks[-1:]))
         told = "how well it orders other cases is not known"
@@ -129,12 +150,20 @@ class ReviewFit:
         decoded = decoding_of(folder)
         calibration = calibration_of(folder)
         if segmented and decoded != self.decoded:
-            raise ValueError(f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}.")
-        own = self.calibration if self.calibration is not None and self.calibration.fingerprint is None else None
+            raise ValueError(
+                f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
+            )
+        own = (
+            self.calibration
+            if self.calibration is not None and self.calibration.fingerprint is None
+            else None
+        )
         if own is not None and calibration is None:
             note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
             return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
-        by_one_of_them = own is not None and calibration is not None and {*calibration.methods} <= {*own.methods}
+        by_one_of_them = (
+            own is not None and calibration is not None and {*calibration.methods} <= {*own.methods}
+        )
         if calibration != self.calibration and not by_one_of_them:
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
@@ -142,7 +171,9 @@ class ReviewFit:
 
     def summary(self) -> str:
         """What was fitted, and how it does on held-out cases, for people."""
-        from pandas import DataFrame  # takes half a second to import, which worker processes need not spend
+        from pandas import (
+            DataFrame,
+        )  # takes half a second to import, which worker processes need not spend
 
         rows = {
             name: {
@@ -153,7 +184,9 @@ class ReviewFit:
             }
             for name, fit in self.structures.items()
         }
-        fitted = DataFrame.from_dict(rows, orient="index").to_string(float_format="{:.3f}".format, na_rep="–")
+        fitted = DataFrame.from_dict(rows, orient="index").to_string(
+            float_format="{:.3f}".format, na_rep="–"
+        )
         held_out = "Too few cases to hold some out: it is not known how good this is."
         if self.held_out:
             held_out = f"On held-out cases:\n{judgement_table(self.held_out)}"
@@ -207,7 +240,10 @@ def fit_review(
             output=file,
             num_processes=num_processes,
         )
-        parts = [[case.name for case in cases if case.name in counted] for cases in predicted.groups.values()]
+        parts = [
+            [case.name for case in cases if case.name in counted]
+            for cases in predicted.groups.values()
+        ]
         if sum(map(bool, parts)) == 1:
             parts = split_cases(list(counted))
         rows = [row for case in counted.values() for row in case.structures]
@@ -228,7 +264,9 @@ def fit_review(
     return replace(result, file=file)
 
 
-def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> dict[str, float | None]:
+def predict(
+    fit: StructureFit | None, sums: StructureSums, voxel_ml: float
+) -> dict[str, float | None]:
     """Interval of the volume; where something is segmented, the fitted Dice and its bound; None without a fit."""
     low, high = (None, None) if fit is None else fit.volume.interval_ml(voxel_ml * sums.probability)
     found = {"volume_low_ml": low, "volume_high_ml": high, "fitted_dice": None, "dice_low": None}
@@ -256,14 +294,25 @@ def judged(row: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
 
 def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[str, StructureFit]:
     names = dict.fromkeys(row.structure for row in rows)
-    return {name: StructureFit.to([row for row in rows if row.structure == name], coverage) for name in names}
+    return {
+        name: StructureFit.to([row for row in rows if row.structure == name], coverage)
+        for name in names
+    }
 
 
-def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]], coverage: float) -> list[Any]:
+def _hold_out(
+    counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]], coverage: float
+) -> list[Any]:
     """Judge each part of the cases with a fit to the others; nothing if the others of one are too few to fit to."""
     found: list[dict[str, Any]] = []
     for part in parts:
-        others = [row for other in parts if other is not part for case in other for row in counted[case].structures]
+        others = [
+            row
+            for other in parts
+            if other is not part
+            for case in other
+            for row in counted[case].structures
+        ]
         try:
             fits = _fit_structures(others, coverage)
         except ValueError:
@@ -275,7 +324,9 @@ def _hold_out(counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]]
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
                 if truth is not None and truth.voxels:
-                    found[-1]["missed"] = truth.missed[int(np.searchsorted(THRESHOLDS, threshold))] / truth.voxels
+                    found[-1]["missed"] = (
+                        truth.missed[int(np.searchsorted(THRESHOLDS, threshold))] / truth.voxels
+                    )
     return judge_structures(found)
 
 
@@ -284,7 +335,11 @@ def decoding_of(folder: Path) -> str | None:
     if not (folder / DECODED_NAME).exists():
         return None
     mark = read_json(folder / DECODED_NAME, dict[str, Any])
-    return str(mark.get("metric")) if mark.get("alpha") is None else f"{mark['metric']}, alpha {mark['alpha']:g}"
+    return (
+        str(mark.get("metric"))
+        if mark.get("alpha") is None
+        else f"{mark['metric']}, alpha {mark['alpha']:g}"
+    )
 
 
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
@@ -304,4 +359,8 @@ def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
 
 
 def _told(done: str, how: Calibration | str | None) -> str:
-    return f"predictions that are not {done}" if how is None else f"predictions that are {done} ({how})"
+    return (
+        f"predictions that are not {done}"
+        if how is None
+        else f"predictions that are {done} ({how})"
+    )

@@ -32,13 +32,21 @@ class NewFolder(Generic[Result]):
     def summary(self) -> str:
         """For people: how many cases were done, what more there is to say, and which were not done."""
         total = len(self.results) + len(self.skipped)
-        lines = [f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.", *self.notes]
-        return "\n".join([*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)])
+        lines = [
+            f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.",
+            *self.notes,
+        ]
+        return "\n".join(
+            [*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)]
+        )
 
     def write_mark(self, name: str, content: dict[str, Any]) -> None:
         """Write the JSON file by which a folder of ours is known, and that says how it came to be."""
         skipped = [asdict(entry) for entry in self.skipped]
-        write_json(self.unfinished / name, {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}})
+        write_json(
+            self.unfinished / name,
+            {**content, "skipped": skipped, "versions": {"nnunet_nacl": __version__}},
+        )
 
     def describe_like(self, predictions: PredictionFolder) -> None:
         """Make it a folder of predictions, calibrated if these are: they must not be calibrated again."""
@@ -65,7 +73,9 @@ def write_folder(
     """
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
-        raise FileExistsError(f"{output} is one of the folders that are read; write to another one.")
+        raise FileExistsError(
+            f"{output} is one of the folders that are read; write to another one."
+        )
     unfinished = output / _UNFINISHED
     is_new = not output.exists()
     with only_writer(output):

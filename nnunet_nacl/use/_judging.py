@@ -35,7 +35,9 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
         return math.nan
     _, group = np.unique(-surest, return_inverse=True)
     count = np.bincount(group)
-    curve = np.repeat(np.bincount(group, weights=risks) / count, count).cumsum() / np.arange(1, risks.size + 1)
+    curve = np.repeat(np.bincount(group, weights=risks) / count, count).cumsum() / np.arange(
+        1, risks.size + 1
+    )
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
@@ -47,7 +49,9 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
     the share of cases whose Dice is at least its bound, whose volume lies in its interval. ``missed`` is the mean share
     of the structure that the masks of the recall threshold miss.
     """
-    from pandas import DataFrame  # takes half a second to import, which worker processes need not spend
+    from pandas import (
+        DataFrame,
+    )  # takes half a second to import, which worker processes need not spend
 
     frame = DataFrame(rows).drop(columns=["case", "structure"]).astype(float)
     expected = frame.expected_ml
@@ -78,7 +82,9 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
 def judge_structures(rows: Rows) -> list[dict[str, Any]]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
     structures = list(dict.fromkeys(row["structure"] for row in rows))
-    judgements = [judge([row for row in rows if row["structure"] == name], name) for name in structures]
+    judgements = [
+        judge([row for row in rows if row["structure"] == name], name) for name in structures
+    ]
     return [*judgements, judge(rows)] if len(structures) > 1 else judgements
 
 
@@ -88,6 +94,11 @@ def judgement_table(judgements: Rows) -> str:
 
     heads = ["structure", "cases", "MAE", "bias", "Spearman", "AURC", "excess", "fitted MAE", "bound held",
              "volume bias ml", "share", "volume MAE ml", "interval held", "width ml", "missed"]  # fmt: skip
-    frame = DataFrame(judgements).set_axis(heads, axis=1).dropna(axis=1, how="all").set_index("structure")
+    frame = (
+        DataFrame(judgements)
+        .set_axis(heads, axis=1)
+        .dropna(axis=1, how="all")
+        .set_index("structure")
+    )
     text: str = frame.rename_axis(None).to_string(float_format="{:.3f}".format, na_rep="–")
     return text

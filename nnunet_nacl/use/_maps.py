@@ -53,7 +53,13 @@ def write_maps(
     largest = {_name(kind): math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
     work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
     with write_folder(
-        output, predictions.cases, work, [predictions], "mapped", num_processes=num_processes, overwrite=overwrite
+        output,
+        predictions.cases,
+        work,
+        [predictions],
+        "mapped",
+        num_processes=num_processes,
+        overwrite=overwrite,
     ) as written:
         content = {
             "pred_folder": str(pred_folder),
@@ -74,7 +80,13 @@ def _name(of_map: str) -> str:
 
 
 def _write_case(
-    files: CaseFiles, folder: Path, *, largest: Mapping[str, float], names: Sequence[str], data_set: DataSet, dtype: str
+    files: CaseFiles,
+    folder: Path,
+    *,
+    largest: Mapping[str, float],
+    names: Sequence[str],
+    data_set: DataSet,
+    dtype: str,
 ) -> None:
     case = SavedCase(files, data_set)
     activation = data_set.meaning.activation
@@ -88,12 +100,22 @@ def _write_case(
             if name == of_channel[channel]:
                 image[:] = p
             elif name == "confidence":
-                image[:] = np.minimum(image, np.maximum(p, 1 - p)) if regions else np.maximum(image, p)
+                image[:] = (
+                    np.minimum(image, np.maximum(p, 1 - p)) if regions else np.maximum(image, p)
+                )
             elif name == "entropy":
-                image[:] = np.maximum(image, region_entropy(p)) if regions else image + entropy_term(p)
+                image[:] = (
+                    np.maximum(image, region_entropy(p)) if regions else image + entropy_term(p)
+                )
     for name, values in images.items():
         scaled: NDArray[Any] = values.reshape(case.labels.shape)
         if dtype != "float32":
             whole = np.iinfo(dtype).max
-            scaled = np.rint(scaled.astype(np.float64) * (whole / largest[name])).clip(0, whole).astype(dtype)
-        data_set.reader.write_image(scaled, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}")
+            scaled = (
+                np.rint(scaled.astype(np.float64) * (whole / largest[name]))
+                .clip(0, whole)
+                .astype(dtype)
+            )
+        data_set.reader.write_image(
+            scaled, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}"
+        )

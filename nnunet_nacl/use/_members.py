@@ -19,7 +19,11 @@ AGREEMENT_NAME = "members_agreement.csv"
 
 
 def combine_members(
-    members: Sequence[str | Path], output: str | Path, *, num_processes: int = 1, overwrite: bool = False
+    members: Sequence[str | Path],
+    output: str | Path,
+    *,
+    num_processes: int = 1,
+    overwrite: bool = False,
 ) -> NewFolder[tuple[float, ...]]:
     """Write a folder of predictions with the mean of several members' probabilities, and its segmentations.
 
@@ -53,18 +57,27 @@ def combine_members(
             for case, agreement in written.results.items()
             for name, value in zip(names, agreement, strict=True)
         ]
-        with (written.unfinished / AGREEMENT_NAME).open("w", newline="", encoding="utf-8") as stream:
+        with (written.unfinished / AGREEMENT_NAME).open(
+            "w", newline="", encoding="utf-8"
+        ) as stream:
             write_csv(stream, [("case", "structure", "mean_pairwise_dice"), *rows])
-        content = {"members": [str(member.folder) for member in folders], "cases": list(written.results)}
+        content = {
+            "members": [str(member.folder) for member in folders],
+            "cases": list(written.results),
+        }
         written.write_mark("members.json", content)
         written.describe_like(folders[0])
     means = np.mean([*written.results.values()], axis=0)
     shown = ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))
-    written.notes.append(f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}.")
+    written.notes.append(
+        f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}."
+    )
     return written
 
 
-def read_members(members: Sequence[str | Path], *, like: PredictionFolder | None = None) -> list[PredictionFolder]:
+def read_members(
+    members: Sequence[str | Path], *, like: PredictionFolder | None = None
+) -> list[PredictionFolder]:
     """Folders of predictions, 2 or more and each once, of the data set and labels of the first, or of ``like``."""
     if len(members) < 2:
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
@@ -79,16 +92,24 @@ def read_members(members: Sequence[str | Path], *, like: PredictionFolder | None
         if folder.folder.resolve() in seen:
             raise ValueError(f"members: {folder.folder} is given twice.")
         seen.add(folder.folder.resolve())
-        if (mine.meaning, mine.labels, mine.meaning.written) != (other.meaning, other.labels, other.meaning.written):
+        if (mine.meaning, mine.labels, mine.meaning.written) != (
+            other.meaning,
+            other.labels,
+            other.meaning.written,
+        ):
             raise ValueError(
                 f"{folder.folder}: its labels {other.labels} are not those of {like.folder}, {mine.labels}."
             )
         if None not in {dataset, theirs} and dataset != theirs:
-            raise ValueError(f"{folder.folder} is of the data set {theirs}; {like.folder} is of {dataset}.")
+            raise ValueError(
+                f"{folder.folder} is of the data set {theirs}; {like.folder} is of {dataset}."
+            )
     return folders
 
 
-def _write_case(files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder]) -> tuple[float, ...]:
+def _write_case(
+    files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder]
+) -> tuple[float, ...]:
     data_set = members[0].data_set
     mean = np.empty(0, np.float32)
     labels: list[Labels] = []
@@ -101,10 +122,14 @@ def _write_case(files: CaseFiles, folder: Path, *, members: Sequence[PredictionF
             first = case
             mean = np.zeros(case.shape, np.float32)
         if case.shape != first.shape:
-            raise ValueError(f"{own.probabilities}: the shape {case.shape} is not that of {first.files.probabilities}.")
+            raise ValueError(
+                f"{own.probabilities}: the shape {case.shape} is not that of {first.files.probabilities}."
+            )
         case.geometry.check_same(first.geometry)
         for channel, p in whole_channels(case):
-            mean[channel] += p.reshape(case.labels.shape)  # in this order and precision, as nnU-Net adds them
+            mean[channel] += p.reshape(
+                case.labels.shape
+            )  # in this order and precision, as nnU-Net adds them
         labels.append(case.labels)
     mean /= len(members)
     segmentation = data_set.meaning.segmentation(mean)

@@ -38,7 +38,10 @@ def write_page(
         counted=counted,
         known={name for row in rows for name, value in row.items() if value is not None},
         structures=sorted({row["structure"] for row in rows}),
-        outlines={label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)]) for label in outlined},
+        outlines={
+            label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])
+            for label in outlined
+        },
         version=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **texts,

@@ -20,7 +20,9 @@ LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00"
 doubt and of errors."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
-_LARGEST = 288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
+_LARGEST = (
+    288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
+)
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
@@ -28,7 +30,12 @@ _FULL = 0.5  # the doubt that is drawn opaque
 
 
 def doubtful_slices(
-    doubt: NDArray[np.floating], case: SavedCase, image_file: Path | None, reader: Reader, *, number: int
+    doubt: NDArray[np.floating],
+    case: SavedCase,
+    image_file: Path | None,
+    reader: Reader,
+    *,
+    number: int,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
 
@@ -57,7 +64,9 @@ def picture(labels: Labels, image: NDArray[np.floating] | None) -> dict[str, Any
         "width": labels.shape[1],
         "height": labels.shape[0],
         "image": None if image is None else _image_layer(image),
-        "outlines": {str(label): _outline(labels == label) for label in np.unique(labels).tolist() if label},
+        "outlines": {
+            str(label): _outline(labels == label) for label in np.unique(labels).tolist() if label
+        },
     }
 
 
@@ -79,7 +88,9 @@ def _read_image(case: SavedCase, file: Path, reader: Reader) -> NDArray[np.float
     check_input(file)
     image, geometry = reader.read_image([file])
     if image.shape[1:] != case.labels.shape:
-        raise ValueError(f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}.")
+        raise ValueError(
+            f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}."
+        )
     geometry.check_same(case.geometry)
     mean: NDArray[np.floating] = image.mean(0)
     return mean
@@ -108,7 +119,9 @@ def _image_layer(image: NDArray[np.floating]) -> str:
 
 
 def _doubt_layer(doubt: NDArray[np.floating]) -> str:
-    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17  # few steps, which PNG keeps in less room
+    opacity = (
+        np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
+    )  # few steps, which PNG keeps in less room
     layer = np.zeros((*opacity.shape, 4), np.uint8)
     layer[opacity > 0, :3] = _COLOR
     layer[..., 3] = opacity
@@ -134,8 +147,14 @@ def _outline(mask: NDArray[np.bool_]) -> str:
     'M1,0h1M1,1h1M1,0v1M2,0v1'
     """
     padded = np.pad(mask, 1)
-    across = [(y, *run) for y, row in enumerate(padded[1:] != padded[:-1]) for run in _runs(row[1:-1])]
-    down = [(x, *run) for x, column in enumerate((padded[:, 1:] != padded[:, :-1]).T) for run in _runs(column[1:-1])]
+    across = [
+        (y, *run) for y, row in enumerate(padded[1:] != padded[:-1]) for run in _runs(row[1:-1])
+    ]
+    down = [
+        (x, *run)
+        for x, column in enumerate((padded[:, 1:] != padded[:, :-1]).T)
+        for run in _runs(column[1:-1])
+    ]
     lines = [f"M{start},{y}h{length}" for y, start, length in across]
     return "".join([*lines, *(f"M{x},{start}v{length}" for x, start, length in down)])
 
@@ -143,4 +162,6 @@ def _outline(mask: NDArray[np.bool_]) -> str:
 def _runs(row: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Start and length of each run of True."""
     ends = np.flatnonzero(np.diff(row.astype(np.int8), prepend=0, append=0))
-    return [(int(first), int(last - first)) for first, last in zip(ends[::2], ends[1::2], strict=True)]
+    return [
+        (int(first), int(last - first)) for first, last in zip(ends[::2], ends[1::2], strict=True)
+    ]

@@ -100,6 +100,10 @@ def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -
         most reliably.
     """
     structures = [labels_of(structure) for structure in meaning.structures]
-    confusions = [confusion_matrix(*pair, meaning.ignored + 1) for pair in combinations(segmentations, 2)]
-    found = np.array([[dice(confusion, labels) for labels in structures] for confusion in confusions])
+    confusions = [
+        confusion_matrix(*pair, meaning.ignored + 1) for pair in combinations(segmentations, 2)
+    ]
+    found = np.array(
+        [[dice(confusion, labels) for labels in structures] for confusion in confusions]
+    )
     return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.files import check_output, only_writer, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import (
+    check_output,
+    only_writer,
+    read_json,
+    whole_file,
+    write_csv,
+    write_json,
+)
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder
 from nnunet_nacl.use._counting import CountSettings, StructureCounts, count_cases, first_channel
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
@@ -45,7 +52,9 @@ class Review:
         total = len(self.cases)
         for row, *_ in [*ranked_cases(self.table).values()][:most]:
             rank = f"{row['trust']:5.2f}  {row['rank']} of {total}"
-            lines.append("  ".join([rank, row["case"], row["structure"], "; ".join(row["reasons"])]))
+            lines.append(
+                "  ".join([rank, row["case"], row["structure"], "; ".join(row["reasons"])])
+            )
         if total > most:
             lines.append(f"… and {total - most} more cases")
         if self.judgements:
@@ -87,16 +96,22 @@ def review_folder(
     data_set = read.data_set
     file = check_output(output or folder / REVIEW_NAME, overwrite=overwrite or output is None)
     if file.suffix.lower() in {".json", ".html"}:
-        raise ValueError(f"{file}: expected a name that ends with .csv, since other files are written beside it.")
+        raise ValueError(
+            f"{file}: expected a name that ends with .csv, since other files are written beside it."
+        )
     check_output(file.with_suffix(".json"), overwrite=overwrite or output is None)
     page = None if html is None else check_output(html, overwrite=overwrite)
     cases = [case for case in read.cases if case.is_predicted]
     if gt_folder is not None:
         if Path(gt_folder).resolve() == folder.resolve():
             raise ValueError(f"{folder} is given as predictions and as their ground truth.")
-        cases = [replace(case, ground_truth=Path(gt_folder) / case.ground_truth.name) for case in cases]
+        cases = [
+            replace(case, ground_truth=Path(gt_folder) / case.ground_truth.name) for case in cases
+        ]
         if not any(case.ground_truth.exists() for case in cases):
-            raise FileNotFoundError(f"{gt_folder} has no ground truth: no {cases[0].ground_truth.name}.")
+            raise FileNotFoundError(
+                f"{gt_folder} has no ground truth: no {cases[0].ground_truth.name}."
+            )
     _check_images(images, gt_folder, cases)
     if members:
         read_members(members, like=read)
@@ -109,12 +124,16 @@ def review_folder(
         images=None if images is None or page is None else str(Path(images).resolve()),
     )
     with only_writer(file):
-        counted, skipped, journal = count_cases(cases, data_set, settings, output=file, num_processes=num_processes)
+        counted, skipped, journal = count_cases(
+            cases, data_set, settings, output=file, num_processes=num_processes
+        )
         rows = [row for case in counted.values() for row in case.structures]
         fits = {} if chosen is None else chosen.structures
         table = _table(rows, fits)
         names = dict.fromkeys(row.structure for row in rows if row.truth is not None)
-        of_truth = [judged(row, fits.get(name)) for name in names for row in rows if row.structure == name]
+        of_truth = [
+            judged(row, fits.get(name)) for name in names for row in rows if row.structure == name
+        ]
         notes = [*_volume_notes(table), *notes]
         review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
@@ -139,7 +158,9 @@ def ranked_cases(table: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     Cases are in the order of their lowest rank, equal ones in that of their mean rank.
     """
     by_case = table.groupby("case")["rank"].agg(["min", "mean"]).reset_index()
-    cases: dict[str, list[dict[str, Any]]] = {name: [] for name in by_case.sort_values(["min", "mean", "case"])["case"]}
+    cases: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in by_case.sort_values(["min", "mean", "case"])["case"]
+    }
     rows = table.astype(object).where(table.notna(), None).sort_values("rank", kind="stable")
     for row in rows.to_dict("records"):
         cases[row["case"]].append(row)
@@ -150,7 +171,9 @@ def _table(rows: Sequence[StructureCounts], fits: Mapping[str, StructureFit]) ->
     from pandas import DataFrame
 
     table = DataFrame([_row(row, fits.get(row.structure)) for row in rows])
-    table = table.sort_values(["case", "structure"]).sort_values("volume_ml", ascending=False, kind="stable")
+    table = table.sort_values(["case", "structure"]).sort_values(
+        "volume_ml", ascending=False, kind="stable"
+    )
     table = table.sort_values(["trust", "predicted_dice"], kind="stable", ignore_index=True)
     table["rank"] = table.groupby("structure").cumcount() + 1
     return table
@@ -184,10 +207,14 @@ def _reasons(row: Mapping[str, Any]) -> list[str]:
     if row["segmented_ml"] == 0:
         if row["max_probability"] < _PRESENT:
             return []
-        return [f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"]
+        return [
+            f"nothing is segmented, though the structure's probability reaches {row['max_probability']:.2f}"
+        ]
     reasons = []
     if row["trust"] < _LOW_DICE:
-        reasons.append(f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}")
+        reasons.append(
+            f"the {'predicted' if row['fitted_dice'] is None else 'fitted'} Dice is below {_LOW_DICE:g}"
+        )
     low = row["volume_low_ml"]
     high = row["volume_high_ml"]
     if low is not None and not low <= row["segmented_ml"] <= high:
@@ -196,13 +223,19 @@ def _reasons(row: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def _check_images(images: str | Path | None, gt_folder: str | Path | None, cases: Sequence[CaseFiles]) -> None:
+def _check_images(
+    images: str | Path | None, gt_folder: str | Path | None, cases: Sequence[CaseFiles]
+) -> None:
     if images is None:
         return
     if gt_folder is not None and Path(images).resolve() == Path(gt_folder).resolve():
-        raise ValueError(f"{images} is the folder of the ground truth; expected that of the images.")
+        raise ValueError(
+            f"{images} is the folder of the ground truth; expected that of the images."
+        )
     if not any(first_channel(case, Path(images)).exists() for case in cases):
-        raise FileNotFoundError(f"{images} has no images of these cases: no {first_channel(cases[0], Path()).name}.")
+        raise FileNotFoundError(
+            f"{images} has no images of these cases: no {first_channel(cases[0], Path()).name}."
+        )
 
 
 def _volume_notes(table: "DataFrame") -> list[str]:
@@ -234,8 +267,14 @@ def read_judged(folder: Path) -> list[dict[str, Any]]:
 def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
-    with whole_file(review.file) as partial, partial.open("w", newline="", encoding="utf-8") as stream:
-        rows = ([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in table.to_numpy())
+    with (
+        whole_file(review.file) as partial,
+        partial.open("w", newline="", encoding="utf-8") as stream,
+    ):
+        rows = (
+            [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row]
+            for row in table.to_numpy()
+        )
         write_csv(stream, [list(table.columns), *rows])
     content = {
         "format": "review of nnunet_nacl",

@@ -52,7 +52,11 @@ class _Layout:
             found = set()
             for pattern in part["find"]:
                 folder, _, name = pattern.partition("/")
-                files = (path.name for path in (source / folder).glob("*") if not path.name.startswith("."))
+                files = (
+                    path.name
+                    for path in (source / folder).glob("*")
+                    if not path.name.startswith(".")
+                )
                 found |= {match["id"] for file in files if (match := re.fullmatch(name, file))}
             for number in sorted(found):
                 images = [_existing(source, paths, number) for paths in part["images"]]
@@ -65,13 +69,17 @@ class _Layout:
 def _existing(source: Path, paths: str | list[str], number: str) -> Path:
     """The first of the paths that exists, or the first."""
     options = [paths] if isinstance(paths, str) else paths
-    files = [source / f"{path.format(id=number)}{ending}" for path in options for ending in _ENDINGS]
+    files = [
+        source / f"{path.format(id=number)}{ending}" for path in options for ending in _ENDINGS
+    ]
     return next((file for file in files if file.exists()), files[1])
 
 
 _LAYOUTS = {
     name: _Layout(**content)
-    for name, content in yaml.safe_load(Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")).items()
+    for name, content in yaml.safe_load(
+        Path(__file__).with_name("layouts.yaml").read_text(encoding="utf-8")
+    ).items()
 }
 CONVERTERS = tuple(sorted(_LAYOUTS))
 
@@ -97,22 +105,34 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         ValueError: files are missing, or a mask that is relabelled holds other labels than published.
     """
     if name not in _LAYOUTS:
-        raise ValueError(f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}.")
+        raise ValueError(
+            f"There is no converter {name!r}; expected one of {', '.join(CONVERTERS)}."
+        )
     layout = _LAYOUTS[name]
     source = Path(source)
     folder = planned_folder(dataset_id, layout.title)
     cases = list(layout.find(source))
-    if not all((source / part).is_dir() for part in layout.needed) or all(case.is_test for case in cases):
-        raise FileNotFoundError(f"{source} is not laid out as published; expected in it: {layout.expected}.")
+    if not all((source / part).is_dir() for part in layout.needed) or all(
+        case.is_test for case in cases
+    ):
+        raise FileNotFoundError(
+            f"{source} is not laid out as published; expected in it: {layout.expected}."
+        )
     files = [file for case in cases for file in (*case.images, case.mask) if file is not None]
     counts = Counter(case.name for case in cases)
-    problems = [f"{name} is the name of several cases." for name, times in counts.items() if times > 1]
+    problems = [
+        f"{name} is the name of several cases." for name, times in counts.items() if times > 1
+    ]
     problems += [f"{file} is missing." for file in files if not file.is_file()]
-    endings = sorted({".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images})
+    endings = sorted(
+        {".nii.gz" if file.suffix == ".gz" else ".nii" for case in cases for file in case.images}
+    )
     if len(endings) > 1:
         problems.append(f"Images end with {' and '.join(endings)}; expected one of them for all.")
     if problems:
-        raise ValueError("\n  ".join([f"{source} cannot be converted; nothing was written.", *problems]))
+        raise ValueError(
+            "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
+        )
     with whole_data_set(folder) as partial:
         for case in tqdm(cases, desc="converting", unit="case"):
             _write(case, partial, layout, endings[0])
@@ -146,7 +166,9 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
     labels = sitk.GetArrayFromImage(sitk.ReadImage(str(case.mask)))
     unknown = sorted({*np.unique(labels).tolist()} - layout.relabel.keys())
     if unknown:
-        raise ValueError(f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}.")
+        raise ValueError(
+            f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}."
+        )
     table = np.zeros(max(layout.relabel) + 1, dtype=np.uint8)
     table[list(layout.relabel)] = list(layout.relabel.values())
     Reader("SimpleITKIO").write_labels(table[labels.astype(np.intp)], case.mask, target)

@@ -56,7 +56,11 @@ def split(
     if test is not None and output_id is not None:
         folder = planned_folder(output_id, folder.name.partition("_")[2])
         patients = _patients(all_cases, by_patient)
-        drawn = {case for cases in patients[: _number("test", test, len(patients), by_patient)] for case in cases}
+        drawn = {
+            case
+            for cases in patients[: _number("test", test, len(patients), by_patient)]
+            for case in cases
+        }
     splits: list[dict[str, list[str]]] = []
     splits_file = None
     if val is not None:
@@ -66,7 +70,10 @@ def split(
         held_out = sorted(case for patient in chosen for case in patient)
         splits.append({"train": [case for case in left if case not in held_out], "val": held_out})
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
-        for existing in (splits_file, folder / splits_file.name):  # nnU-Net copies the second when it plans
+        for existing in (
+            splits_file,
+            folder / splits_file.name,
+        ):  # nnU-Net copies the second when it plans
             if existing.exists():
                 raise FileExistsError(
                     f"{existing} exists already; models may have been trained by it. Remove it first."
@@ -83,7 +90,9 @@ def split(
     return written
 
 
-def _write_data_set(source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path) -> None:
+def _write_data_set(
+    source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path
+) -> None:
     description = json.loads((source / "dataset.json").read_bytes())
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
@@ -113,13 +122,18 @@ def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]
                 "group is the patient."
             )
         patients[match[1]].append(case)
-    return [patients[name] for name in sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())]
+    return [
+        patients[name]
+        for name in sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
+    ]
 
 
 def _number(argument: str, amount: int | str, available: int, by_patient: bool | str) -> int:
     match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
     if not match:
-        raise ValueError(f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.')
+        raise ValueError(
+            f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.'
+        )
     number = int(match[1]) if match[1] else round(Fraction(match[2]) * available / 100)
     if not 1 <= number < available:
         raise ValueError(

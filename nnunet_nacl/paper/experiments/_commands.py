@@ -23,7 +23,9 @@ _PROGRESS = re.compile(
 )
 
 
-def run_command(command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str = "") -> None:
+def run_command(
+    command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str = ""
+) -> None:
     """Run a command, wait for its end, and end whatever processes it leaves behind.
 
     Everything that it prints goes into ``log``; lines about its progress are printed after ``prefix``. An exception in
@@ -32,9 +34,13 @@ def run_command(command: Sequence[str], *, environment: Mapping[str, str], log: 
     Raises:
         RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.
     """
-    executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(command[0])
+    executable = shutil.which(command[0], path=sysconfig.get_path("scripts")) or shutil.which(
+        command[0]
+    )
     if executable is None:
-        raise RuntimeError(f"{command[0]} was not found; is nnU-Net (nnunetv2) installed in this environment?")
+        raise RuntimeError(
+            f"{command[0]} was not found; is nnU-Net (nnunetv2) installed in this environment?"
+        )
     process = subprocess.Popen(  # noqa: S603 - our own arguments
         [executable, *command[1:]],
         env=dict(environment),
@@ -56,7 +62,9 @@ def run_command(command: Sequence[str], *, environment: Mapping[str, str], log: 
             process.wait(TIME_TO_END_S)
         raise
     finally:
-        with suppress(ProcessLookupError, PermissionError):  # all of them have ended (on macOS the second)
+        with suppress(
+            ProcessLookupError, PermissionError
+        ):  # all of them have ended (on macOS the second)
             if hasattr(os, "killpg"):  # not on Windows
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()

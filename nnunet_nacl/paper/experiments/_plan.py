@@ -110,17 +110,25 @@ def plan_experiment(
     study = _suitable(study, data, suffix)
     study.plot()  # which checks it
     runs, splits = plan_runs(study, folds, data.splits, suffix)
-    by_network = {row.network: _with_network(data, row.network) for row in study.runs} | {None: data}
+    by_network = {row.network: _with_network(data, row.network) for row in study.runs} | {
+        None: data
+    }
     folders = {
         network: Path(output).absolute() / f"{own.name}__{own.plans}__{own.configuration}"
         for network, own in by_network.items()
     }
-    jobs = tuple(Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options) for run in runs)
+    jobs = tuple(
+        Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options)
+        for run in runs
+    )
     return Experiment(study, jobs, splits, folders[None] / study.name)
 
 
 def plan_runs(
-    study: StudyTable, folds: Sequence[int], splits: Sequence[dict[str, list[str]]], suffix: str = ""
+    study: StudyTable,
+    folds: Sequence[int],
+    splits: Sequence[dict[str, list[str]]],
+    suffix: str = "",
 ) -> tuple[list[Run], list[dict[str, list[str]]]]:
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
@@ -136,12 +144,16 @@ def plan_runs(
     validated: dict[str, int] = {}
     for fold in dict.fromkeys(folds):
         if not 0 <= fold < len(splits):
-            raise ValueError(f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}.")
+            raise ValueError(
+                f"There is no fold {fold}; the data set's splits have the folds 0 to {len(splits) - 1}."
+            )
         if not splits[fold]["val"]:
             raise ValueError(f"Fold {fold} has no validation cases.")
         for case in splits[fold]["val"]:
             if validated.setdefault(case, fold) != fold:
-                raise ValueError(f"Folds {validated[case]} and {fold} both validate on {case}; take one of them.")
+                raise ValueError(
+                    f"Folds {validated[case]} and {fold} both validate on {case}; take one of them."
+                )
         for row in study.runs:
             split = _subset(splits[fold], int(row.training_cases[:-1]), seed=fold)
             if split not in all_splits:
@@ -155,7 +167,9 @@ def _subset(split: dict[str, list[str]], percent: int, *, seed: int) -> dict[str
     if percent == 100:
         return split
     # By hash, as random.shuffle need not be the same in every Python.
-    cases = sorted(split["train"], key=lambda case: hashlib.sha256(f"{seed} {case}".encode()).digest())
+    cases = sorted(
+        split["train"], key=lambda case: hashlib.sha256(f"{seed} {case}".encode()).digest()
+    )
     return {"train": sorted(cases[: -(-percent * len(cases) // 100)]), "val": split["val"]}
 
 
@@ -171,7 +185,10 @@ def _suitable(study: StudyTable, data: PreprocessedDataSet, suffix: str) -> Stud
                 build_loss(recipe, regions=data.has_regions)
             rows.append(row)
         except ValueError as error:
-            print(f"{row.name} is left out, as it cannot be trained on {data.name}: {error}", file=sys.stderr)
+            print(
+                f"{row.name} is left out, as it cannot be trained on {data.name}: {error}",
+                file=sys.stderr,
+            )
     if not rows:
         raise ValueError(f"No method of the study {study.name} can be trained on {data.name}.")
     return replace(study, runs=tuple(rows))
@@ -184,7 +201,18 @@ def _with_network(data: PreprocessedDataSet, network: str | None) -> Preprocesse
     name = f"{data.configuration}_{network}"
     plans = PlansJson.find(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
-        command = ["nnunet_nacl", "paper", "networks", network, "-d", data.name, "-c", data.configuration]
+        command = [
+            "nnunet_nacl",
+            "paper",
+            "networks",
+            network,
+            "-d",
+            data.name,
+            "-c",
+            data.configuration,
+        ]
         command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
-        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}")
+        raise ValueError(
+            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
+        )
     return PreprocessedDataSet.find(data.name, name, data.plans)

@@ -23,7 +23,9 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
     for cases, results in _results(experiment).items():
         if results:
             page = experiment.folder / f"{cases}.html"
-            write_report(results, page, command=command, study=experiment.study.plot(), overwrite=True)
+            write_report(
+                results, page, command=command, study=experiment.study.plot(), overwrite=True
+            )
             written.append(page)
             for data_set, by_method in results.items():
                 print(f"\n{data_set}\n{format_table(by_method)}")
@@ -42,7 +44,9 @@ def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResu
     parts: dict[str, list[FolderResult | None]] = defaultdict(list)
     for job in experiment.jobs:
         if result := _read(job.predictions):
-            name = job.data.name + (f", trained on fold {job.run.of_fold}" if len(folds) > 1 else "")
+            name = job.data.name + (
+                f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
+            )
             test[name][job.run.method] = result
         parts[job.run.method].append(_read(job.validation))
     merged = {

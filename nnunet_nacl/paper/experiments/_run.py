@@ -54,7 +54,9 @@ def _prepared_jobs(experiments: Sequence[Experiment]) -> list[Job]:
     """Each training once, although several methods may be the same one; its fold is written into the splits."""
     for experiment in experiments:
         experiment.jobs[0].data.write_splits(experiment.splits)
-    return list({job.fold_folder: job for experiment in experiments for job in experiment.jobs}.values())
+    return list(
+        {job.fold_folder: job for experiment in experiments for job in experiment.jobs}.values()
+    )
 
 
 def _do_steps(job: Job, prefix: str) -> None:
@@ -65,7 +67,9 @@ def _do_steps(job: Job, prefix: str) -> None:
         name = next(iter(left))
         log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{name}.log"
         if name in done:
-            raise RuntimeError(f"{name} ended without an error, but has not done all cases. Its log is {log}.")
+            raise RuntimeError(
+                f"{name} ended without an error, but has not done all cases. Its log is {log}."
+            )
         clear_the_way(job, name)
         command = steps_left(job)[name]
         print(f"{prefix}{name}; log: {log}\n{prefix}$ {shlex.join(command)}", flush=True)
@@ -80,13 +84,18 @@ def _environment(job: Job) -> dict[str, str]:
     variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
     known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
     variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
-    if job.device == "cpu":  # worker processes for augmentation would compete with the training for the cores
+    if (
+        job.device == "cpu"
+    ):  # worker processes for augmentation would compete with the training for the cores
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
 
 
 def _folders(job: Job) -> dict[str, str]:
-    return {f"nnUNet_{part}": str(getattr(job.data, part)) for part in ("raw", "preprocessed", "results")}
+    return {
+        f"nnUNet_{part}": str(getattr(job.data, part))
+        for part in ("raw", "preprocessed", "results")
+    }
 
 
 def _lock(job: Job) -> FileLock:

@@ -19,7 +19,9 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         if not _is_predicted(job, job.validation, job.split["val"]):
             steps["validate" if _is_trained(job) else "train"] = _train(job)
         steps["evaluate_validation"] = _evaluate(job, *_model(job))
-    if data.test_cases and ("train" in steps or not _is_evaluated(job, job.predictions, data.test_cases)):
+    if data.test_cases and (
+        "train" in steps or not _is_evaluated(job, job.predictions, data.test_cases)
+    ):
         if "train" in steps or not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
@@ -27,20 +29,42 @@ def steps_left(job: Job) -> dict[str, list[str]]:
                 "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is no failure.
-        steps["evaluate_test"] = _evaluate(job, str(job.raw / "labelsTs"), str(job.predictions), "--chill")
+        steps["evaluate_test"] = _evaluate(
+            job, str(job.raw / "labelsTs"), str(job.predictions), "--chill"
+        )
     return steps
 
 
 def _model(job: Job) -> list[str]:
     data = job.data
     run = job.run
-    return ["-d", data.name, "-c", data.configuration, "-tr", run.trainer, "-p", data.plans, "-f", str(run.fold)]
+    return [
+        "-d",
+        data.name,
+        "-c",
+        data.configuration,
+        "-tr",
+        run.trainer,
+        "-p",
+        data.plans,
+        "-f",
+        str(run.fold),
+    ]
 
 
 def _train(job: Job) -> list[str]:
     data = job.data
     run = job.run
-    command = ["nnUNetv2_train", data.name, data.configuration, str(run.fold), "-tr", run.trainer, "-p", data.plans]
+    command = [
+        "nnUNetv2_train",
+        data.name,
+        data.configuration,
+        str(run.fold),
+        "-tr",
+        run.trainer,
+        "-p",
+        data.plans,
+    ]
     command += ["--npz", "-device", job.device]
     if _is_trained(job):
         return [*command, "--val"]
@@ -75,10 +99,13 @@ def _is_trained(job: Job) -> bool:
 
 def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
     # nnU-Net writes the probabilities of a case before its segmentation, and the summary of a validation last.
-    if not _is_trained(job) or (folder == job.validation and not (folder / "summary.json").is_file()):
+    if not _is_trained(job) or (
+        folder == job.validation and not (folder / "summary.json").is_file()
+    ):
         return False
     return all(
-        (folder / f"{case}{job.data.file_ending}").is_file() and _is_current(job, folder / f"{case}.npz")
+        (folder / f"{case}{job.data.file_ending}").is_file()
+        and _is_current(job, folder / f"{case}.npz")
         for case in cases
     )
 
@@ -91,9 +118,16 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     except (OSError, ValueError):
         return False
     asked = Settings(surface=job.surface)
-    used = replace(result.settings, voxels=asked.voxels, surface=asked.surface, tolerance_mm=asked.tolerance_mm)
+    used = replace(
+        result.settings, voxels=asked.voxels, surface=asked.surface, tolerance_mm=asked.tolerance_mm
+    )
     more = {*asked.voxels} <= {*result.voxels} and result.settings.surface >= asked.surface
-    return _is_newer(job, file) and used == asked and more and {*cases} <= {case.name for case in result.cases}
+    return (
+        _is_newer(job, file)
+        and used == asked
+        and more
+        and {*cases} <= {case.name for case in result.cases}
+    )
 
 
 def _is_current(job: Job, npz: Path) -> bool:

@@ -14,7 +14,16 @@ from pydantic.dataclasses import dataclass
 from nnunet_nacl.report import Study, Variant
 from nnunet_nacl.trainers import parse_name
 
-STUDIES = ("main", "hyperparameters", "prior", "sigma", "penalty", "constraint", "samples", "backbones")
+STUDIES = (
+    "main",
+    "hyperparameters",
+    "prior",
+    "sigma",
+    "penalty",
+    "constraint",
+    "samples",
+    "backbones",
+)
 _STRICT = ConfigDict(strict=True, extra="forbid")
 _Word = Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")]
 
@@ -60,7 +69,9 @@ class StudyTable:
         for name, times in Counter(row.name for row in self.runs).items():
             if times > 1:
                 raise ValueError(f"the name {name!r} occurs twice")
-        if self.figure is not None and any(row.group is None or row.value is None for row in self.runs):
+        if self.figure is not None and any(
+            row.group is None or row.value is None for row in self.runs
+        ):
             raise ValueError("with a figure, every run needs group and value")
 
     def chosen(self, methods: Sequence[str]) -> "StudyTable":
@@ -69,11 +80,17 @@ class StudyTable:
         Raises:
             ValueError: there is no such method in the study.
         """
-        known = dict.fromkeys(key for row in self.runs for key in (row.name, row.group) if key is not None)
+        known = dict.fromkeys(
+            key for row in self.runs for key in (row.name, row.group) if key is not None
+        )
         for method in methods:
             if method not in known:
-                raise ValueError(f"Study {self.name} has no method {method!r}; it has {', '.join(known)}.")
-        return replace(self, runs=tuple(row for row in self.runs if {row.name, row.group} & set(methods)))
+                raise ValueError(
+                    f"Study {self.name} has no method {method!r}; it has {', '.join(known)}."
+                )
+        return replace(
+            self, runs=tuple(row for row in self.runs if {row.name, row.group} & set(methods))
+        )
 
     def plot(self) -> Study | None:
         """What the report draws of the study, if its table names a plot.
@@ -96,18 +113,28 @@ def read_studies(study: str) -> list[StudyTable]:
         OSError: the file cannot be read.
         ValueError: there is no such built-in study, or the file is no study; the message says what is wrong where.
     """
-    return [read_study(name) for name in STUDIES if name != "backbones"] if study == "all" else [read_study(study)]
+    return (
+        [read_study(name) for name in STUDIES if name != "backbones"]
+        if study == "all"
+        else [read_study(study)]
+    )
 
 
 def read_study(study: str) -> StudyTable:
     """Read and check one of :data:`STUDIES`, or ``FILE.yaml``."""
-    file = Path(study) if study.endswith(".yaml") else Path(__file__).parent / "studies" / f"{study}.yaml"
+    file = (
+        Path(study)
+        if study.endswith(".yaml")
+        else Path(__file__).parent / "studies" / f"{study}.yaml"
+    )
     if study not in STUDIES and not study.endswith(".yaml"):
         raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
-        named = {"name": file.stem, **content, "text": text} if isinstance(content, dict) else content
+        named = (
+            {"name": file.stem, **content, "text": text} if isinstance(content, dict) else content
+        )
         return TypeAdapter(StudyTable).validate_json(json.dumps(named, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error

@@ -38,7 +38,9 @@ def compare_logits(
         name = trainer.removeprefix("nnUNetTrainer").lstrip("_") or trainer
         name = folder.resolve().name if name in models else name
         if name in models:
-            raise ValueError(f"{models[name]} and {folder} would both be called {name!r}; rename one.")
+            raise ValueError(
+                f"{models[name]} and {folder} would both be called {name!r}; rename one."
+            )
         models[name] = folder
     output = check_output(output, is_folder=True)  # before hours of work
     for folder in models.values():
@@ -57,7 +59,9 @@ def compare_logits(
     output.mkdir()
     for stem, (tables, figure) in written.items():
         with whole_file(output / f"{stem}.csv") as partial:
-            pd.concat(tables, names=["method"]).reset_index("method").to_csv(partial, index=stem == "max_logits")
+            pd.concat(tables, names=["method"]).reset_index("method").to_csv(
+                partial, index=stem == "max_logits"
+            )
         for ending in ("svg", "png"):
             save_plot(figure, output / f"{stem}.{ending}")
     return without

@@ -39,8 +39,13 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
             f"{file} holds no maximum logits: trainers of nnunet_nacl keep them; it was trained with "
             f"{checkpoint['trainer_name']}."
         )
-    history = pd.DataFrame([kept[epoch] for epoch in epochs], index=epochs, columns=list(MAX_LOGIT_EDGES[:-1]))
-    quantiles = {name: [checkpoint["logging"][name][epoch] for epoch in epochs] for name in MAX_LOGIT_QUANTILES}
+    history = pd.DataFrame(
+        [kept[epoch] for epoch in epochs], index=epochs, columns=list(MAX_LOGIT_EDGES[:-1])
+    )
+    quantiles = {
+        name: [checkpoint["logging"][name][epoch] for epoch in epochs]
+        for name in MAX_LOGIT_QUANTILES
+    }
     return history.assign(**quantiles).rename_axis("epoch")
 
 
@@ -90,7 +95,10 @@ def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu
 
 
 def _sums_by_label(
-    logits: NDArray[np.floating], ground_truth: NDArray[np.integer], number: int, ignore_label: int | None
+    logits: NDArray[np.floating],
+    ground_truth: NDArray[np.integer],
+    number: int,
+    ignore_label: int | None,
 ) -> NDArray[np.float64]:
     """By label: the number of voxels, the sums of the C logits, and those of their absolute values (1 + 2 C, labels).
 
@@ -108,12 +116,16 @@ def _sums_by_label(
     if not np.isfinite(values).all():
         raise ValueError("the logits are not finite: the training has diverged.")
     weights = [np.ones(len(labels)), *values, *np.abs(values)]
-    return np.stack([np.bincount(labels, weight, number) for weight in weights])  # in double precision
+    return np.stack(
+        [np.bincount(labels, weight, number) for weight in weights]
+    )  # in double precision
 
 
 def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
     # As LabelManager reads label_dict: regions in its order without background, labels by value.
-    values = {name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"}
+    values = {
+        name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"
+    }
     members = {name: np.isin(np.arange(sums.shape[1]), value) for name, value in values.items()}
     if manager.has_regions:
         logits = [name for name, value in values.items() if value.any()]
@@ -122,9 +134,15 @@ def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
     else:
         logits = sorted(values, key=lambda name: int(values[name][0]))
         sets = {name: members[name] for name in logits}
-    voxels, signed, absolute = np.split(sums @ np.stack(list(sets.values()), 1), [1, 1 + len(logits)])
+    voxels, signed, absolute = np.split(
+        sums @ np.stack(list(sets.values()), 1), [1, 1 + len(logits)]
+    )
     with np.errstate(invalid="ignore"):
-        columns = {"mean_absolute": absolute / voxels, "mean": signed / voxels, "voxels": voxels.repeat(len(logits), 0)}
+        columns = {
+            "mean_absolute": absolute / voxels,
+            "mean": signed / voxels,
+            "voxels": voxels.repeat(len(logits), 0),
+        }
     index = pd.MultiIndex.from_product([sets, logits], names=["true_class", "logit"])
     table = pd.DataFrame({name: column.T.ravel() for name, column in columns.items()}, index=index)
     return table.astype({"voxels": int}).reset_index()

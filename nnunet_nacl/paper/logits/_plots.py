@@ -17,7 +17,9 @@ _LEAST_SHARE = 1e-3
 """Bins that hold less of every epoch, at the ends of the scale, are not shown."""
 
 
-def _panels(number: int, width: float, height: float, labels: tuple[str, str]) -> tuple[Figure, list[Axes]]:
+def _panels(
+    number: int, width: float, height: float, labels: tuple[str, str]
+) -> tuple[Figure, list[Axes]]:
     """A figure of panels with the same y axis."""
     columns = min(number, _COLUMNS)
     rows = math.ceil(number / columns)
@@ -44,19 +46,28 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     same = ["true_class", "logit", "voxels"]
     for name, other in zip(names[1:], others, strict=True):
         if not other[same].equals(first[same]):
-            raise ValueError(f"{names[0]} and {name} differ in their classes, or are of different cases.")
+            raise ValueError(
+                f"{names[0]} and {name} differ in their classes, or are of different cases."
+            )
     with plot_style():
-        figure, panels = _panels(first["true_class"].nunique(), 3.1, 2.6, ("logit of", "mean |logit|"))
+        figure, panels = _panels(
+            first["true_class"].nunique(), 3.1, 2.6, ("logit of", "mean |logit|")
+        )
         for true_class, axes in zip(first["true_class"].unique(), panels, strict=True):
             rows = first["true_class"] == true_class
             bars = pd.DataFrame(
-                {name: frame[rows].set_index("logit")["mean_absolute"] for name, frame in means.items()}
+                {
+                    name: frame[rows].set_index("logit")["mean_absolute"]
+                    for name, frame in means.items()
+                }
             )
             colors = [color_of(names, name) for name in names]
             bars.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
             axes.set_title(f"true: {true_class}")
         handles = [container[0] for container in panels[0].containers]
-        figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS))
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=min(len(names), 2 * _COLUMNS)
+        )
     return figure
 
 
@@ -91,7 +102,12 @@ def draw_max_logits(histories: Mapping[str, pd.DataFrame]) -> Figure:
                 interpolation="nearest",
             )
             marker = "." if len(epochs) < 30 else ""
-            axes.plot(history["max_logit_p50"].reindex(epochs), color="#D55E00", linewidth=1.3, marker=marker)
+            axes.plot(
+                history["max_logit_p50"].reindex(epochs),
+                color="#D55E00",
+                linewidth=1.3,
+                marker=marker,
+            )
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             axes.set_title(name)
         panels[0].set(ylim=(held.index.min(), held.index.max() + 1))

@@ -69,7 +69,11 @@ def add_network(
     step = _measure(network, *parent.having(name, content).build_network(name), size)
     reference = _measure(configuration, *parent.build_network(configuration), planned)
     budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
-    fitting = (number for number in range(inherited["batch_size"], 0, -1) if step.memory_gb(number) <= budget)
+    fitting = (
+        number
+        for number in range(inherited["batch_size"], 0, -1)
+        if step.memory_gb(number) <= budget
+    )
     batch_size = next(fitting, 0)
     if batch_size < _SMALLEST_BATCH:
         raise ValueError(
@@ -78,17 +82,27 @@ def add_network(
         )
     content["batch_size"] = batch_size
     parent.add(name, content)
-    return AddedConfiguration(parent.file, name, step.parameters, size, batch_size, step.memory_gb(batch_size))
+    return AddedConfiguration(
+        parent.file, name, step.parameters, size, batch_size, step.memory_gb(batch_size)
+    )
 
 
-def _check_patch_size(name: str, network: Network, size: tuple[int, ...], planned: tuple[int, ...]) -> None:
+def _check_patch_size(
+    name: str, network: Network, size: tuple[int, ...], planned: tuple[int, ...]
+) -> None:
     if len(size) != len(planned):
-        raise ValueError(f"--patch_size: expected {len(planned)} sizes, as in {_shown(planned)}; got {_shown(size)}.")
+        raise ValueError(
+            f"--patch_size: expected {len(planned)} sizes, as in {_shown(planned)}; got {_shown(size)}."
+        )
     if len(size) not in network.dimensions:
-        raise ValueError(f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration.")
+        raise ValueError(
+            f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration."
+        )
     if any(length % network.multiple for length in size):
         expected = f"whose sizes are multiples of {network.multiple}"
-        raise ValueError(f"{name} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size).")
+        raise ValueError(
+            f"{name} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size)."
+        )
 
 
 def _shown(size: Sequence[int]) -> str:
@@ -117,7 +131,9 @@ def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int
         ValueError: the network cannot take them, or its outputs are not of their size.
     """
     network = network.to("meta").train()
-    known = {tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())}
+    known = {
+        tensor.untyped_storage()._cdata for tensor in (*network.parameters(), *network.buffers())
+    }
     kept: dict[int, torch.UntypedStorage] = {}  # held, so that no two have the same key
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -134,6 +150,8 @@ def _measure(name: str, network: nn.Module, channels: int, patch_size: tuple[int
         raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: {error}") from error
     found = tuple(outputs[0].shape[2:])
     if found != patch_size:
-        raise ValueError(f"{name} cannot take patches of {_shown(patch_size)}: its output is {_shown(found)}.")
+        raise ValueError(
+            f"{name} cannot take patches of {_shown(patch_size)}: its output is {_shown(found)}."
+        )
     values = sum(storage.nbytes() for storage in kept.values()) / 4 / len(images)
     return _Step(values, sum(parameter.numel() for parameter in network.parameters()))

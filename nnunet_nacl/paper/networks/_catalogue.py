@@ -25,8 +25,14 @@ class Network:
     def architecture(self, patch_size: Sequence[int]) -> dict[str, Any]:
         """The entry ``architecture`` of a configuration."""
         arguments = self.arguments(patch_size)
-        paths = [name for name in ("conv_op", "norm_op", "dropout_op", "nonlin") if name in arguments]
-        return {"network_class_name": self.class_name, "arch_kwargs": arguments, "_kw_requires_import": paths}
+        paths = [
+            name for name in ("conv_op", "norm_op", "dropout_op", "nonlin") if name in arguments
+        ]
+        return {
+            "network_class_name": self.class_name,
+            "arch_kwargs": arguments,
+            "_kw_requires_import": paths,
+        }
 
 
 def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
@@ -66,12 +72,17 @@ NETWORKS: Mapping[str, Network] = {
         32,
         _unet,
     ),
-    "attention_unet": Network(f"{_OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, _attention_unet),
+    "attention_unet": Network(
+        f"{_OURS}AttentionUNet", "Attention U-Net, by MONAI", 16, _attention_unet
+    ),
     "unet_plus_plus": Network(
         f"{_OURS}UNetPlusPlus",
         "UNet++ with its own deep supervision, by MONAI",
         16,
-        lambda size: {"strides": _full_resolution(size, outputs=5), "features": [32, 64, 128, 256, 512, 32]},
+        lambda size: {
+            "strides": _full_resolution(size, outputs=5),
+            "features": [32, 64, 128, 256, 512, 32],
+        },
     ),
     "transunet": Network(
         f"{_OURS}TransUNet",

@@ -40,7 +40,9 @@ class AttentionUNet(_MonaiNetwork):
 
     @staticmethod
     def build(dims: int, inputs: int, outputs: int, channels: Sequence[int]) -> nn.Module:
-        return nets.AttentionUnet(dims, inputs, outputs, channels, strides=[2] * (len(channels) - 1))
+        return nets.AttentionUnet(
+            dims, inputs, outputs, channels, strides=[2] * (len(channels) - 1)
+        )
 
 
 class UNetPlusPlus(_MonaiNetwork):
@@ -70,4 +72,6 @@ class SwinUNETR(_MonaiNetwork):
 
     @staticmethod
     def build(dims: int, inputs: int, outputs: int, feature_size: int) -> nn.Module:
-        return nets.SwinUNETR(in_channels=inputs, out_channels=outputs, feature_size=feature_size, spatial_dims=dims)
+        return nets.SwinUNETR(
+            in_channels=inputs, out_channels=outputs, feature_size=feature_size, spatial_dims=dims
+        )

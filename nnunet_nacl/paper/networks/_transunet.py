@@ -49,7 +49,9 @@ class TransUNet(Adapter):
         self.blocks = nn.ModuleList()
         width = 512
         for skip, wider in zip(_SKIPS, _WIDTHS, strict=True):
-            self.blocks.append(nn.Sequential(_convolution(width + skip, wider), _convolution(wider, wider)))
+            self.blocks.append(
+                nn.Sequential(_convolution(width + skip, wider), _convolution(wider, wider))
+            )
             width = wider
         self.head = nn.Conv2d(width, num_classes, 3, padding=1)
 
@@ -72,7 +74,9 @@ class TransUNet(Adapter):
         features, skips = self.encode(images)
         features = self.bottleneck(features)
         for block, skip in zip(self.blocks, [*skips, None], strict=True):
-            features = nn.functional.interpolate(features, scale_factor=2, mode="bilinear", align_corners=True)
+            features = nn.functional.interpolate(
+                features, scale_factor=2, mode="bilinear", align_corners=True
+            )
             features = block(features if skip is None else torch.cat([features, skip], 1))
         return [self.head(features)]
 

@@ -14,7 +14,14 @@ from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import Ranking
-from nnunet_nacl.report.plots._style import INK, color_of, labelled, legend_columns, marker_of, wrapped
+from nnunet_nacl.report.plots._style import (
+    INK,
+    color_of,
+    labelled,
+    legend_columns,
+    marker_of,
+    wrapped,
+)
 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 _MANY = 2000  # from so many points on, they are drawn as pixels, which keeps the page small
@@ -38,12 +45,19 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
             y = curve.expected_accuracy[known]
             ax.plot(x, y, color=color if len(data) > 1 else INK, **perfect)
         x = curve.confidence[solid]
-        ax.fill_between(x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0)
+        ax.fill_between(
+            x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
+        )
         filled = curve.share > 0
         confidence = curve.confidence[filled]
         accuracy = curve.accuracy[filled]
         faint = curve.is_faint[filled]
-        style = {"color": color, "marker": marker_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
+        style = {
+            "color": color,
+            "marker": marker_of(names, curve.name),
+            "markersize": 3.5,
+            "linewidth": 1.2,
+        }
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
@@ -56,7 +70,9 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
     for curve in data:
         color = color_of(names, curve.name)
         below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
-    below.set(xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels")
+    below.set(
+        xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels"
+    )
     style = {"loc": "upper center", "fontsize": 7.5, "title": "method (pooled ECE)"}
     handles, labels = ax.get_legend_handles_labels()
     below.legend(handles, labels, bbox_to_anchor=(0.5, -0.6), ncols=legend_columns(labels), **style)
@@ -72,9 +88,18 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
             marker = marker_of(comparison.names, method.name)
             draw_point(ax, error, dice, color=color, marker=marker, label=labelled(method.name))
     ax.margins(0.12)
-    ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)", title=wrapped(comparison.dataset, 40))
+    ax.set(
+        xlabel=f"{metric.axis} (better: left)",
+        ylabel="Dice (better: up)",
+        title=wrapped(comparison.dataset, 40),
+    )
     if labels := ax.get_legend_handles_labels()[1]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=legend_columns(labels), fontsize=8)
+        ax.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.17),
+            ncols=legend_columns(labels),
+            fontsize=8,
+        )
 
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
@@ -95,11 +120,18 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
-    dice, error = ([drawn.of(method).value for method in comparison.methods] for drawn in (DICE, metric))
+    dice, error = (
+        [drawn.of(method).value for method in comparison.methods] for drawn in (DICE, metric)
+    )
     ax, angles = polar_axes(ax, [wrapped(name) for name in comparison.names])
     closed, dice, error = ([*values, values[0]] for values in (angles, dice, error))
-    for label, values, color, marker in (("Dice", dice, "#0072B2", "o"), (metric.axis, error, "#A0522D", "s")):
-        ax.plot(closed, values, color=color, marker=marker, markersize=4, linewidth=1.3, label=label)
+    for label, values, color, marker in (
+        ("Dice", dice, "#0072B2", "o"),
+        (metric.axis, error, "#A0522D", "s"),
+    ):
+        ax.plot(
+            closed, values, color=color, marker=marker, markersize=4, linewidth=1.3, label=label
+        )
     ax.fill_between(closed, error, dice, color="#0072B2", alpha=0.12)
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
@@ -135,7 +167,15 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values[order]):
         color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
-        ax.text(column + 0.5, row + 0.5, f"{value:.{digits}f}", ha="center", va="center", fontsize=8, color=color)
+        ax.text(
+            column + 0.5,
+            row + 0.5,
+            f"{value:.{digits}f}",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=color,
+        )
     ax.axvline(len(data.metrics), color="white", linewidth=3)
     ax.invert_yaxis()
     ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35, ha="right")
@@ -149,7 +189,12 @@ def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
     """True against predicted Dice, all methods on the same axes. Below the dashed line a method promises too much."""
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
     rows = reviews.frame[reviews.frame["method"] == method]
-    style: Any = {"color": color_of(reviews.names, method), "alpha": 0.6, "markeredgewidth": 0, "markersize": 3.5}
+    style: Any = {
+        "color": color_of(reviews.names, method),
+        "alpha": 0.6,
+        "markeredgewidth": 0,
+        "markersize": 3.5,
+    }
     ax.plot(rows["predicted_dice"], rows["dice"], "o", rasterized=len(rows) > _MANY, **style)
     ends = (np.floor(10 * reviews.frame[["predicted_dice", "dice"]].min().min()) / 10 - 0.01, 1.01)
     title = f"{wrapped(method, 40)}\nMAE {number_text(reviews.judgements[method]['dice_error'])}"

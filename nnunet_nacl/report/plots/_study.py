@@ -35,16 +35,32 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     values = _values(comparison, study, metric)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
-    names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]  # the paper's names
+    names = [
+        f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))
+    ]  # the paper's names
     for place, line in zip(lines.index, lines.to_numpy(), strict=True):
-        told = ", ".join(f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples())
-        style: Any = {"color": color_of(names, names[place]), "marker": marker_of(names, names[place])}
+        told = ", ".join(
+            f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples()
+        )
+        style: Any = {
+            "color": color_of(names, names[place]),
+            "marker": marker_of(names, names[place]),
+        }
         label = wrapped(f"{names[place]}: {told}", 44, 6)
-        ax.plot([*angles, angles[0]], [*line, line[0]], markersize=4, linewidth=1.3, label=label, **style)
+        ax.plot(
+            [*angles, angles[0]],
+            [*line, line[0]],
+            markersize=4,
+            linewidth=1.3,
+            label=label,
+            **style,
+        )
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
     low = 0.0
     high = 1.1 * most or 1.0
-    if metric.higher_is_better:  # Dice, whose differences are small: from the tenth below to the tenth above
+    if (
+        metric.higher_is_better
+    ):  # Dice, whose differences are small: from the tenth below to the tenth above
         low = max(math.floor(10 * least - 0.5) / 10, 0)
         high = math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)
@@ -60,7 +76,9 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
         order = [
-            text for text in dict.fromkeys(variant.text for variant in study.variants) if text in set(values["text"])
+            text
+            for text in dict.fromkeys(variant.text for variant in study.variants)
+            if text in set(values["text"])
         ]
         values["at"] = values["text"].map(order.index)
     ticks = values.drop_duplicates("at").sort_values("at")
@@ -73,15 +91,28 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
             continue
         x = own["at"] + apart * (number - (len(groups) - 1) / 2)
         ends = np.hstack(list(own["arms"]))
-        style: Any = {"color": color_of(groups, group), "marker": marker_of(groups, group), "label": labelled(group)}
-        style |= {"markersize": 5, "linestyle": "none" if named else "-", "linewidth": 1.3, "elinewidth": 0.8}
+        style: Any = {
+            "color": color_of(groups, group),
+            "marker": marker_of(groups, group),
+            "label": labelled(group),
+        }
+        style |= {
+            "markersize": 5,
+            "linestyle": "none" if named else "-",
+            "linewidth": 1.3,
+            "elinewidth": 0.8,
+        }
         ax.errorbar(x, own["value"], yerr=ends, **style)
-    slant: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    slant: dict[str, Any] = (
+        {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
+    )
     ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]], **slant)
     ax.margins(0.12)
     title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.36 if slanted else -0.17), ncols=2, fontsize=8)
+    ax.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.36 if slanted else -0.17), ncols=2, fontsize=8
+    )
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
@@ -94,14 +125,19 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
         percent, ends = relative_difference(comparison, metric, *pair)
         if math.isnan(percent):
             continue
-        ax.barh(number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85)
+        ax.barh(
+            number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85
+        )
         ax.errorbar(percent, number, xerr=arms(percent, ends), color=INK, linewidth=0.8, capsize=2)
         reach = max(reach, *(abs(value) for value in (percent, *ends) if not math.isnan(value)))
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_xlim(-1.1 * reach or -1, 1.1 * reach or 1)
     ax.set_yticks(range(len(pairs)), [wrapped(first.text, 12) for first, _ in pairs])
     ax.set_ylim(len(pairs) - 0.4, -0.6)
-    sides = (0, "left", f"← {wrapped(left, 16)}\nbetter"), (1, "right", f"{wrapped(right, 16)} →\nbetter")
+    sides = (
+        (0, "left", f"← {wrapped(left, 16)}\nbetter"),
+        (1, "right", f"{wrapped(right, 16)} →\nbetter"),
+    )
     for x, align, text in sides:
         ax.text(x, 1.02, text, transform=ax.transAxes, ha=align, va="bottom", fontsize=8)
     ax.set_title(metric.title, pad=12 + 10 * max(text.count("\n") + 1 for _, _, text in sides))
@@ -121,7 +157,12 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         draw_point(ax, x0, y0, color=color, marker="x")
         label = f"{pair[0].group}: {pair[0].text} → {pair[1].text}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
-        ax.annotate("", head, tail, arrowprops={"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4})
+        ax.annotate(
+            "",
+            head,
+            tail,
+            arrowprops={"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4},
+        )
     ax.margins(0.15)
     ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)")
     if ax.get_legend_handles_labels()[0]:

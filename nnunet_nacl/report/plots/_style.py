@@ -33,7 +33,9 @@ _PARAMETERS: Any = {
     "text.parse_math": False,  # a method may be called a$b$c
     "svg.fonttype": "none",
     "svg.hashsalt": "nnunet_nacl",  # so that the same plot is the same file
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    ),
 }
 
 
@@ -86,7 +88,9 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
             drawn = len(figure.axes)
             panel(ax=figure.add_subplot(rows, columns, number))
             legends = [ax.get_legend() for ax in figure.axes[drawn:]]
-            labels = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+            labels = [
+                text.get_text() for legend in legends if legend for text in legend.get_texts()
+            ]
             lines = "\n".join(labels).count("\n") + 1 if labels else 0
             height = 0.17 * lines / legend_columns(labels)
             below = max(below, height + 0.3 * bool(lines) + 0.8 * (len(legends) - 1))
@@ -114,10 +118,14 @@ def to_svg(figure: Figure, *, prefix: str) -> str:
     """An ``<svg>`` element in a page's colors and fonts. Ids begin with ``prefix``, which differs for every plot."""
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the browser has its own fonts
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font"
+        )  # the browser has its own fonts
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})
     text = stream.getvalue().partition("</metadata>")[2]
-    text = re.sub(r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text)  # texts between tags stay as they are
+    text = re.sub(
+        r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text
+    )  # texts between tags stay as they are
     width, height = figure.get_size_inches()
     return (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {72 * width:g} {72 * height:g}" role="img" '
@@ -128,5 +136,9 @@ def to_svg(figure: Figure, *, prefix: str) -> str:
 def _adapted(tag: str, prefix: str) -> str:
     """A tag with the page's color, hundredths of a point, and ids of its own."""
     tag = re.sub(r"(\.\d\d)\d+", r"\1", tag.replace(INK, "currentColor"))
-    tag = re.sub(r"font(-family)?: [^;\"]*", lambda font: font[0].split("'")[0] + "system-ui, sans-serif", tag)
+    tag = re.sub(
+        r"font(-family)?: [^;\"]*",
+        lambda font: font[0].split("'")[0] + "system-ui, sans-serif",
+        tag,
+    )
     return re.sub(r'( id="|url\(#|href="#)', rf"\1{prefix}", tag)

@@ -148,9 +148,8 @@ def measure(options: argparse.Namespace) -> None:
 
 def of_training(networks: list[Network]) -> dict[str, Any]:
     """How long the models were trained, and the Dice of validation patches that nnU-Net logged last."""
-    content = torch.load(
-        networks[0].folder / "checkpoint_final.pth", weights_only=False
-    )  # of our own training
+    # Of our own training
+    content = torch.load(networks[0].folder / "checkpoint_final.pth", weights_only=False)
     found = {"last_logged_Dice": content["logging"]["mean_fg_dice"][-1]}
     seconds = [network.folder / "training_time.json" for network in networks]
     if all(file.exists() for file in seconds):

@@ -49,9 +49,8 @@ def main() -> None:
     parser.add_argument(
         "--shrink", type=int, default=1, help="divide each axis of the images by this"
     )
-    parser.add_argument(
-        "--peak", type=Path, help=argparse.SUPPRESS
-    )  # measures its own memory: see _peak
+    # Measures its own memory: see _peak
+    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peak:
         print(_own_peak(options.peak))
@@ -165,9 +164,8 @@ def _memory(folder: Path, shrink: int) -> None:
 
 def _own_peak(folder: Path) -> int:
     """Bytes by which the resident memory of this process rises while it evaluates a folder."""
-    with (
-        tempfile.TemporaryDirectory() as tiny
-    ):  # what is imported or set up on first use is the interpreter's own
+    # What is imported or set up on first use is the interpreter's own
+    with tempfile.TemporaryDirectory() as tiny:
         generate(Path(tiny), 4, (8, 32, 32), 1, quiet=True)
         evaluate(Predictions.of_folder(Path(tiny) / "labels", Path(tiny) / "predictions"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here

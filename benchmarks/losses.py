@@ -97,9 +97,8 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
             length[unit] = int(found[1])
     fold = model / f"fold_{options.fold}"
     training = json.loads((fold / "training_time.json").read_text())
-    content = torch.load(
-        fold / "checkpoint_final.pth", map_location="cpu", weights_only=False
-    )  # of our own training
+    # Of our own training
+    content = torch.load(fold / "checkpoint_final.pth", map_location="cpu", weights_only=False)
     method = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", options.trainer)
     return {
         "data_set": model.parent.name,

@@ -68,9 +68,8 @@ def _saturated(
     for k in range(classes):
         field = _smooth(generator, shape)
         logits[k] = 25 * field + 0.3 * generator.standard_normal(shape, dtype=np.float32)
-    logits[0] += np.quantile(
-        logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9
-    )  # 10 % foreground
+    # 10 % foreground
+    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.9)
     y = np.roll(logits, (1, 1), (2, 3)).argmax(0)
     return _softmax(logits.astype(np.float16).astype(np.float32)), y
 
@@ -81,9 +80,8 @@ def _dense(
     """Softmax of noisy logits of smooth random fields, whose argmax without the noise is the ground truth."""
     generator = np.random.default_rng(seed)
     logits = np.stack([10 * _smooth(generator, shape) for _ in range(classes)])
-    logits[0] += np.quantile(
-        logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.2
-    )  # 80 % foreground
+    # 80 % foreground
+    logits[0] += np.quantile(logits[1:, ::4, ::4, ::4].max(0) - logits[0, ::4, ::4, ::4], 0.2)
     y = logits.argmax(0)
     for k in range(classes):
         logits[k] += 1.5 * generator.standard_normal(shape, dtype=np.float32)

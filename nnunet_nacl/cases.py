@@ -162,9 +162,8 @@ def _robustly(
         for case, reason in _in_processes(cases, attempt, num_processes):
             del left[case.name]
             yield case, reason
-    except (
-        BrokenProcessPool
-    ):  # a process died, and took with it what the others were doing; alone, its case shows
+    # A process died, and took with it what the others were doing; alone, its case shows
+    except BrokenProcessPool:
         for case in left.values():
             try:
                 yield from _in_processes([case], attempt, 1)

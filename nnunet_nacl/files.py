@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 Typed = TypeVar("Typed")
-_FORMULA = re.compile(
-    r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE
-)  # not of numbers
+# Not of numbers
+_FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]", re.IGNORECASE)
 
 
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
@@ -48,9 +47,8 @@ def whole_file(file: str | Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(target)
-    except (
-        OSError
-    ) as error:  # name the output, not the temporary file, nor none, as errors of a full disk do
+    # Name the output, not the temporary file, nor none, as errors of a full disk do
+    except OSError as error:
         if (error.filename is None and is_full(error)) or str(partial) in {
             error.filename,
             error.filename2,

@@ -35,9 +35,8 @@ def test_commands_that_pages_name(page: str) -> None:
     text = (ROOT / page).read_text()
     for line in command_lines(text):
         check_line(line)
-    for quoted in re.findall(
-        r"`nnunet_nacl ([^`\n]+)`", text
-    ):  # within sentences they may be cut short
+    # Within sentences they may be cut short
+    for quoted in re.findall(r"`nnunet_nacl ([^`\n]+)`", text):
         words = quoted.split()
         assert find_command(words) or words[0] in {"…", "--help", "--version", "paper"}, quoted
 

@@ -133,9 +133,8 @@ def apply_folder(
         )
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
-    fit.write(
-        folder / CALIBRATED_NAME, applied_to=predictions.folder
-    )  # first: a part is calibrated, too
+    # First: a part is calibrated, too
+    fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
     done, skipped = each_case(

@@ -253,9 +253,8 @@ class Head:
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
         spread = np.sqrt(np.maximum((sample.features - mean[:, None]) ** 2 @ share, 1e-12))
-        inputs = np.empty(
-            (len(mean) + 1, share.size), np.float32
-        )  # standardized features, and 1 for the bias
+        # Standardized features, and 1 for the bias
+        inputs = np.empty((len(mean) + 1, share.size), np.float32)
         inputs[:-1] = (sample.features - mean[:, None]) / spread[:, None]
         inputs[-1] = 1
         weight, bias = Temperature.of(sample).layer(*layer)

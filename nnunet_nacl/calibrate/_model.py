@@ -297,9 +297,8 @@ def _calibrate_fold(
     fit.write(written / FOLD_FIT)
     if save_probabilities:
         _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
-    _remove_ensemble(
-        network.folder.parent
-    )  # it was made of the folds as they were calibrated before
+    # It was made of the folds as they were calibrated before
+    _remove_ensemble(network.folder.parent)
     _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
     return fit
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 States = dict[str, list[str | int] | None]
 
 SUMMARY_NAME = "calibration_summary.json"
-BINS = "bins.zip"  # an .npz in all but name: nnU-Net's ensembling takes every .npz in a folder for a case
+# An .npz in all but name: nnU-Net's ensembling takes every .npz in a folder for a case
+BINS = "bins.zip"
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:

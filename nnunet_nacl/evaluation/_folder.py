@@ -60,9 +60,8 @@ def evaluate(
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
-    check_output(
-        summary, overwrite=overwrite or summary.name.startswith("calibration_")
-    )  # ours are updated
+    # Ours are updated
+    check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))
     origin = Origin.of(
         predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None
     )

@@ -79,9 +79,8 @@ class SegmentationLoss(nn.Module, ABC):
         # Autocast would run part of what follows in half precision, where 1/N underflows and l2 overflows.
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
-            loss = mean_in_pieces(
-                self, logits, target
-            )  # self.mean(logits, target) gives the same and holds more
+            # self.mean(logits, target) gives the same and holds more
+            loss = mean_in_pieces(self, logits, target)
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, target)
         return loss

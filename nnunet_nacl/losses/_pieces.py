@@ -63,9 +63,8 @@ class _MeanInPieces(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, None, None]:
         logits, target, count = ctx.saved_tensors
-        if (
-            torch.is_grad_enabled()
-        ):  # create_graph=True: the gradient is to be differentiated, and so needs a graph
+        # create_graph=True: the gradient is to be differentiated, and so needs a graph
+        if torch.is_grad_enabled():
             mean = ctx.loss.mean(logits, target)
             return torch.autograd.grad(mean, logits, outer, create_graph=True)[0], None, None
         # The gradient is given away, not copied. Whoever asks again has it computed again.

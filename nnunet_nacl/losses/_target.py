@@ -29,9 +29,8 @@ class Target:
         """The number of voxels that count, an int64 scalar on the target's device."""
         if self.valid is not None:
             return self.valid.sum()
-        return torch.full(
-            (), self.map[:, 0].numel(), device=self.map.device
-        )  # torch.tensor would wait for the device
+        # torch.tensor would wait for the device
+        return torch.full((), self.map[:, 0].numel(), device=self.map.device)
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""
@@ -94,9 +93,8 @@ def canonical_target(
         found = target[:, :channels].float()
         valid = target[:, channels:] != 1 if ignores else None
     else:
-        found = (
-            target.long()
-        )  # before the comparison: uint8 would wrap an ignore label of 257 or -1
+        # Before the comparison: uint8 would wrap an ignore label of 257 or -1
+        found = target.long()
         valid = None if ignore_label is None else found != ignore_label
     if valid is not None:
         found = torch.where(valid, found, 0)

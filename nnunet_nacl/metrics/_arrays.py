@@ -47,7 +47,8 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
             yield channel, part, block
     except ValueError:
         for _ in blocks:
-            pass  # if the values are wrong because the file is damaged, reading on to its checksum says so
+            # If the values are wrong because the file is damaged, reading on to its checksum says so
+            pass
         raise
     sums -= 1
     wrong = np.flatnonzero(np.abs(sums, out=sums) > SUM_TOLERANCE)

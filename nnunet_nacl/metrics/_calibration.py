@@ -53,6 +53,5 @@ def average_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
 
 
 def _bin_gaps(bins: BinCounts) -> NDArray[np.float64]:
-    return np.nan_to_num(
-        ratio(np.abs(bins.hits - bins.confidence), bins.count)
-    )  # empty bins have none
+    # Empty bins have none
+    return np.nan_to_num(ratio(np.abs(bins.hits - bins.confidence), bins.count))

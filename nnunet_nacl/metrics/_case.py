@@ -174,9 +174,8 @@ def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]
                 mm.nsd(case.settings.tolerance_mm),
             ]
         elif is_there or is_predicted:
-            steps = (
-                np.array(case.truth.shape) - 1
-            )  # from the center of one corner's voxel to the opposite one's
+            # From the center of one corner's voxel to the opposite one's
+            steps = np.array(case.truth.shape) - 1
             diagonals = [float(np.linalg.norm(steps * case.spacing)), float(np.linalg.norm(steps))]
             found = [*diagonals, *diagonals, 0.0]
         else:

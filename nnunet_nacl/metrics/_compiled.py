@@ -42,9 +42,8 @@ def _add(
 ) -> None:
     """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
     binned = edges.dtype.type(confidence)
-    row = np.uintp(
-        binned * edges.dtype.type(edges.size - 1)
-    )  # unsigned: an index that may be negative takes longer
+    # Unsigned: an index that may be negative takes longer
+    row = np.uintp(binned * edges.dtype.type(edges.size - 1))
     if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
         row += np.uintp(1)
     here = sums[cell, row]

@@ -76,7 +76,8 @@ def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
     if case.meaning.activation is Activation.SIGMOID:
         return _count_regions(case).tables(case.settings, case.meaning.num_channels)
     sums, argmax, agrees = _count_classes(case)
-    if not agrees:  # postprocessed: which class is predicted must be known before the pass, but shows only after it
+    # Postprocessed: which class is predicted must be known before the pass, but shows only after it
+    if not agrees:
         sums, *_ = _count_classes(replace(case, saved=argmax, saved_as=None, thresholds=None))
     num_classes = case.meaning.num_channels
     if case.settings.protocol == "authors":  # those up to the highest label of the case
@@ -135,9 +136,8 @@ class _Sums:
             if settings.counts_all_voxels and voxels in {"foreground", "union"}:
                 surely = _PREDICTED if voxels == "union" else np.zeros_like(_PREDICTED)
                 right = np.tile(_COUNTED, (len(channels), 1))
-                if (
-                    self.activation is Activation.SOFTMAX
-                ):  # the background is there only where that is sure
+                # The background is there only where that is sure
+                if self.activation is Activation.SOFTMAX:
                     right[0] = surely
                 expected_channels = _expected(channels.sum(1), surely, right)
                 expected_top = _expected(top.sum(1), surely, np.tile(_PREDICTED, (len(top), 1)))
@@ -209,9 +209,8 @@ def _count_regions(case: CaseArrays) -> _Sums:
     truth = case.truth.reshape(-1)
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    top_edges = _edges(
-        case.settings.num_bins, dtype, dtype
-    )  # 1 − p is not rounded to the dtype of the file
+    # 1 − p is not rounded to the dtype of the file
+    top_edges = _edges(case.settings.num_bins, dtype, dtype)
     sums = _Sums.zeros(meaning, case.settings.num_bins)
     given = labels_given(case.saved.reshape(-1), meaning, case.thresholds, dtype)
     whole = np.empty(truth.size, dtype)

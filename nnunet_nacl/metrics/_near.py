@@ -32,9 +32,8 @@ def near_core(
     steps = [1.0] * missing + [float(step) for step in spacing_mm]
     limit = margin_mm * (1 + 1e-6)
     reach = np.minimum(limit / np.array(steps), np.array(volume.shape) - 1).astype(int)
-    window: deque[tuple[int, NDArray[np.float32]]] = (
-        deque()
-    )  # slices that have core voxels, with their distances
+    # Slices that have core voxels, with their distances
+    window: deque[tuple[int, NDArray[np.float32]]] = deque()
     following = 0
     for z in range(len(volume)):
         while following <= min(z + reach[0], len(volume) - 1):

@@ -20,12 +20,8 @@ from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnu
 
 SPLITS_NAME = "splits_final.json"
 Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
-_TRAINED_BY = (
-    "channel_names",
-    "labels",
-    "regions_class_order",
-    "file_ending",
-)  # what of dataset.json decides
+# What of dataset.json decides
+_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
 
 
 def read_splits(file: Path) -> list[Split]:

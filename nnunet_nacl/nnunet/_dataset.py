@@ -89,9 +89,8 @@ class PlansJson:
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
         with only_writer(self.file):
-            plans = PlansJson.read(self.file).having(
-                name, configuration
-            )  # to what the file holds by now
+            # To what the file holds by now
+            plans = PlansJson.read(self.file).having(name, configuration)
             with whole_file(self.file) as partial:
                 partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
 
@@ -161,9 +160,8 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
     """The name of the reader that nnU-Net chooses: that of ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
-    readable = [
-        str(example) for example in examples if printable(str(example)) == str(example)
-    ]  # else ITK aborts
+    # ITK aborts on others
+    readable = [str(example) for example in examples if printable(str(example)) == str(example)]
     for example in (*readable, None):
         # nnU-Net prints a traceback for each reader that cannot read the example.
         with suppress(RuntimeError), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
@@ -201,9 +199,8 @@ class Model:
 
     def difference(self, other: "Model") -> str | None:
         """How the model of a folder is certainly another one; None if it may be the same."""
-        in_order = (
-            self.regions_class_order is not None
-        )  # the order of regions is that of the channels
+        # The order of regions is that of the channels
+        in_order = self.regions_class_order is not None
         if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):
             return f"the labels {json.dumps(self.labels)}, not {json.dumps(other.labels)}"
         for name, mine in asdict(self).items():

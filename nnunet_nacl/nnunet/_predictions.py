@@ -16,12 +16,10 @@ from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
 
-CALIBRATED_NAME = (
-    "calibration_applied.json"  # in a calibrated folder: the fit that it was calibrated with
-)
-DECODED_NAME = (
-    "decoded.json"  # in a folder of other segmentations than nnU-Net's: the thresholds of each case
-)
+# In a calibrated folder: the fit that it was calibrated with
+CALIBRATED_NAME = "calibration_applied.json"
+# In a folder of other segmentations than nnU-Net's: the thresholds of each case
+DECODED_NAME = "decoded.json"
 _HOW_TO_SAVE = (
     "predict with nnUNetv2_predict --save_probabilities, validate with nnUNetv2_train --val --npz"
 )
@@ -75,10 +73,8 @@ class CaseFiles:
         if labels is not None:
             reader.write_labels(labels, self.prediction, folder / self.prediction.name)
         else:
-            copied += [
-                self.prediction,
-                self.prediction.with_suffix(".json"),
-            ]  # of a TIFF file's spacing
+            # Of a TIFF file's spacing
+            copied += [self.prediction, self.prediction.with_suffix(".json")]
         target = folder / self.probabilities.name
         if probabilities is None:
             link_or_copy(self.probabilities, target)

@@ -43,9 +43,8 @@ class NpzChannels(Channels):
                 )
 
     def _blocks(self) -> Iterator[NDArray[np.floating]]:
-        if (
-            self._fortran_order
-        ):  # channels are the fastest axis: there is no way but to hold the array whole
+        # Channels are the fastest axis: there is no way but to hold the array whole
+        if self._fortran_order:
             with self._opened() as (_, stream):
                 whole = npy.read_array(stream)
             yield from Channels(whole)._blocks()

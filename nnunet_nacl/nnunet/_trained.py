@@ -31,9 +31,8 @@ _OF_CONFIGURATION = (
     "data_identifier", "preprocessor_name", "spacing", "normalization_schemes", "use_mask_for_norm",
     "resampling_fn_data", "resampling_fn_data_kwargs", "resampling_fn_seg", "resampling_fn_seg_kwargs",
 )  # fmt: skip
-CHECKPOINTS = {
-    name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")
-}  # in a fold's folder
+# In a fold's folder
+CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:

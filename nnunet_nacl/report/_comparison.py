@@ -248,9 +248,8 @@ def _same_ground_truth(cases: Sequence[Any]) -> bool:
         {"foreground", "union", "image"}.intersection(*(case.result.calibration for case in cases))
     )
     tables = [case.result.calibration[whole[0]] for case in cases] if whole else []
-    if any(
-        table.classwise.unbinned.any() for table in tables
-    ):  # with the paper's protocol tables lack voxels
+    # With the paper's protocol tables lack voxels
+    if any(table.classwise.unbinned.any() for table in tables):
         return True
     sizes = [table.classwise.hits.sum(-1)[table.activation.first_structure :] for table in tables]
     return all(np.array_equal(sizes[0], other) for other in sizes)

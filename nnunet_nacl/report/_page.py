@@ -45,7 +45,8 @@ _WIDE = 0.95  # a share of the image from which near is not near any more
 _CALIBRATED = r"_?(calibrated|trained)"
 """By these words, folders of the same predictions before and after differ, if a checkpoint was calibrated: nnU-Net does
 not write down which one has predicted."""
-_ALL_NAMED = 4  # so many methods are all named in the answer; of more, the baseline, the best and every calibrated one
+# So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
+_ALL_NAMED = 4
 
 
 def is_page(file: Path) -> bool:
@@ -177,9 +178,8 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
 
 
 def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
-    drawn = (
-        voxels != "image" or comparison.main == "image"
-    )  # else they show little but the easy background
+    # Else they show little but the easy background
+    drawn = voxels != "image" or comparison.main == "image"
     overlaid = drawn and voxels != comparison.main
     return {
         "voxels": voxels,

@@ -87,9 +87,8 @@ def study_panels(comparison: Comparison, study: Study) -> list[Panel]:
         return []
     metrics = [DICE, *judging_metrics(comparison), *paper_metrics(comparison)]
     draw = {"differences": study_differences, "arrows": study_arrows}.get(study.plot, study_curves)
-    if (
-        study.plot == "radar" and len({variant.group for variant in there}) > 2
-    ):  # a radar of two axes is a line
+    # A radar of two axes is a line
+    if study.plot == "radar" and len({variant.group for variant in there}) > 2:
         draw = study_radar
         metrics = [metric for metric in metrics if metric.name != "CECE"]
     if study.plot == "arrows":

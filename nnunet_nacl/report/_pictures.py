@@ -22,9 +22,8 @@ from nnunet_nacl.use import LABEL_COLORS, picture, window_around
 
 SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
-_LARGEST = (
-    256  # pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
-)
+# Pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
+_LARGEST = 256
 _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
 _OPACITY = 165  # of 255, of labels over the image

@@ -23,7 +23,8 @@ ASKED = 0.9  # the confidence whose accuracy the page tells
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
 _NEARLY = 0.02  # where a model that is off says 90 %, so small a gap is nearly right
-_WIDE = 0.02  # cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
+# Cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
+_WIDE = 0.02
 
 
 @dataclass(frozen=True)

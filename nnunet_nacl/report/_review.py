@@ -11,7 +11,8 @@ from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._results import review_command
 from nnunet_nacl.use import judge, read_judged
 
-_SAME_DICE = 1e-6  # Dice of a review and of an evaluation differ by less than this if they are of the same files
+# Dice of a review and of an evaluation differ by less than this if they are of the same files
+_SAME_DICE = 1e-6
 
 
 @dataclass(frozen=True)

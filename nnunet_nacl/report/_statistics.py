@@ -189,9 +189,8 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
         ]
         ranked.append(np.stack(of_metrics, axis=-1))
     by_metric, *resampled = combine(ranked, axis=0)
-    drawn = combine(resampled, axis=-1).round(
-        9
-    )  # sums of the same ranks in another order may differ in their last bit
+    # Sums of the same ranks in another order may differ in their last bit
+    drawn = combine(resampled, axis=-1).round(9)
     is_first = drawn == drawn.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
     return Ranking(

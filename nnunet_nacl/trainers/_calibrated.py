@@ -84,10 +84,8 @@ class CalibratedLossMixin(nnUNetTrainer):
     def on_train_start(self) -> None:
         super().on_train_start()
         logged = hooks.values_by_epoch(self)
-        for name in (
-            *VALUES,
-            MAX_LOGIT_HISTOGRAM,
-        ):  # earlier epochs may have been trained without them
+        # Earlier epochs may have been trained without them
+        for name in (*VALUES, MAX_LOGIT_HISTOGRAM):
             nothing: Any = math.nan if name in VALUES else []
             values = logged.setdefault(name, [])
             values += [nothing] * (self.current_epoch - len(values))
@@ -134,11 +132,8 @@ class CalibratedLossMixin(nnUNetTrainer):
                 Predictions.of_validation(*folders, [self.fold]),
                 num_processes=default_num_processes,
             )
-        except (
-            OSError,
-            RuntimeError,
-            ValueError,
-        ) as error:  # the model is trained; nothing of it may be lost
+        # The model is trained; nothing of it may be lost
+        except (OSError, RuntimeError, ValueError) as error:
             self.print_to_log_file(
                 f"The validation could not be evaluated for calibration: {error}"
             )
@@ -187,9 +182,8 @@ def build_loss(
 
 def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     """The trainer class of that name: the mix-in with the recipe, over nnU-Net's default trainer."""
-    build_loss(
-        recipe
-    )  # a value that the loss does not allow should fail here, before any data is loaded
+    # A value that the loss does not allow should fail here, before any data is loaded
+    build_loss(recipe)
     attributes = {
         "recipe": recipe,
         "__module__": "nnunet_nacl.trainers",

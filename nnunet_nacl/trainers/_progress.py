@@ -49,9 +49,8 @@ class EpochCalibration:
         self._regions = regions
         self._ignore_label = ignore_label
         self._spacing_mm = tuple(spacing_mm)
-        self._tables: list[
-            tuple[BinCounts, BinCounts]
-        ] = []  # of a batch: of the label, and of each channel
+        # Of a batch: of the label, and of each channel
+        self._tables: list[tuple[BinCounts, BinCounts]] = []
         self._max_logits: list[NDArray[np.float32]] = []
 
     @torch.no_grad()
@@ -65,9 +64,8 @@ class EpochCalibration:
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
         self._max_logits.append(rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy())
-        core = (
-            ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)
-        )  # NaN, after divergence, is in the core
+        # NaN, after divergence, is in the core
+        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)
         near = (
             near_core_of_patches(core, self._spacing_mm, MARGIN_MM)
             .movedim(1, -1)
@@ -179,9 +177,8 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     from matplotlib.figure import Figure
 
     labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
-    with matplotlib.style.context(
-        "default"
-    ):  # nnU-Net's own plot sets seaborn's, in letters of 27 points
+    # NnU-Net's own plot sets seaborn's, in letters of 27 points
+    with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")
         FigureCanvasAgg(figure)
         errors, logits = figure.subplots(2, 1, sharex=True)

@@ -30,9 +30,8 @@ def missed_voxels(
 ) -> NDArray[np.int64]:
     """How many voxels of a structure have p below each threshold, (T,)."""
     inside = probabilities[ground_truth].astype(np.float64)
-    first_above = np.searchsorted(
-        thresholds, inside, side="right"
-    )  # the first threshold that misses the voxel
+    # The first threshold that misses the voxel
+    first_above = np.searchsorted(thresholds, inside, side="right")
     return np.bincount(first_above, minlength=thresholds.size + 1)[:-1].cumsum()
 
 

@@ -34,9 +34,8 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
-_THICK = (
-    999  # times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
-)
+# Times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
+_THICK = 999
 
 
 @dataclass(frozen=True)
@@ -192,9 +191,8 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         rows.append(
             StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted)
         )
-    if (
-        meaning.activation is Activation.SOFTMAX
-    ):  # the doubt of classes, which they share, is known after the last one
+    # The doubt of classes, which they share, is known after the last one
+    if meaning.activation is Activation.SOFTMAX:
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))
     shown = doubt.picture.reshape(case.labels.shape)

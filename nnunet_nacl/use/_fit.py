@@ -28,9 +28,8 @@ from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
-_ISOTONIC = (
-    100  # from so many cases on the map from predicted to true Dice is isotonic, below it is a line
-)
+# From so many cases on the map from predicted to true Dice is isotonic, below it is a line
+_ISOTONIC = 100
 
 
 @dataclass(frozen=True)
@@ -171,9 +170,8 @@ class ReviewFit:
 
     def summary(self) -> str:
         """What was fitted, and how it does on held-out cases, for people."""
-        from pandas import (
-            DataFrame,
-        )  # takes half a second to import, which worker processes need not spend
+        # Takes half a second to import, which worker processes need not spend
+        from pandas import DataFrame
 
         rows = {
             name: {

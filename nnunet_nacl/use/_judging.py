@@ -49,9 +49,8 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
     the share of cases whose Dice is at least its bound, whose volume lies in its interval. ``missed`` is the mean share
     of the structure that the masks of the recall threshold miss.
     """
-    from pandas import (
-        DataFrame,
-    )  # takes half a second to import, which worker processes need not spend
+    # Takes half a second to import, which worker processes need not spend
+    from pandas import DataFrame
 
     frame = DataFrame(rows).drop(columns=["case", "structure"]).astype(float)
     expected = frame.expected_ml

@@ -127,9 +127,8 @@ def _write_case(
             )
         case.geometry.check_same(first.geometry)
         for channel, p in whole_channels(case):
-            mean[channel] += p.reshape(
-                case.labels.shape
-            )  # in this order and precision, as nnU-Net adds them
+            # In this order and precision, as nnU-Net adds them
+            mean[channel] += p.reshape(case.labels.shape)
         labels.append(case.labels)
     mean /= len(members)
     segmentation = data_set.meaning.segmentation(mean)

@@ -20,9 +20,8 @@ LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00"
 doubt and of errors."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
-_LARGEST = (
-    288  # pixels of a picture along each axis: larger ones are made smaller by a whole factor
-)
+# Pixels of a picture along each axis: larger ones are made smaller by a whole factor
+_LARGEST = 288
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
@@ -119,9 +118,8 @@ def _image_layer(image: NDArray[np.floating]) -> str:
 
 
 def _doubt_layer(doubt: NDArray[np.floating]) -> str:
-    opacity = (
-        np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
-    )  # few steps, which PNG keeps in less room
+    # Few steps, which PNG keeps in less room
+    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
     layer = np.zeros((*opacity.shape, 4), np.uint8)
     layer[opacity > 0, :3] = _COLOR
     layer[..., 3] = opacity

@@ -22,9 +22,8 @@ def planned_folder(number: int, title: str) -> Path:
     others = (os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results"))
     for other in (raw, *(Path(other) for other in others if other)):
         for taken in other.glob(f"Dataset{number:03d}_*"):
-            if (
-                taken == folder or taken.name != folder.name
-            ):  # old results of the same name do no harm
+            # Old results of the same name do no harm
+            if taken == folder or taken.name != folder.name:
                 raise FileExistsError(
                     f"{taken} exists already: choose another id than {number}, or remove it."
                 )

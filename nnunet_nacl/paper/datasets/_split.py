@@ -70,10 +70,8 @@ def split(
         held_out = sorted(case for patient in chosen for case in patient)
         splits.append({"train": [case for case in left if case not in held_out], "val": held_out})
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
-        for existing in (
-            splits_file,
-            folder / splits_file.name,
-        ):  # nnU-Net copies the second when it plans
+        # NnU-Net copies the second when it plans
+        for existing in (splits_file, folder / splits_file.name):
             if existing.exists():
                 raise FileExistsError(
                     f"{existing} exists already; models may have been trained by it. Remove it first."

@@ -49,7 +49,8 @@ def run_command(
         text=True,
         encoding="utf-8",
         errors="replace",
-        start_new_session=True,  # so that its worker processes can be ended, too, and Ctrl-C reaches us alone
+        # So that its worker processes can be ended, too, and Ctrl-C reaches us alone
+        start_new_session=True,
     )
     # In a thread: worker processes that outlive a killed command would hold the pipe open.
     reader = threading.Thread(target=_read, args=(process.stdout, log, prefix), daemon=True)
@@ -62,9 +63,8 @@ def run_command(
             process.wait(TIME_TO_END_S)
         raise
     finally:
-        with suppress(
-            ProcessLookupError, PermissionError
-        ):  # all of them have ended (on macOS the second)
+        # All of them have ended (on macOS the second)
+        with suppress(ProcessLookupError, PermissionError):
             if hasattr(os, "killpg"):  # not on Windows
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()

@@ -84,9 +84,8 @@ def _environment(job: Job) -> dict[str, str]:
     variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
     known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
     variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
-    if (
-        job.device == "cpu"
-    ):  # worker processes for augmentation would compete with the training for the cores
+    # Worker processes for augmentation would compete with the training for the cores
+    if job.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")
     return variables
 

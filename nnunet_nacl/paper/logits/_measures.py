@@ -116,9 +116,8 @@ def _sums_by_label(
     if not np.isfinite(values).all():
         raise ValueError("the logits are not finite: the training has diverged.")
     weights = [np.ones(len(labels)), *values, *np.abs(values)]
-    return np.stack(
-        [np.bincount(labels, weight, number) for weight in weights]
-    )  # in double precision
+    # In double precision
+    return np.stack([np.bincount(labels, weight, number) for weight in weights])
 
 
 def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:

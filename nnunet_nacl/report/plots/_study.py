@@ -35,9 +35,8 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     values = _values(comparison, study, metric)
     lines = values.pivot_table("value", "place", "group", dropna=False)[values["group"].unique()]
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
-    names = [
-        f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))
-    ]  # the paper's names
+    # The paper's names
+    names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
     for place, line in zip(lines.index, lines.to_numpy(), strict=True):
         told = ", ".join(
             f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples()
@@ -58,9 +57,8 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
     low = 0.0
     high = 1.1 * most or 1.0
-    if (
-        metric.higher_is_better
-    ):  # Dice, whose differences are small: from the tenth below to the tenth above
+    # Dice, whose differences are small: from the tenth below to the tenth above
+    if metric.higher_is_better:
         low = max(math.floor(10 * least - 0.5) / 10, 0)
         high = math.ceil(10 * most) / 10 or 1.0
     ax.set_ylim(low, high)

@@ -118,14 +118,12 @@ def to_svg(figure: Figure, *, prefix: str) -> str:
     """An ``<svg>`` element in a page's colors and fonts. Ids begin with ``prefix``, which differs for every plot."""
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph .* missing from font"
-        )  # the browser has its own fonts
+        # The browser has its own fonts
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(stream, format="svg", transparent=True, dpi=110, metadata={"Date": None})
     text = stream.getvalue().partition("</metadata>")[2]
-    text = re.sub(
-        r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text
-    )  # texts between tags stay as they are
+    # Texts between tags stay as they are
+    text = re.sub(r"<[^>]*>", lambda tag: _adapted(tag[0], prefix), text)
     width, height = figure.get_size_inches()
     return (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {72 * width:g} {72 * height:g}" role="img" '

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
+from threadpoolctl import threadpool_limits
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
 from nnunet_nacl.metrics import Activation, Array, Floats, to_numpy
@@ -321,7 +322,8 @@ def _minimum(
 ) -> NDArray[np.float64]:
     """Where a convex loss, given with its gradient, is smallest."""
     options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
-    best: NDArray[np.float64] = minimize(
-        loss, start, jac=True, method="L-BFGS-B", options=options
-    ).x
+    # Threads take longer to meet than a product of so few rows takes one of them.
+    with threadpool_limits(1, "blas"):
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    best: NDArray[np.float64] = found.x
     return best

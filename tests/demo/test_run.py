@@ -14,6 +14,7 @@ from nnunet_nacl.demo._data import DATASET
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments._plan import Job, Run
+from tests.generated import write_folder
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -52,17 +53,25 @@ def _read(file: Path) -> bytes:
         return b""
 
 
-def test_calibrated_by_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_by_two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = []
     monkeypatch.setattr(_run, "_run", lambda command, _: commands.append(command))
+    evaluated = []
+    monkeypatch.setattr(_run, "evaluate", evaluated.append)
     data = PreprocessedDataSet(DATASET, "2d_demo", "nnUNetPlans", *[tmp_path] * 3, [], [], ".nii.gz", False)
     job = Job(Run("a", "nnUNetTrainerDiceCE", 0, 0), {"train": [], "val": []}, data, tmp_path / "out")
+    job.raw.mkdir()
+    labels, predictions = write_folder(job.raw, "a")
+    labels.rename(job.raw / "labelsTs")
+    predicted = job.output / "predictions_calibrated" / "nnUNetTrainerDiceCE" / "fold_0"
+    predicted.parent.mkdir(parents=True)
+    predictions.rename(predicted)
     output = _run._calibrate(job)
     model = ["-d", "996", "-c", "2d_demo", "-tr", "nnUNetTrainerDiceCE", "-f", "0"]
     assert commands[0][:10] == ["nnunet_nacl", "calibrate", *model]
     assert commands[1][:13] == ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
     assert commands[1][13:16] == ["-chk", "checkpoint_calibrated.pth", "--save_probabilities"]
-    assert commands[2][:4] == ["nnunet_nacl", "evaluate", str(job.raw / "labelsTs"), str(output)]
+    assert [predictions.pred_folders for predictions in evaluated] == [(output,)]
 
 
 @pytest.mark.slow
@@ -73,7 +82,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
         "default": next(tmp_path.rglob("predictions/nnUNetTrainerDiceCE_*/fold_0")),
         "NACL": next(tmp_path.rglob("predictions/nnUNetTrainerNACL_*/fold_0")),
         "calibrated": next(tmp_path.rglob("predictions_calibrated/*/fold_0")),
-        "truth": tmp_path / "nnUNet_raw" / DATASET / "posteriorTs",
+        "truth": tmp_path / "nnunet_nacl_demo" / "nnUNet_raw" / DATASET / "posteriorTs",
     }
     results = {name: read_result(folder / SUMMARY_NAME) for name, folder in folders.items()}
     nll = {name: result.pooled("image")["NLL_per_foreground"] for name, result in results.items()}
@@ -82,9 +91,10 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert nll["truth"] < nll["calibrated"] < min(nll["default"], nll["NACL"])
     assert near["default"]["over_confidence"] > 0
     assert near["truth"]["ECE"] < 0.01
-    assert (tmp_path / "report.html").read_text().count("<svg") > 1
-    assert (tmp_path / "report.html").as_uri() in printed
-    assert printed.count(": ECE over near ") == 6  # two methods, three epochs
+    report = tmp_path / "nnunet_nacl_demo" / "report.html"
+    assert report.read_text().count("<svg") > 1
+    assert report.as_uri() in printed
+    assert printed.count(": ECE over near ") == 2  # two methods
 
     printed, _ = (again := start(tmp_path)).communicate()
     assert again.returncode == 0, printed

@@ -1,0 +1,96 @@
+"""One model's predictions before and after calibration: reliability near the structures, and a case's error map.
+
+    python benchmarks/before_after.py IMAGES LABELS BEFORE AFTER [-o FILE] [--case NAME]
+
+draws docs/images/before_after.png from two folders of predictions of the same test cases. The case is by default the
+one of median Dice. Maps show, in the slice with most foreground, how sure the model is of the label that it predicts,
+and in red the voxels where it is at least 90 % sure and wrong.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
+from tables import DOCS
+
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.nnunet import Predictions
+
+SURE = 0.9
+MARGIN = 4  # voxels around the structure
+
+
+def main() -> None:
+    """Draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("images", "labels", "before", "after"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("-o", type=Path, default=DOCS / "images" / "before_after.png")
+    parser.add_argument("--case")
+    options = parser.parse_args()
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    folders = {"as trained": options.before, "calibrated": options.after}
+    results = {
+        name: evaluate(Predictions.of_folder(options.labels, folder))
+        for name, folder in folders.items()
+    }
+    case = options.case or median_case(results["as trained"])
+    reader = SimpleITKIO()
+    image = reader.read_images([str(options.images / f"{case}_0000.nii.gz")])[0][0]
+    truth = reader.read_seg(str(options.labels / f"{case}.nii.gz"))[0][0].astype(int)
+    row = np.count_nonzero(truth, axis=(1, 2)).argmax()
+    inside = np.argwhere(truth[row] > 0)
+    low = np.maximum(inside.min(0) - MARGIN, 0)
+    high = inside.max(0) + MARGIN + 1
+    window = (row, slice(low[0], high[0]), slice(low[1], high[1]))
+
+    figure, axes = plt.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
+    draw_reliability(axes[0], results)
+    axes[1].imshow(image[window], cmap="gray")
+    axes[1].set_title(f"{case}, slice {row + 1}")
+    for ax, (name, folder) in zip(axes[2:], folders.items(), strict=True):
+        p = np.load(folder / f"{case}.npz")["probabilities"][(slice(None), *window)]
+        sure_and_wrong = (p.max(0) >= SURE) & (p.argmax(0) != truth[window])
+        shown = ax.imshow(p.max(0), cmap="cividis", vmin=0.5, vmax=1)
+        ax.imshow(np.where(sure_and_wrong, 1.0, np.nan), cmap="autumn", vmin=1, vmax=2)
+        ax.set_title(f"{name}: {np.count_nonzero(sure_and_wrong)} sure and wrong")
+    for ax in axes[1:]:
+        for label in np.unique(truth[window])[1:]:
+            ax.contour(truth[window] == label, levels=[0.5], colors="white", linewidths=1)
+        ax.set(xticks=[], yticks=[])
+    figure.colorbar(shown, ax=axes[2:], label="confidence", shrink=0.8)
+    figure.savefig(options.o, dpi=100, metadata={"Software": None})
+
+
+def median_case(result: FolderResult) -> str:
+    """The case whose mean Dice is the median."""
+    dice = np.mean([result.segmentation(name, "Dice") for name in result.names], axis=0)
+    return result.cases[int(np.argsort(dice)[len(dice) // 2])].name
+
+
+def draw_reliability(ax: "mpl.axes.Axes", results: dict[str, FolderResult]) -> None:
+    """Accuracy against confidence, all cases together, within 5 mm of what the model sees."""
+    ax.plot([0.4, 1], [0.4, 1], color="0.7", linewidth=1)
+    for name, result in results.items():
+        bins = result.all_voxels["near"].top
+        full = bins.count[0] > 0
+        confidence = bins.confidence[0][full] / bins.count[0][full]
+        accuracy = bins.hits[0][full] / bins.count[0][full]
+        pooled = result.pooled("near")
+        ax.plot(confidence, accuracy, "o-", markersize=4, label=f"{name}: ECE {pooled['ECE']:.3f}")
+    ax.set(
+        xlabel="confidence",
+        ylabel="accuracy",
+        title=f"Near the structures, {len(result.cases)} test cases",
+    )
+    ax.legend(frameon=False, loc="upper left")
+
+
+if __name__ == "__main__":
+    main()

@@ -26,7 +26,7 @@ def read(name: str, where: str = "") -> pd.DataFrame:
 
 def fill(template: str, row: Mapping[str, object]) -> str:
     """A cell such as ``"{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})"``; a dash if a value is missing."""
-    if any(pd.isna(row[name]) for name in re.findall(r"{(\w+)", template)):
+    if any(pd.isna(row[name]) for name in re.findall(r"{([^}:]+)", template)):
         return "–"
     return re.sub(r"(?<![\w.])-(?=\d)", "−", template.format_map(row)).replace("%", " %")
 
@@ -88,6 +88,37 @@ def losses_usgra() -> str:
         "of it, cap": "{NLL_cap:.3f}",
     }
     return table(rows, {**columns, **ECE_NEAR, **UNION})
+
+
+def losses_long() -> str:
+    """The paper's length of training, Hippocampus, fold 0."""
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "HD95 (mm)": "{HD95:.2f}",
+        "NLL (95 %)": "{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})",
+        "ECE near (95 %)": "{ECE_near:.3f} ({ECE_near_low:.3f} to {ECE_near_high:.3f})",
+        "confidence − accuracy": "{over_confidence:+.3f}",
+        "ECE foreground": "{ECE_foreground:.3f} ({ECE_foreground_expected:.3f})",
+        **UNION,
+    }
+    return table(rows, columns)
+
+
+def losses_paired() -> str:
+    """The same models: method minus DiceCE, paired by case."""
+    metrics = {
+        "Dice": ("Dice", 4),
+        "NLL": ("NLL per foreground voxel", 3),
+        "ECE near": ("ECE near", 3),
+        "ECE union": ("ECE union", 3),
+    }
+    columns = {"minus DiceCE": "{method}"}
+    for title, (metric, digits) in metrics.items():
+        ends = (f"{{{metric}{end}:+.{digits}f}}" for end in ("", " low", " high"))
+        columns[title] = "{} ({} to {})".format(*ends)
+    return table(read("losses_paired"), columns)
 
 
 def losses_ablations() -> str:
@@ -160,7 +191,7 @@ def calibrate(where: str) -> str:
 def checkpoints() -> pd.DataFrame:
     """A row for each model of checkpoints.csv, with columns such as ``NLL_best`` for each checkpoint."""
     rows = read("checkpoints")
-    kept = ["NLL", "ECE", "over_confidence", "Dice", "changed"]
+    kept = ["NLL", "NLL_low", "NLL_high", "ECE", "over_confidence", "Dice", "changed"]
     of_model = ["data_set", "trainer", "fold"]
     wide = rows.pivot_table(index=of_model, columns="checkpoint", values=kept)
     wide.columns = wide.columns.map("_".join)
@@ -204,12 +235,14 @@ def readme() -> str:
     titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
     heads = []
     for row in longest.to_dict("records"):
-        heads += [f"{row['data']}, {row['steps']:,} steps: NLL", "ECE near", "Dice"]
+        heads += [f"{row['data']}, {row['steps']:,} steps: NLL (95 %)", "ECE near", "Dice"]
     lines = [["", *heads]]
     for method, title in titles.items():
         cells = [title]
         for row in longest.to_dict("records"):
-            cells += [fill(f"{{{metric}_{method}:.3f}}", row) for metric in ("NLL", "ECE", "Dice")]
+            interval = f"({{NLL_low_{method}:.3f}} to {{NLL_high_{method}:.3f}})"
+            cells.append(fill(f"{{NLL_{method}:.3f}} {interval}", row))
+            cells += [fill(f"{{{metric}_{method}:.3f}}", row) for metric in ("ECE", "Dice")]
         lines.append(cells)
     return markdown(lines)
 
@@ -326,6 +359,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "readme": readme,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
+    "losses-long": losses_long,
+    "losses-paired": losses_paired,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

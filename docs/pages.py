@@ -1,14 +1,42 @@
-"""Pages of the site that are made from what is elsewhere: README, CONTRIBUTING, CHANGELOG, and each command's help."""
+"""Pages that are made from what is elsewhere: README, CONTRIBUTING, CHANGELOG, commands and public names.
 
+    python docs/pages.py
+
+writes ``commands.md`` and ``reference.md``, to be read in the repository. On the site each package of the latter has
+its whole docstrings.
+"""
+
+import importlib
+import inspect
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from nnunet_nacl.cli import command_help
 
 _ROOT = Path(__file__).parents[1]
+_PACKAGES = {
+    "Losses": "nnunet_nacl.losses",
+    "Metrics of arrays": "nnunet_nacl.metrics",
+    "Calibration after training": "nnunet_nacl.calibrate",
+    "nnU-Net's files": "nnunet_nacl.nnunet",
+    "Evaluation of folders": "nnunet_nacl.evaluation",
+    "Report": "nnunet_nacl.report",
+    "Plots": "nnunet_nacl.report.plots",
+    "What the confidences are good for": "nnunet_nacl.use",
+    "Trainers": "nnunet_nacl.trainers",
+    "Logits": "nnunet_nacl.paper.logits",
+    "Data sets": "nnunet_nacl.paper.datasets",
+    "Studies": "nnunet_nacl.paper.experiments",
+}
+_REFERENCE = """# Reference
+
+The packages that you import, one after the other. What is not here is private and may change. `help(NAME)` in Python,
+and the site, have the whole docstrings.
+"""
 _PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -24,11 +52,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = text.replace(f"]({other}", f"]({its_page}")
         text = re.sub(r"\[([^]]*)\]\((CITATION\.cff)\)", r"\1", text).replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "commands.md", content=commands()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Put whole docstrings in place of the list of names."""
+    if page.file.src_uri != "reference.md":
+        return markdown
+    return re.sub(r"`(nnunet_nacl\.[\w.]+)`\n\n(\|.*\n)+", r"::: \1\n", markdown)
+
+
+def reference() -> str:
+    """The public names of each package with the first line of their docstrings."""
+    parts = [_REFERENCE]
+    for title, package in _PACKAGES.items():
+        module = importlib.import_module(package)
+        rows = []
+        for name in module.__all__:
+            value = getattr(module, name)
+            if not (inspect.isclass(value) or inspect.isroutine(value)):
+                continue
+            first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
+            first = first.replace("|", "\\|").replace("``", "`")
+            plain = re.sub(r":[a-z]+:`~?([^`]*)`", r"`\1`", first)
+            rows.append(f"| `{name}` | {plain} |\n")
+        parts.append(f"## {title}\n\n`{package}`\n\n| | |\n|---|---|\n{''.join(rows)}")
+    return "\n".join(parts)
 
 
 def commands() -> str:
     """The help of every command."""
     parts = [f"## {name}\n\n```text\n{text}```\n" for name, text in command_help().items()]
     return "# Commands\n\n" + "\n".join(parts)
+
+
+if __name__ == "__main__":
+    for name, text in (("commands.md", commands()), ("reference.md", reference())):
+        (_ROOT / "docs" / name).write_text(text, encoding="utf-8")

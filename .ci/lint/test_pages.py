@@ -18,7 +18,7 @@ from nnunet_nacl.trainers import LOSSES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES if page.name != "commands.md"]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
 
 
@@ -55,12 +55,18 @@ def test_command_lines_of_help() -> None:
 
 
 def test_page_of_commands_has_every_option() -> None:
-    pytest.importorskip("mkdocs")
-    page = runpy.run_path(str(ROOT / "docs" / "pages.py"))["commands"]()
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     for name, command in COMMANDS.items():
         section = page.split(f"## nnunet_nacl {name}\n")[1].split("\n## ")[0]
         options = {word for action in command.parser()._actions for word in action.option_strings}
         assert all(re.search(rf"(?<![\w-]){option}\b", section) for option in options), name
+
+
+def test_reference_is_up_to_date() -> None:
+    pytest.importorskip("mkdocs")
+    made = runpy.run_path(str(ROOT / "docs" / "pages.py"))["reference"]()
+    written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert written == made, "run python docs/pages.py"
 
 
 def test_every_loss_has_its_row() -> None:
@@ -74,7 +80,7 @@ def test_every_loss_has_its_row() -> None:
 def test_readme_begins_with_the_commands_that_help_and_demo_name() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "\n".join(MAIN_PATH) in readme
-    assert len(readme.split()) <= 900
+    assert len(readme.split()) <= 925
 
 
 def test_the_cost_of_each_study() -> None:

@@ -34,9 +34,9 @@ SHARED = {
 MAIN_PATH = (
     "nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2 3 4        # a trained model",
     "nnUNetv2_predict -d 4 -c 2d -i imagesTs -o predictions -chk checkpoint_calibrated.pth --save_probabilities",
-    "nnunet_nacl evaluate labelsTs predictions            # are they right?",
+    "nnunet_nacl review predictions -i imagesTs --html review.html    # which cases to look at",
+    "nnunet_nacl evaluate labelsTs predictions            # with labels: are the confidences right?",
     "nnunet_nacl report predictions                       # or several folders",
-    "nnunet_nacl review predictions -i imagesTs --html review.html",
 )
 """What help, demo and README begin with."""
 

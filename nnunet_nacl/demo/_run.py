@@ -23,7 +23,7 @@ from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
 # The paper's Adam schedule: three hundred steps of it are enough for both losses.
-SUFFIX = "_paperSchedule_1epochs_300iterations"
+SUFFIX = "_paperSchedule_2epochs_150iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
@@ -83,15 +83,8 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         name: read_result(predictions / SUMMARY_NAME) for name, predictions in predicted.items()
     }
     page = folder / "report.html"
-    command = [
-        "nnunet_nacl",
-        "report",
-        *map(str, predicted.values()),
-        "--names",
-        *results,
-        "-o",
-        str(page),
-    ]
+    folders = map(str, predicted.values())
+    command = ["nnunet_nacl", "report", *folders, "--names", *results, "-o", str(page)]
     print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)
     write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
     results["true posterior"] = truth
@@ -118,17 +111,7 @@ def _plan(folder: Path) -> None:
         return
     # nnU-Net goes on with what an interrupted run has left, half-written files too.
     shutil.rmtree(preprocessed, ignore_errors=True)
-    command = [
-        "nnUNetv2_plan_and_preprocess",
-        "-d",
-        DATASET[7:10],
-        "-c",
-        "2d",
-        "-npfp",
-        "1",
-        "-np",
-        "1",
-    ]
+    command = f"nnUNetv2_plan_and_preprocess -d {DATASET[7:10]} -c 2d -npfp 1 -np 1".split()
     # It crashes without a process for augmentation; with more threads it takes longer.
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1", OMP_NUM_THREADS="1")
     plans = PlansJson.read(plans_file).content
@@ -152,30 +135,13 @@ def _plan(folder: Path) -> None:
 def _calibrate(job: Any) -> Path:
     """Calibrate a trained model on its validation cases, predict and evaluate the test cases; returns their folder."""
     output: Path = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
-    device = ["-device", job.device]
-    model = [
-        "-d",
-        DATASET[7:10],
-        "-c",
-        CONFIGURATION,
-        "-tr",
-        job.run.trainer,
-        "-f",
-        str(job.run.fold),
-    ]
-    predict = ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
-    predict += [
-        "-chk",
-        "checkpoint_calibrated.pth",
-        "--save_probabilities",
-        *device,
-        "-npp",
-        "0",
-        "-nps",
-        "0",
-    ]
+    model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.run.trainer} -f {job.run.fold}"
     if not (output / SUMMARY_NAME).is_file():
-        calibrate = ["nnunet_nacl", "calibrate", *model, *device, "--overwrite"]
+        calibrate = f"nnunet_nacl calibrate {model} -device {job.device} --overwrite".split()
+        folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
+        saved = "-chk checkpoint_calibrated.pth --save_probabilities"
+        options = f"{model} {saved} -device {job.device} -npp 0 -nps 0".split()
+        predict = ["nnUNetv2_predict", *folders, *options]
         _run(calibrate, job.output / "logs" / "calibrate.log")
         _run(predict, job.output / "logs" / "predict_calibrated.log")
         evaluate(Predictions.of_folder(job.raw / "labelsTs", output))

@@ -1,7 +1,6 @@
 """From a study to its runs, with everything that can be checked before one of them starts."""
 
 import hashlib
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -201,18 +200,7 @@ def _with_network(data: PreprocessedDataSet, network: str | None) -> Preprocesse
     name = f"{data.configuration}_{network}"
     plans = PlansJson.find(data.name, data.configuration, data.plans)
     if name not in plans.configurations:
-        command = [
-            "nnunet_nacl",
-            "paper",
-            "networks",
-            network,
-            "-d",
-            data.name,
-            "-c",
-            data.configuration,
-        ]
-        command += [] if data.plans == "nnUNetPlans" else ["-p", data.plans]
-        raise ValueError(
-            f"{plans.file} has no configuration {name}. Add it with: {shlex.join(command)}"
-        )
+        command = f"nnunet_nacl paper networks {network} -d {data.name} -c {data.configuration}"
+        command += "" if data.plans == "nnUNetPlans" else f" -p {data.plans}"
+        raise ValueError(f"{plans.file} has no configuration {name}. Add it with: {command}")
     return PreprocessedDataSet.find(data.name, name, data.plans)

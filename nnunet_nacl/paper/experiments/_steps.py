@@ -38,34 +38,15 @@ def steps_left(job: Job) -> dict[str, list[str]]:
 def _model(job: Job) -> list[str]:
     data = job.data
     run = job.run
-    return [
-        "-d",
-        data.name,
-        "-c",
-        data.configuration,
-        "-tr",
-        run.trainer,
-        "-p",
-        data.plans,
-        "-f",
-        str(run.fold),
-    ]
+    trained = f"-tr {run.trainer} -p {data.plans} -f {run.fold}"
+    return f"-d {data.name} -c {data.configuration} {trained}".split()
 
 
 def _train(job: Job) -> list[str]:
     data = job.data
     run = job.run
-    command = [
-        "nnUNetv2_train",
-        data.name,
-        data.configuration,
-        str(run.fold),
-        "-tr",
-        run.trainer,
-        "-p",
-        data.plans,
-    ]
-    command += ["--npz", "-device", job.device]
+    model = f"{data.name} {data.configuration} {run.fold} -tr {run.trainer} -p {data.plans}"
+    command = f"nnUNetv2_train {model} --npz -device {job.device}".split()
     if _is_trained(job):
         return [*command, "--val"]
     begun = any(zipfile.is_zipfile(job.fold_folder / name) for name in CHECKPOINTS.values())

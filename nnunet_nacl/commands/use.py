@@ -56,17 +56,15 @@ def fit(
     p: str = "nnUNetPlans",
     f: Sequence[str] = ("0", "1", "2", "3", "4"),
     calibrated: bool = False,
-    o: str | None = None,
     overwrite: bool = False,
 ) -> int:
     """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
 
     To the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of predictions made with
-    --save_probabilities (GT_FOLDER PRED_FOLDER).
+    --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
 
     Args:
         calibrated: take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated
-        o: FIT.json to write (default: review_fit.json beside the model or in PRED_FOLDER)
 
     Examples:
         nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
@@ -78,7 +76,7 @@ def fit(
     )
     from nnunet_nacl.use import fit_review
 
-    done = fit_review(predictions, output=o, num_processes=num_processes(), overwrite=overwrite)
+    done = fit_review(predictions, num_processes=num_processes(), overwrite=overwrite)
     file = shlex.quote(str(done.file))
     print(f"{done.summary()}\nWrote {file}, for: nnunet_nacl review PREDICTIONS --fit {file}")
     return print_skipped(done.skipped)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnunet_nacl.report import published
+
 DOCS = Path(__file__).parents[1] / "docs"
 MARKED = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -104,6 +106,20 @@ def losses_long() -> str:
         **UNION,
     }
     return table(rows, columns)
+
+
+def paper_long() -> str:
+    """The same models beside the paper's means over its six data sets."""
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    theirs = published()
+    theirs = theirs[(theirs["structure"] == "") & theirs["table"].isin([1, 2])]
+    means = theirs.pivot_table(index="method", columns="metric", values="value")
+    means = means.rename(index={"CE+DSC": "DiceCE"}).add_prefix("paper_")
+    columns = {"loss": "{method}"}
+    for metric, ours in (("DSC", "Dice"), ("ECE", "ECE_foreground"), ("CECE", "CECE_foreground")):
+        columns[f"{metric}: here"] = f"{{{ours}:.3f}}"
+        columns[f"{metric}: paper"] = f"{{paper_{metric}:.3f}}"
+    return table(rows.join(means, on="method"), columns)
 
 
 def losses_paired() -> str:
@@ -361,6 +377,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,
     "losses-paired": losses_paired,
+    "paper-long": paper_long,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

@@ -85,12 +85,17 @@ def of_folders(run: Run, folder: Path) -> None:
     _, other = write_folder(folder / "other", "abc", temperature=1.5)
     assert "mean of logits" in run("members", labels, one, other)
     assert "argmax" in run("dice_optimal", one, labels)
+    (folder / "images").mkdir()
+    for case in "abc":
+        shutil.copy(labels / f"{case}.nii.gz", folder / "images" / f"{case}_0000.nii.gz")
+    run("before_after", folder / "images", labels, one, other, "-o", folder / "picture.png")
+    assert (folder / "picture.png").is_file()
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
     "train, losses, checkpoints, calibrate": of_trained_model,
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
-    "members, dice_optimal": of_folders,
+    "members, dice_optimal, before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
     "loss": lambda run, _: run("loss", "--rounds", 1),
     "networks": lambda run, _: run("networks", "-d", 901, "-c", "2d_small", "--batch_size", 2),

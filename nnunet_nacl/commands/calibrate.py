@@ -38,8 +38,8 @@ def calibrate(
 
     Calibrate a trained model (-d -c -f): each fold by its validation cases, in a checkpoint for nnUNetv2_predict -chk.
     Or, without the model, fit to predictions made with --save_probabilities and their ground truth (GT_FOLDER
-    PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. It changes how sure nnU-Net is, hardly what it segments. All methods
-    are judged on held-out cases; the one with the lowest NLL that keeps the Dice is written.
+    PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. It changes how sure nnU-Net is, hardly what it segments. All
+    methods are judged on held-out cases; the one with the lowest NLL that keeps the Dice is written.
 
     Args:
         chk: file name of the checkpoint to calibrate

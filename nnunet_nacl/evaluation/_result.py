@@ -55,7 +55,7 @@ class FolderResult:
         return self.origin.settings
 
     @property
-    def labels(self) -> LabelMeaning:
+    def meaning(self) -> LabelMeaning:
         return self.origin.labels
 
     @property
@@ -63,9 +63,9 @@ class FolderResult:
         return list(self.settings.voxels)
 
     @property
-    def names(self) -> list[Structure]:
+    def structures(self) -> list[Structure]:
         """Foreground labels, or regions."""
-        return self.labels.structures
+        return self.meaning.structures
 
     def stale_cases(self) -> list[str]:
         """Cases of which a file was replaced or changed since; files that are gone are not."""
@@ -97,7 +97,7 @@ class FolderResult:
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
-        return _mean([_mean(self.segmentation(name, metric)) for name in self.names])
+        return _mean([_mean(self.segmentation(name, metric)) for name in self.structures])
 
     @cached_property
     def all_voxels(self) -> dict[Voxels, CalibrationTables]:
@@ -119,8 +119,8 @@ class FolderResult:
     def segmentation_metrics(self) -> list[str]:
         """Those that were computed."""
         return (
-            list(self.cases[0].result.segmentation[self.names[0]])
-            if self.cases and self.names
+            list(self.cases[0].result.segmentation[self.structures[0]])
+            if self.cases and self.structures
             else []
         )
 
@@ -159,7 +159,7 @@ class FolderResult:
 
     def by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
         """Metrics of each channel of some tables, by label or region; 0 is the background."""
-        names = ["0"] * self.labels.activation.first_structure + list(map(str, self.names))
+        names = ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
         return dict(zip(names, tables.class_metrics(), strict=True))
 
     @cached_property

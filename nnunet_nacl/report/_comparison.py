@@ -70,7 +70,9 @@ class Method:
 
     def segmentation(self, metric: str) -> Array:
         """(cases, structures) values; NaN where a structure is in neither ground truth nor prediction."""
-        return np.array([self.result.segmentation(name, metric) for name in self.result.names]).T
+        return np.array(
+            [self.result.segmentation(name, metric) for name in self.result.structures]
+        ).T
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,7 +113,7 @@ class Comparison:
 
     @property
     def activation(self) -> Activation:
-        return self.methods[0].result.labels.activation
+        return self.methods[0].result.meaning.activation
 
     @property
     def has_scores(self) -> bool:
@@ -158,7 +160,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
     structures = {
-        n: [f"{result.labels.name_of(structure)} {structure}" for structure in result.names]
+        n: [f"{result.meaning.name_of(structure)} {structure}" for structure in result.structures]
         for n, result in results.items()
     }
     _check_alike("structures", structures)
@@ -194,7 +196,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         dataset,
         methods,
         methods[0].name,
-        [first.labels.name_of(structure) for structure in first.names],
+        [first.meaning.name_of(structure) for structure in first.structures],
         notes,
     )
 

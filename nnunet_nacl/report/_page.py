@@ -155,7 +155,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         ),
         "case_views": case_views(comparison, main, images),
         "cases": tables.cases_table(comparison),
-        "label_legend": legend(comparison.methods[0].result.labels),
+        "label_legend": legend(comparison.methods[0].result.meaning),
         "settings": {method.name: _settings(method) for method in comparison.methods},
         "commands": [evaluate_command(method.result) for method in comparison.methods],
     }

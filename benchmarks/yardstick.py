@@ -1,4 +1,4 @@
-"""Which temperature does each figure like best, if 1 is right? The tables and the figure of docs/metrics.md.
+"""Which temperature does each figure like best, if 1 is right? The tables and the figure of docs/yardstick.md.
 
     python benchmarks/yardstick.py [-o docs/images/yardstick.png]
 

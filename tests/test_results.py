@@ -59,7 +59,7 @@ def test_a_page() -> None:
         ("results/last-layer.md", ["calibrate", "ensemble"], {"0.296"}),  # a difference
         ("tutorial.md", ["checkpoints"], {"0.079", "0.018"}),  # of review -gt
         ("use.md", ["use", "members", "losses"], set()),
-        ("metrics.md", ["losses"], set()),
+        ("yardstick.md", ["losses"], set()),
         # The means over the models, Dice without one image, the largest other change of Dice.
         ("results/calibrate.md", ["checkpoints"], {"1.261", "1.023", "0.999", "0.751", "0.0005"}),
         ("../README.md", ["losses", "checkpoints"], {"0.751"}),

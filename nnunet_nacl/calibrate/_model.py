@@ -30,6 +30,7 @@ from nnunet_nacl.nnunet import (
     check_as_trained,
     find_checkpoint,
     read_checkpoint,
+    save_prediction,
     write_checkpoint,
 )
 
@@ -328,10 +329,6 @@ def _predict_validation(
     network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path
 ) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
-    import torch
-    from nnunetv2.inference.export_prediction import export_prediction_from_logits
-
-    predictor = network.predictor
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
     for name in tqdm(
@@ -341,10 +338,7 @@ def _predict_validation(
         logits = logits_of(
             network.features(image), trials.for_case(fit.method, name).layer(*network.layer)
         )
-        export_prediction_from_logits(
-            torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
-            predictor.dataset_json, str(folder / name), True, 1,
-        )  # fmt: skip
+        save_prediction(network.predictor, logits, properties, folder / name)
 
 
 def _unseen_cases(network: Network, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:

@@ -20,6 +20,7 @@ from nnunet_nacl.nnunet._trained import (
     find_checkpoint,
     load_predictor,
     read_checkpoint,
+    save_prediction,
     write_checkpoint,
 )  # fmt: skip
 
@@ -45,5 +46,6 @@ __all__ = [
     "nnunet_folder",
     "raw_cases",
     "read_checkpoint",
+    "save_prediction",
     "write_checkpoint",
 ]

@@ -290,6 +290,19 @@ class PreprocessedCases(NamedTuple):
         return cls(list(files), load)
 
 
+def save_prediction(
+    predictor: Any, logits: NDArray[np.float32], properties: dict[str, Any], file: Path
+) -> None:
+    """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
+    import torch
+    from nnunetv2.inference.export_prediction import export_prediction_from_logits
+
+    export_prediction_from_logits(
+        torch.from_numpy(logits), properties, predictor.configuration_manager, predictor.plans_manager,
+        predictor.dataset_json, str(file), True, 1,
+    )  # fmt: skip
+
+
 def _first_stage(predictor: Any, names: list[str]) -> str | None:
     """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
     stage = predictor.configuration_manager.previous_stage_name

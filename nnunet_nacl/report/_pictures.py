@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.nnunet import NpzChannels, Reader
+from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.use import LABEL_COLORS, picture, window_around
@@ -191,9 +191,7 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     """By default where nnU-Net keeps the images of a folder of labels."""
     labels = truth_file.parent
     if images is None and labels.name == "gt_segmentations":
-        from nnunetv2.paths import nnUNet_raw
-
-        images = Path(nnUNet_raw or ".") / labels.parent.name / "imagesTr"
+        images = nnunet_folder("nnUNet_raw") / labels.parent.name / "imagesTr"
     elif images is None:
         images = labels.with_name(f"images{labels.name.removeprefix('labels')}")
     return images / f"{case}_0000{truth_file.name.removeprefix(case)}"

@@ -28,11 +28,19 @@ from nnunetv2.paths import nnUNet_raw
 from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate import Head, Temperature, Unchanged, Vector, split_cases
-from nnunet_nacl.calibrate._fit import try_methods
-from nnunet_nacl.calibrate._judge import judge, nll_of_cases
-from nnunet_nacl.calibrate._model import Network, logits_of
-from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.calibrate import (
+    Head,
+    Network,
+    Sample,
+    Temperature,
+    Unchanged,
+    Vector,
+    judge,
+    logits_of,
+    nll_of_cases,
+    split_cases,
+    try_methods,
+)
 from nnunet_nacl.metrics import Activation, percentile_interval, ratio, resample_weights
 from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 
-from nnunet_nacl.demo._data import LABELS, draw_case
+from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions

@@ -24,7 +24,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
 from nnunet_nacl import trainers
-from nnunet_nacl.demo._data import DATASET, write_data_set
+from nnunet_nacl.demo import DATASET, write_data_set
 
 NAMES = ("nnUNetTrainerNACL", "nnUNetTrainerDiceNACL", "nnUNetTrainerDiceCE", "nnUNetTrainerCE")
 

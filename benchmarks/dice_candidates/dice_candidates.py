@@ -17,9 +17,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import Tensor, nn
 
-from nnunet_nacl.losses import NACLLoss, SegmentationLoss
-from nnunet_nacl.losses._cross_entropy import cross_entropy
-from nnunet_nacl.losses._target import Target
+from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Target, cross_entropy
 from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import CalibratedLossMixin, parse_name
 from nnunet_nacl.trainers._names import PREFIX

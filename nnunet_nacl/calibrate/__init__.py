@@ -1,20 +1,26 @@
 """Calibration after training: of a model in its own checkpoint, or of folders of predictions."""
 
-from nnunet_nacl.calibrate._fit import Fit, compare, split_cases
+from nnunet_nacl.calibrate._fit import Fit, Trials, compare, split_cases, try_methods
 from nnunet_nacl.calibrate._folder import (
     Calibration,
     apply_folder,
     calibrate_folder,
     calibration_of,
 )
+from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._model import calibrate_model
+from nnunet_nacl.calibrate._model import Network, calibrate_model, logits_of
+from nnunet_nacl.calibrate._sample import Sample, draw_voxels
 
 __all__ = [
     "Calibration",
     "Fit",
     "Head",
+    "Network",
+    "Sample",
+    "Score",
     "Temperature",
+    "Trials",
     "Unchanged",
     "Vector",
     "apply_folder",
@@ -22,5 +28,10 @@ __all__ = [
     "calibrate_model",
     "calibration_of",
     "compare",
+    "draw_voxels",
+    "judge",
+    "logits_of",
+    "nll_of_cases",
     "split_cases",
+    "try_methods",
 ]

@@ -16,8 +16,9 @@ from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature, Unc
 from nnunet_nacl.calibrate._sample import Sample, flattened
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
-from nnunet_nacl.metrics import Array, Floats, to_numpy
+from nnunet_nacl.metrics import Array, to_numpy
 from nnunet_nacl.nnunet import Model
+from nnunet_nacl.typing import Floats
 
 if TYPE_CHECKING:
     import pandas

@@ -11,7 +11,6 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     Activation,
     BinCounts,
-    Floats,
     Interval,
     expected_calibration_error,
     mean_of_known,
@@ -19,6 +18,7 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
+from nnunet_nacl.typing import Floats
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def judge(sample: Sample, logits: Floats) -> Score:
     )
 
 
-def nll_of_cases(sample: Sample, logits: Floats) -> NDArray[np.float64]:
+def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
     """Each case's sum of −ln p of the truth, of regions over all of them; p is at least NLL_CLIP, as in evaluate."""
     nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
     return _of_cases(sample, np.minimum(nll, -np.log(NLL_CLIP)).sum(0))
 
 
-def _of_cases(sample: Sample, values: NDArray[Any]) -> NDArray[np.float64]:
+def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
     """Sums of values (n,) over the voxels of each case, by weight."""
     weighted = values * sample.weights.astype(np.float64)
     return np.bincount(sample.case, weighted, len(sample.names)).astype(np.float64)

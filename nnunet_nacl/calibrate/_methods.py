@@ -10,7 +10,8 @@ from scipy.optimize import minimize, minimize_scalar
 from threadpoolctl import threadpool_limits
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
-from nnunet_nacl.metrics import Activation, Array, Floats, to_numpy
+from nnunet_nacl.metrics import Activation, Array, to_numpy
+from nnunet_nacl.typing import Floats
 
 Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
@@ -138,7 +139,7 @@ class Vector:
             [np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)]
         )
 
-        def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        def loss(x: Floats) -> tuple[float, Floats]:
             scale, shift = x.astype(np.float32).reshape(2, channels, 1)
             value, gradient = _loss(sample, sample.logits * scale + shift, keeping)
             by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
@@ -267,7 +268,7 @@ class Head:
         lower = np.linalg.cholesky((curvature + np.diag(2 * pull + 1e-9)).astype(np.float64))
         back = np.linalg.inv(lower)
 
-        def loss(u: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        def loss(u: Floats) -> tuple[float, Floats]:
             x = u.reshape(center.shape) @ back
             value, by_logits = _loss(sample, x.astype(np.float32) @ inputs, keeping)
             gradient = (by_logits @ inputs.T).astype(np.float64) + 2 * pull * (x - center)
@@ -317,13 +318,13 @@ def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats
 
 
 def _minimum(
-    loss: Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]],
-    start: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    loss: Callable[[Floats], tuple[float, Floats]],
+    start: Floats,
+) -> Floats:
     """Where a convex loss, given with its gradient, is smallest."""
     options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
     # Threads take longer to meet than a product of so few rows takes one of them.
     with threadpool_limits(1, "blas"):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    best: NDArray[np.float64] = found.x
+    best: Floats = found.x
     return best

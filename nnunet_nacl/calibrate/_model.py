@@ -20,7 +20,6 @@ from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
 from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
-from nnunet_nacl.metrics import Floats
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DataSet,
@@ -33,6 +32,7 @@ from nnunet_nacl.nnunet import (
     save_prediction,
     write_checkpoint,
 )
+from nnunet_nacl.typing import Floats, Labels
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
@@ -112,7 +112,7 @@ class Network:
         self,
         name: str,
         logits: Floats,
-        labels: NDArray[np.integer],
+        labels: Labels,
         properties: dict[str, Any],
         most: int,
     ) -> tuple[NDArray[np.intp], Sample]:

@@ -13,12 +13,12 @@ from nnunet_nacl.metrics import (
     MARGIN_MM,
     Activation,
     Array,
-    Floats,
     LabelMeaning,
     Truth,
     near_core,
     to_numpy,
 )
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in all: 16 MB."""
@@ -52,7 +52,7 @@ class Sample:
     kept: Truth
     truth: Truth
     weights: NDArray[np.float32]
-    near: NDArray[np.bool_]
+    near: Mask
     case: NDArray[np.int32]
     names: tuple[str, ...]
     features: Floats | None = None
@@ -64,7 +64,7 @@ class Sample:
 
     @classmethod
     def of_case(  # noqa: PLR0917
-        cls, name: str, meaning: LabelMeaning, logits: Floats, labels: NDArray[np.integer], near: NDArray[np.bool_],
+        cls, name: str, meaning: LabelMeaning, logits: Floats, labels: Labels, near: Mask,
         weights: NDArray[np.float32],
     ) -> "Sample":  # fmt: skip
         """Voxels of one case: logits (C, n) of the model as trained, labels (n,), near (1 or R, n), weights (n,)."""
@@ -148,7 +148,7 @@ class Sample:
             features=None if samples[0].features is None else joined("features"),
         )
 
-    def take(self, chosen: NDArray[np.bool_]) -> "Sample":
+    def take(self, chosen: Mask) -> "Sample":
         """Only some of the voxels."""
         fields = (
             "logits",
@@ -167,14 +167,14 @@ class Sample:
             self, logits=self.activation.centered(logits.reshape(len(logits), -1)[:, index])
         )
 
-    def hot(self) -> NDArray[np.bool_]:
+    def hot(self) -> Mask:
         """Whether a voxel is of a channel: bool (C, n)."""
         if self.activation is Activation.SIGMOID:
             return self.truth
-        found: NDArray[np.bool_] = self.truth == np.arange(len(self.logits))[:, None]
+        found: Mask = self.truth == np.arange(len(self.logits))[:, None]
         return found
 
-    def structures(self) -> NDArray[np.bool_]:
+    def structures(self) -> Mask:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
         return self.hot()[self.activation.first_structure :]
 
@@ -198,9 +198,7 @@ def voxels_per_case(values: int, cases: int) -> int:
     return max(NUM_VALUES // values // cases, 1000)
 
 
-def near_prediction(
-    p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning
-) -> NDArray[np.bool_]:
+def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning) -> Mask:
     """Voxels near the prediction, (1, n) or of regions (R, n), from its probabilities (C, *spatial).
 
     Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
@@ -215,7 +213,7 @@ def near_prediction(
 
 
 def draw_voxels(
-    near: NDArray[np.bool_], counted: NDArray[np.bool_], most: int, case: str
+    near: Mask, counted: Mask, most: int, case: str
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Draw voxels of a case: half of them near the prediction, half elsewhere, more where one has not so many.
 

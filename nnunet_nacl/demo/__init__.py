@@ -1,5 +1,12 @@
 """``nnunet_nacl demo``: the whole way from data to a calibrated model, on data whose truth is known."""
 
+from nnunet_nacl.demo._data import DATASET, LABELS, draw_case, write_data_set
 from nnunet_nacl.demo._run import run_demo
 
-__all__ = ["run_demo"]
+__all__ = [
+    "DATASET",
+    "LABELS",
+    "draw_case",
+    "run_demo",
+    "write_data_set",
+]

@@ -20,11 +20,8 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     CalibrationTables,
     CaseResult,
-    Interval,
+    mean_interval,
     mean_of_known,
-    percentile_interval,
-    ratio,
-    resample_weights,
 )
 from nnunet_nacl.nnunet import CaseFiles
 
@@ -88,7 +85,7 @@ def _beside(summary: Path, name: str) -> Path:
 def summary_of(result: FolderResult) -> dict[str, Any]:
     """The content of ``calibration_summary.json``."""
     mean = _over_cases(lambda values: float(mean_of_known(values)), result.figures)
-    interval = _over_cases(_interval, result.figures)
+    interval = _over_cases(mean_interval, result.figures)
     pooled = {}
     for voxels, tables in result.all_voxels.items():
         pooled[voxels] = {**result.pooled(voxels), "classes": result.by_class(tables)}
@@ -128,17 +125,6 @@ def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]
         of_key = [case[key] for case in cases]
         found[key] = _over_cases(function, of_key) if isinstance(value, dict) else function(of_key)
     return found
-
-
-def _interval(values: Sequence[float]) -> Interval:
-    """95 % percentile bootstrap interval of the mean over cases.
-
-    All cases are drawn, then those with NaN left out, so that it is the interval of comparisons between methods.
-    """
-    known = ~np.isnan(values)
-    weights = resample_weights(len(values))
-    resampled = ratio(weights @ np.nan_to_num(values), weights @ known)
-    return percentile_interval(resampled, num_cases=int(known.sum()))
 
 
 # The bin tables

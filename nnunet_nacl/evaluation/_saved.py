@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.files import check_input
 from nnunet_nacl.metrics import (
     Blocks,
-    Labels,
     SavedAs,
     canonical_labels,
     check_shape,
@@ -17,6 +16,7 @@ from nnunet_nacl.metrics import (
     labels_given,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet, NpzChannels
+from nnunet_nacl.typing import Labels
 
 
 class SavedCase:

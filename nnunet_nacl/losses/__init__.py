@@ -11,9 +11,11 @@ from nnunet_nacl.losses._cross_entropy import (
     LabelSmoothingLoss,
     MbLSLoss,
     SVLSLoss,
+    cross_entropy,
 )
 from nnunet_nacl.losses._nacl import NACLLoss
 from nnunet_nacl.losses._neighborhood import neighbor_shares
+from nnunet_nacl.losses._target import Target
 
 __all__ = [
     "CrossEntropyLoss",
@@ -24,5 +26,7 @@ __all__ = [
     "NACLLoss",
     "SVLSLoss",
     "SegmentationLoss",
+    "Target",
+    "cross_entropy",
     "neighbor_shares",
 ]

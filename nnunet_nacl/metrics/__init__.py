@@ -1,6 +1,6 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
-from nnunet_nacl.metrics._activation import Activation, Floats, Truth
+from nnunet_nacl.metrics._activation import Activation, Truth
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, labels_given
 from nnunet_nacl.metrics._arrays import (
     Array,
@@ -13,6 +13,7 @@ from nnunet_nacl.metrics._arrays import (
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import (
     Interval,
+    mean_interval,
     mean_of_known,
     percentile_interval,
     ratio,
@@ -27,7 +28,7 @@ from nnunet_nacl.metrics._calibration import (
 from nnunet_nacl.metrics._case import CaseResult, evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
 from nnunet_nacl.metrics._count import CaseArrays
-from nnunet_nacl.metrics._labels import LabelMeaning, Labels, Structure, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, MARGIN_MM, VOXEL_SETS, Settings, Voxels
@@ -49,10 +50,8 @@ __all__ = [
     "CaseArrays",
     "CaseResult",
     "Channels",
-    "Floats",
     "Interval",
     "LabelMeaning",
-    "Labels",
     "SavedAs",
     "Settings",
     "Structure",
@@ -71,6 +70,7 @@ __all__ = [
     "expected_calibration_error",
     "labels_given",
     "maximum_calibration_error",
+    "mean_interval",
     "mean_of_known",
     "near_core",
     "percentile_interval",

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, softmax
 
-Floats = NDArray[np.floating]
+from nnunet_nacl.typing import Floats
+
 Truth = NDArray[Any]
 """(n,) classes, or bool (R, n), whether a voxel is in the region."""
 

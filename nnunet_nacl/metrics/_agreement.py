@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._compiled import follow
-from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._overlap import confusion_matrix
+from nnunet_nacl.typing import Floats, Labels
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Argmax:
         self._largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
         self._agrees = np.zeros_like(saved, bool)
 
-    def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
+    def add(self, channel: int, part: slice, p: Floats) -> None:
         follow(
             p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part]
         )
@@ -88,7 +89,7 @@ class Thresholded(Argmax):
         )
         self._rules = list(zip(written, thresholds, strict=True))
 
-    def add(self, channel: int, part: slice, p: NDArray[np.floating]) -> None:
+    def add(self, channel: int, part: slice, p: Floats) -> None:
         activation = self._meaning.activation
         number = channel - activation.first_structure
         if number < 0:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._compiled import translate
-from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+from nnunet_nacl.metrics._labels import LabelMeaning
+from nnunet_nacl.typing import Floats, Labels
 
 SUM_TOLERANCE = 1e-3
 """By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
 
-Blocks = Iterator[tuple[int, slice, NDArray[np.floating]]]
+Blocks = Iterator[tuple[int, slice, Floats]]
 
 
 Array: TypeAlias = Any
@@ -59,7 +60,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
         )
 
 
-def _check_range(block: NDArray[np.floating], channel: int, name: str) -> None:
+def _check_range(block: Floats, channel: int, name: str) -> None:
     lowest = block.min()
     highest = block.max()
     if not (lowest >= 0 and highest <= 1):
@@ -83,7 +84,7 @@ def check_shape(
 
 
 def canonical_labels(
-    labels: NDArray[np.integer], meaning: LabelMeaning, ignore_label: int | None, name: str
+    labels: Labels, meaning: LabelMeaning, ignore_label: int | None, name: str
 ) -> Labels:
     """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
     if labels.dtype.kind not in "iu":

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.typing import Floats, Mask
+
 Counts = NDArray[Any]
 """int64; float64 where they are expectations."""
 
@@ -24,17 +26,17 @@ class BinCounts:
 
     count: Counts
     hits: Counts
-    confidence: NDArray[np.float64]
+    confidence: Floats
     unbinned: Counts
 
     @classmethod
     def of(
         cls,
-        confidences: NDArray[np.floating],
-        hits: NDArray[np.bool_],
+        confidences: Floats,
+        hits: Mask,
         num_bins: int = 15,
         *,
-        weights: NDArray[np.floating] | None = None,
+        weights: Floats | None = None,
         drop_zeros: bool = False,
     ) -> "BinCounts":
         """Fill one table of M equal-width bins (lo, hi]; 0 belongs to the first.
@@ -96,7 +98,7 @@ class BinCounts:
         """The tables added up over the first axis."""
         return self._with(lambda part: part.sum(0))
 
-    def resampled(self, weights: NDArray[np.float64]) -> "BinCounts":
+    def resampled(self, weights: Floats) -> "BinCounts":
         """Tables (resamples, ..., M): those (cases, ..., M) of the cases that each resample has drawn, added up."""
         return self._with(lambda part: np.tensordot(weights, part, 1))
 
@@ -110,8 +112,8 @@ class BinCounts:
         return total
 
     @staticmethod
-    def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> NDArray[np.floating]:
+    def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> Floats:
         """The M + 1 edges in a dtype; the lowest is −1, so that 0 lies above it."""
-        edges: NDArray[np.floating] = (np.arange(num_bins + 1) / num_bins).astype(dtype)
+        edges: Floats = (np.arange(num_bins + 1) / num_bins).astype(dtype)
         edges[0] = -1
         return edges

@@ -1,20 +1,22 @@
 """Means over cases, and how sure they are: the bootstrap over cases."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nnunet_nacl.typing import Floats
+
 NUM_RESAMPLES = 2000
 _PERCENTILES = (2.5, 97.5)
 
-Array = NDArray[np.float64]
 Interval = tuple[float, float]
 """Lower and upper end; both NaN where there is no interval."""
 
 
 @lru_cache(maxsize=8)
-def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Array:
+def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Floats:
     """How often each bootstrap resample has drawn each case: float64 (resamples, cases), read-only.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
@@ -28,7 +30,7 @@ def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int =
     return weights
 
 
-def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
+def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
     """95 % percentile interval of a value that was computed on each resample.
 
     Args:
@@ -42,13 +44,24 @@ def percentile_interval(resampled: Array, *, num_cases: int) -> Interval:
     return float(low), float(high)
 
 
-def ratio(part: NDArray[np.floating], whole: NDArray[np.number]) -> Array:
+def mean_interval(values: Sequence[float]) -> Interval:
+    """95 % percentile bootstrap interval of the mean over cases.
+
+    All cases are drawn, then those with NaN left out, so that it is the interval of comparisons between methods.
+    """
+    known = ~np.isnan(values)
+    weights = resample_weights(len(values))
+    resampled = ratio(weights @ np.nan_to_num(values), weights @ known)
+    return percentile_interval(resampled, num_cases=int(known.sum()))
+
+
+def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
     """``part / whole``; NaN where ``whole`` is 0. Both may be expectations, and so below 1."""
-    quotient: Array = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
+    quotient: Floats = np.where(whole > 0, part / np.where(whole > 0, whole, 1), np.nan)
     return quotient
 
 
-def mean_of_known(values: ArrayLike) -> Array:
+def mean_of_known(values: ArrayLike) -> Floats:
     """(...) means along the last axis of those of the values (..., n) that are not NaN; NaN where all are."""
     of_all = np.asarray(values, np.float64)
     known = ~np.isnan(of_all)

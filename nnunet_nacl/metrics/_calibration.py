@@ -1,16 +1,16 @@
 """Calibration errors from bin tables."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import ratio
+from nnunet_nacl.typing import Floats
 
 NLL_CLIP = float(np.finfo(np.float32).eps)
 """Probabilities below this (1.19e-7) count as this much in the NLL; a p of 0 would make it infinite."""
 
 
-def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
+def expected_calibration_error(bins: BinCounts) -> Floats:
     r"""ECE, the gap between accuracy and confidence, averaged over the voxels.
 
     .. math:: ECE = \sum_m \frac{|B_m|}{N} |acc(B_m) - conf(B_m)|
@@ -33,7 +33,7 @@ def expected_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
     return ratio(np.abs(bins.hits - bins.confidence).sum(-1), bins.total)
 
 
-def maximum_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
+def maximum_calibration_error(bins: BinCounts) -> Floats:
     r"""MCE (...), the largest gap of a bin: :math:`\max_m |acc(B_m) - conf(B_m)|`; NaN without voxels.
 
     References:
@@ -42,7 +42,7 @@ def maximum_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
     return np.where(bins.total > 0, _bin_gaps(bins).max(-1), np.nan)
 
 
-def average_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
+def average_calibration_error(bins: BinCounts) -> Floats:
     """ACE (...), the gap of a bin averaged over the bins that hold voxels, each counting the same; NaN without voxels.
 
     References:
@@ -52,6 +52,6 @@ def average_calibration_error(bins: BinCounts) -> NDArray[np.float64]:
     return np.where(bins.total > 0, _bin_gaps(bins).sum(-1) / np.maximum(filled, 1), np.nan)
 
 
-def _bin_gaps(bins: BinCounts) -> NDArray[np.float64]:
+def _bin_gaps(bins: BinCounts) -> Floats:
     # Empty bins have none
     return np.nan_to_num(ratio(np.abs(bins.hits - bins.confidence), bins.count))

@@ -6,7 +6,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nnunet_nacl.typing import Floats
 
 BLOCK = 1 << 16  # voxels, which fit into the processor's cache
 
@@ -14,7 +15,7 @@ BLOCK = 1 << 16  # voxels, which fit into the processor's cache
 class Channels:
     """Probabilities (C, *spatial) that are read in order: here, of an array in memory."""
 
-    def __init__(self, probabilities: NDArray[np.floating]) -> None:
+    def __init__(self, probabilities: Floats) -> None:
         self.name = "the probabilities"
         self.shape = probabilities.shape
         self.dtype = check_dtype(probabilities.dtype, self.name)
@@ -26,14 +27,14 @@ class Channels:
         size = math.prod(self.shape[1:])
         return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
 
-    def blocks(self) -> Iterator[tuple[int, slice, NDArray[np.floating]]]:
+    def blocks(self) -> Iterator[tuple[int, slice, Floats]]:
         """Yield channel, voxels and values (n,) of each block, channel by channel, in C order. Can be called again."""
         for (channel, part), block in zip(
             product(range(self.shape[0]), self.parts), self._blocks(), strict=True
         ):
             yield channel, part, block
 
-    def _blocks(self) -> Iterator[NDArray[np.floating]]:
+    def _blocks(self) -> Iterator[Floats]:
         for channel in self._probabilities:
             voxels = np.ascontiguousarray(channel, self.dtype).reshape(-1)
             yield from (voxels[part] for part in self.parts)

@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._calibration import NLL_CLIP
+from nnunet_nacl.typing import Floats, Labels, Mask
 
-Floats = NDArray[np.floating]
-Labels = NDArray[np.unsignedinteger]
 Bytes = NDArray[np.uint8]
-Mask = NDArray[np.bool_]
 
 # Memberships of a voxel, added up to the number of its cell; all sums are taken by cell. TOP: the channel's class is
 # the predicted one. HIT: what the confidence is that of has happened.
@@ -37,9 +35,7 @@ def compiled(function: Any) -> Any:
 
 
 @compiled
-def _add(
-    sums: NDArray[np.float64], cell: int, edges: Floats, confidence: float, chance: float
-) -> None:
+def _add(sums: Floats, cell: int, edges: Floats, confidence: float, chance: float) -> None:
     """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
     binned = edges.dtype.type(confidence)
     # Unsigned: an index that may be negative takes longer
@@ -128,7 +124,7 @@ def follow(
 
 
 @compiled
-def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated: Labels) -> bool:
+def translate(labels: Labels, table: NDArray[np.int64], translated: Labels) -> bool:
     """Write ``table[label]`` of each label (n,); returns False at one for which there is nothing, or less than 0."""
     for i in range(labels.size):
         label = labels[i]
@@ -139,9 +135,7 @@ def translate(labels: NDArray[np.integer], table: NDArray[np.int64], translated:
 
 
 @compiled
-def count_pairs(
-    rows: NDArray[np.integer], columns: NDArray[np.integer], size: int
-) -> NDArray[np.int64]:
+def count_pairs(rows: Labels, columns: Labels, size: int) -> NDArray[np.int64]:
     """How many voxels have label i of ``rows`` (n,) and j of ``columns``, both below ``size``: (size, size)."""
     pairs = np.zeros((size, size), np.int64)
     for i in range(rows.size):

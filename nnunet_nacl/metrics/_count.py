@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._agreement import Argmax, SavedAs, Thresholded, labels_given
@@ -33,15 +32,14 @@ from nnunet_nacl.metrics._compiled import (
     SQUARES,
     TOP,
     Bytes,
-    Floats,
-    Mask,
     count_class,
     count_region,
-)  # fmt: skip
-from nnunet_nacl.metrics._labels import LabelMeaning, Labels
+)
+from nnunet_nacl.metrics._labels import LabelMeaning
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 _CELLS = np.arange(HIT)  # a voxel that is ignored has no membership, and is in cell 0
 _COUNTED = (_CELLS & IMAGE) > 0
@@ -97,9 +95,9 @@ class _Sums:
     """
 
     activation: Activation
-    channels: NDArray[np.float64]
-    top: NDArray[np.float64]
-    nll: NDArray[np.float64]
+    channels: Floats
+    top: Floats
+    nll: Floats
 
     @classmethod
     def zeros(cls, meaning: LabelMeaning, num_bins: int) -> "_Sums":
@@ -264,14 +262,14 @@ def _cells(counted: Mask, foreground: Mask, predicted: Mask, near: Mask) -> Byte
     return cells * counted
 
 
-def _observed(sums: NDArray[np.float64]) -> BinCounts:
+def _observed(sums: Floats) -> BinCounts:
     """Tables (T, M) from sums (T, 2, M + 1, COLUMNS), misses and hits; the first row is p = 0 where that has no bin."""
     counts = sums[..., COUNT].astype(np.int64)
     total = counts.sum(1)
     return BinCounts(total[:, 1:], counts[:, 1, 1:], sums.sum(1)[:, 1:, CONFIDENCE], total[:, 0])
 
 
-def _expected(sums: NDArray[np.float64], surely: Mask, right: Mask) -> BinCounts:
+def _expected(sums: Floats, surely: Mask, right: Mask) -> BinCounts:
     """Tables (T, M) that are expected if the labels are drawn from the probabilities.
 
     A voxel is in the foreground with probability q; the union surely holds what is predicted, and other voxels with

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
+from nnunet_nacl.typing import Floats, Labels
 
 Region: TypeAlias = tuple[int, ...]
 Structure: TypeAlias = int | Region
 """A foreground label, or the labels of a region."""
-Labels = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class LabelMeaning:
         )
         return next(named, str(structure))
 
-    def segmentation(self, probabilities: NDArray[np.floating]) -> Labels:
+    def segmentation(self, probabilities: Floats) -> Labels:
         """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
         dtype = np.min_scalar_type(max(self.known))
         if self.activation is Activation.SOFTMAX:

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._compiled import compiled
+from nnunet_nacl.typing import Mask
 
 
-def near_core(
-    core: NDArray[np.bool_], spacing_mm: Sequence[float], margin_mm: float
-) -> NDArray[np.bool_]:
+def near_core(core: Mask, spacing_mm: Sequence[float], margin_mm: float) -> Mask:
     """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
@@ -52,7 +51,7 @@ def near_core(
 
 @compiled
 def _squared_distances(
-    core: NDArray[np.bool_], step_y: float, step_x: float, reach_y: int, reach_x: int
+    core: Mask, step_y: float, step_x: float, reach_y: int, reach_x: int
 ) -> NDArray[np.float32]:
     """Squared distance of each voxel of a slice to the slice's nearest core voxel; infinite if that is out of reach."""
     height, width = core.shape
@@ -78,7 +77,7 @@ def _squared_distances(
 
 
 @compiled
-def _within(squared: NDArray[np.float32], limit: float, near: NDArray[np.bool_]) -> None:
+def _within(squared: NDArray[np.float32], limit: float, near: Mask) -> None:
     for y in range(squared.shape[0]):
         for x in range(squared.shape[1]):
             near[y, x] |= squared[y, x] <= limit

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects
 
 from nnunet_nacl.metrics._compiled import count_pairs
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 
 def confusion_matrix(
-    ground_truth: NDArray[np.integer], prediction: NDArray[np.integer], num_labels: int
+    ground_truth: Labels, prediction: Labels, num_labels: int
 ) -> NDArray[np.int64]:
     """int64 (L, L): how many voxels have label i in the ground truth and j in the prediction, of 0 to L − 1."""
     pairs: NDArray[np.int64] = count_pairs(
@@ -45,14 +46,14 @@ class SurfaceDistances:
         from_prediction: (m,) the other way round.
     """
 
-    from_ground_truth: NDArray[np.float64]
-    from_prediction: NDArray[np.float64]
+    from_ground_truth: Floats
+    from_prediction: Floats
 
     @classmethod
     def between(
         cls,
-        ground_truth: NDArray[np.bool_],
-        prediction: NDArray[np.bool_],
+        ground_truth: Mask,
+        prediction: Mask,
         spacing: Sequence[float],
     ) -> "SurfaceDistances":
         """Measure two masks (*spatial) that are not empty, with voxel centers ``spacing`` apart along each axis.

@@ -16,6 +16,7 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
+from nnunet_nacl.typing import Floats
 
 _BIN_TABLES = ("top", "classwise", "expected_top", "expected_classwise")
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
@@ -42,8 +43,8 @@ class CalibrationTables:
 
     top: BinCounts
     classwise: BinCounts
-    nll: NDArray[np.float64]
-    brier: NDArray[np.float64]
+    nll: Floats
+    brier: Floats
     num_classes: int
     activation: Activation
     image_voxels: NDArray[np.int64]

@@ -1,8 +1,8 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
 from nnunet_nacl.nnunet._data import PreprocessedDataSet, raw_cases
-from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson
-from nnunet_nacl.nnunet._images import Reader
+from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._images import Geometry, Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
@@ -30,6 +30,7 @@ __all__ = [
     "DECODED_NAME",
     "CaseFiles",
     "DataSet",
+    "Geometry",
     "Model",
     "NpzChannels",
     "PlansJson",
@@ -46,6 +47,7 @@ __all__ = [
     "nnunet_folder",
     "raw_cases",
     "read_checkpoint",
+    "read_dataset_json",
     "save_prediction",
     "write_checkpoint",
 ]

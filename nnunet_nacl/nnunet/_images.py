@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, printable
 from nnunet_nacl.nnunet._names import naming
+from nnunet_nacl.typing import Labels
 
 _NIFTI = (".nii", ".nii.gz")
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
@@ -57,7 +58,7 @@ class Geometry:
 class LabelMap(NamedTuple):
     """Labels (Z, Y, X) as nnU-Net lays out its arrays, and where they lie."""
 
-    labels: NDArray[np.integer]
+    labels: Labels
     geometry: Geometry
 
 
@@ -165,7 +166,7 @@ def check_image_file(file: Path) -> None:
             raise ValueError(f"it holds {size} bytes, and its header declares {expected}")
 
 
-def _read_with_simpleitk(file: Path) -> tuple[NDArray[np.integer], Geometry]:
+def _read_with_simpleitk(file: Path) -> tuple[Labels, Geometry]:
     # What SimpleITKIO.read_seg does, but for its copy in float32.
     image: Any = sitk.ReadImage(str(file))
     _check_channels(image.GetNumberOfComponentsPerPixel())

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
-from nnunet_nacl.metrics import Labels
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
+from nnunet_nacl.typing import Labels
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"

@@ -15,10 +15,10 @@ from typing import IO, Any
 import numpy as np
 from isal import isal_zlib
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import BLOCK, Channels, check_dtype
 from nnunet_nacl.nnunet._names import naming
+from nnunet_nacl.typing import Floats
 
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
@@ -42,7 +42,7 @@ class NpzChannels(Channels):
                     f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}"
                 )
 
-    def _blocks(self) -> Iterator[NDArray[np.floating]]:
+    def _blocks(self) -> Iterator[Floats]:
         # Channels are the fastest axis: there is no way but to hold the array whole
         if self._fortran_order:
             with self._opened() as (_, stream):
@@ -64,7 +64,7 @@ class NpzChannels(Channels):
             if stream.read(1):  # at the end the checksum is compared
                 raise ValueError("it goes on after its end")
 
-    def _read(self, stream: IO[bytes], voxels: int) -> NDArray[np.floating]:
+    def _read(self, stream: IO[bytes], voxels: int) -> Floats:
         piece = np.empty(voxels, self._stored_dtype)
         data = piece.view(np.uint8).data
         for start in range(0, len(data), _READ):

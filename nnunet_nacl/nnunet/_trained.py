@@ -25,6 +25,7 @@ from nnunet_nacl.nnunet._data import (
 from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import check_image_file
 from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
+from nnunet_nacl.typing import Labels
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
 _OF_CONFIGURATION = (
@@ -214,7 +215,7 @@ class PreprocessedCases(NamedTuple):
     """Cases as the network sees them; ``load`` returns a case's image (c, *spatial), labels (*spatial), properties."""
 
     names: list[str]
-    load: Callable[[str], tuple[NDArray[np.float32], NDArray[np.integer], dict[str, Any]]]
+    load: Callable[[str], tuple[NDArray[np.float32], Labels, dict[str, Any]]]
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":

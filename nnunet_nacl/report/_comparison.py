@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import FolderResult, Origin
 from nnunet_nacl.metrics import (
@@ -18,12 +17,12 @@ from nnunet_nacl.metrics import (
     Voxels,
 )
 from nnunet_nacl.report._results import calibrated_by
+from nnunet_nacl.typing import Floats
 
 if TYPE_CHECKING:
     from nnunet_nacl.report._metrics import Estimate, Metric
     from nnunet_nacl.report._statistics import Difference
 
-Array = NDArray[np.float64]
 Results = Mapping[str, FolderResult]
 POOLED = ("near", "image")
 """Voxel sets that are not chosen by labels. Their ECE is that of the voxels of all cases together: within a case doubts
@@ -68,7 +67,7 @@ class Method:
         """How many rows of the class-wise tables enter CECE."""
         return max(tables.num_classes for tables in self.tables(voxels))
 
-    def segmentation(self, metric: str) -> Array:
+    def segmentation(self, metric: str) -> Floats:
         """(cases, structures) values; NaN where a structure is in neither ground truth nor prediction."""
         return np.array(
             [self.result.segmentation(name, metric) for name in self.result.structures]

@@ -13,7 +13,8 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
-from nnunet_nacl.report._comparison import POOLED, Array, Comparison, Method
+from nnunet_nacl.report._comparison import POOLED, Comparison, Method
+from nnunet_nacl.typing import Floats
 
 _SCORES = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
 
@@ -27,11 +28,11 @@ class Estimate:
     none; ``values`` (cases, structures) those of a mean over structures of means over cases.
     """
 
-    resampled: Callable[[Array], Array]
+    resampled: Callable[[Floats], Floats]
     num_cases: int
     num_known: int
-    by_case: Array | None = None
-    values: Array | None = None
+    by_case: Floats | None = None
+    values: Floats | None = None
 
     @cached_property
     def value(self) -> float:
@@ -63,25 +64,25 @@ class Estimate:
         )
 
 
-def case_means(values: Array) -> Estimate:
+def case_means(values: Floats) -> Estimate:
     """Mean over structures of their means over cases, NaN ones left out; values: (cases, structures)."""
     known = (~np.isnan(values)).astype(np.float64)
     filled = np.nan_to_num(values)
 
-    def resampled(weights: Array) -> Array:
+    def resampled(weights: Floats) -> Floats:
         return mean_of_known(ratio(weights @ filled, weights @ known))
 
     return Estimate(resampled, len(values), int(known.any(1).sum()), mean_of_known(values), values)
 
 
-def per_foreground(sums: Array, foreground: Array) -> Estimate:
+def per_foreground(sums: Floats, foreground: Floats) -> Estimate:
     """A score summed over the images of all cases, divided by their foreground voxels in the ground truth."""
     return Estimate(
         lambda weights: ratio(weights @ sums, weights @ foreground), len(sums), len(sums), sums
     )
 
 
-def pooled_gaps(gaps: Array, voxels: Array) -> Estimate:
+def pooled_gaps(gaps: Floats, voxels: Floats) -> Estimate:
     r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
 
     .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
@@ -90,7 +91,7 @@ def pooled_gaps(gaps: Array, voxels: Array) -> Estimate:
     """
     cases, tables, bins = gaps.shape
 
-    def resampled(weights: Array) -> Array:
+    def resampled(weights: Floats) -> Floats:
         found = (weights @ gaps.reshape(cases, -1)).reshape(-1, tables, bins)
         return mean_of_known(ratio(np.abs(found).sum(-1), weights @ voxels))
 
@@ -149,7 +150,7 @@ class Metric:
             return pooled_gaps(gaps, voxels)
         return case_means(self.values(method))
 
-    def values(self, method: Method) -> Array:
+    def values(self, method: Method) -> Floats:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
         if not self.voxels:
             return method.segmentation(self.name)

@@ -18,6 +18,7 @@ from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Metric
+from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use import LABEL_COLORS, picture, window_around
 
 SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
@@ -28,7 +29,6 @@ _SLICES = 6  # of each case, and the fullest one
 _STEPS = 32  # of the colors of confidence
 _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
-Labels = NDArray[np.integer]
 
 
 def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
@@ -78,11 +78,11 @@ class Slices:
     num_slices: int
     aspect: float
     ground_truth: Labels
-    ignored: NDArray[np.bool_]
+    ignored: Mask
     image: NDArray[Any] | None
     segmentations: dict[str, Labels]
-    confidences: dict[str, NDArray[np.floating]]
-    wrong: dict[str, NDArray[np.bool_]]
+    confidences: dict[str, Floats]
+    wrong: dict[str, Mask]
     missing: list[str]
 
 
@@ -118,7 +118,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     numbers = sorted({*spaced.tolist(), int(filled[areas[filled].argmax()])})
     missing: list[str] = []
     segmentations: dict[str, Labels] = {}
-    confidences: dict[str, NDArray[np.floating]] = {}
+    confidences: dict[str, Floats] = {}
     image = None
     for name, states in by_method.items():
         with _noting(missing, name):
@@ -261,7 +261,7 @@ def _label_layer(labels: Labels) -> str:
     return _png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
 
 
-def _confidence_layer(confidence: NDArray[np.floating], wrong: NDArray[np.bool_]) -> str:
+def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
     share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
     shown = np.where(wrong, _STEPS, (share * (_STEPS - 1)).round()).astype(np.uint8)
     return _png(shown, [*confidence_colors(), (*_WRONG, 255)])

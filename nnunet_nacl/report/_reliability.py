@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import (
     NLL_CLIP,
@@ -15,8 +14,9 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
-from nnunet_nacl.report._comparison import Array, Comparison, Method
+from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._metrics import pooled_gaps
+from nnunet_nacl.typing import Floats, Mask
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page tells
@@ -38,22 +38,22 @@ class Reliability:
 
     name: str
     what: str
-    edges: Array
-    share: Array
-    confidence: Array
-    accuracy: Array
-    low: Array
-    high: Array
+    edges: Floats
+    share: Floats
+    confidence: Floats
+    accuracy: Floats
+    low: Floats
+    high: Floats
     error: float
-    expected_confidence: Array | None = None
-    expected_accuracy: Array | None = None
+    expected_confidence: Floats | None = None
+    expected_accuracy: Floats | None = None
 
     @property
-    def is_faint(self) -> NDArray[np.bool_]:
+    def is_faint(self) -> Mask:
         """(M,) whether a bin holds hardly any voxels."""
         return np.asarray(self.share < FAINT)
 
-    def read_off(self, values: Array) -> float:
+    def read_off(self, values: Floats) -> float:
         """Accuracy, low or high at 90 %, on the line between the points; NaN if hardly any voxel has it."""
         inside = (self.edges[:-1] <= ASKED) & (self.edges[1:] >= ASKED)  # two bins at an edge
         known = ~self.is_faint
@@ -190,7 +190,7 @@ def split_scores(tables: BinCounts, num_rows: int, activation: Activation) -> di
     sure = np.nan_to_num(ratio(tables.confidence[:num_rows], count))
     base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
 
-    def divergence(p: Array, other: Array) -> Array:
+    def divergence(p: Floats, other: Floats) -> Floats:
         known = np.maximum(p, 1e-300)
         bounded = np.maximum(other, NLL_CLIP)
         return np.where(p > 0, p * np.log(known / bounded), 0) - p + other

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
 from nnunet_nacl.metrics import Interval, ratio, resample_weights
-from nnunet_nacl.report._comparison import POOLED, Array, Comparison
+from nnunet_nacl.report._comparison import POOLED, Comparison
 from nnunet_nacl.report._metrics import (
     DICE,
     Estimate,
@@ -15,6 +15,7 @@ from nnunet_nacl.report._metrics import (
     judging_metrics,
     segmentation_metrics,
 )
+from nnunet_nacl.typing import Floats
 
 LEVEL = 0.05
 SCHEMES = ("sum-rank", "mean-case-rank")
@@ -126,9 +127,9 @@ class Ranking:
     scheme: str
     methods: list[str]
     metrics: list[str]
-    by_metric: Array
-    overall: Array
-    first: Array
+    by_metric: Floats
+    overall: Floats
+    first: Floats
 
 
 def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
@@ -198,7 +199,7 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
     )
 
 
-def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Array) -> Array:
+def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Floats) -> Floats:
     """(resamples, M) ranks by a metric, in each of the resamples."""
     if scheme == "sum-rank":
         return ranks(
@@ -211,7 +212,7 @@ def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: 
     return mean_case_rank(by_case, metric.higher_is_better, weights)
 
 
-def ranks(values: Array, higher_is_better: bool) -> Array:
+def ranks(values: Floats, higher_is_better: bool) -> Floats:
     """Ranks along the last axis, from 1 for the best; equal ones share their mean rank, NaN ones are last.
 
     >>> ranks(np.array([0.112, 0.097, 0.112]), False)
@@ -221,7 +222,7 @@ def ranks(values: Array, higher_is_better: bool) -> Array:
     return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
 
 
-def mean_case_rank(values: Array, higher_is_better: bool, weights: Array) -> Array:
+def mean_case_rank(values: Floats, higher_is_better: bool, weights: Floats) -> Floats:
     """(resamples, M) means over cases of the ranks in each case, of values (cases, M) and weights (resamples, cases).
 
     Cases in which any method has no value are left out; without any other, all methods share their places.

@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from nnunet_nacl.metrics import Interval
-from nnunet_nacl.report._comparison import Array, Comparison
+from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Estimate, Metric
+from nnunet_nacl.typing import Floats
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def relative_difference(
     other = metric.of(comparison[second.method])
     base, other = base.shared_with(other), other.shared_with(base)
 
-    def percent(weights: Array) -> Array:
+    def percent(weights: Floats) -> Floats:
         values = base.resampled(weights)
         return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
 

@@ -1,25 +1,54 @@
 """What the confidences are good for: which cases to look at, volumes, guarantees, better segmentations, ensembles."""
 
+from nnunet_nacl.use._conformal import (
+    THRESHOLDS,
+    fit_dice,
+    fit_volume,
+    missed_voxels,
+    recall_threshold,
+)
 from nnunet_nacl.use._decode import decode_folder
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
-from nnunet_nacl.use._fit import fit_review
-from nnunet_nacl.use._judging import judge
+from nnunet_nacl.use._fit import ReviewFit, fit_review
+from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, risk_coverage_area
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
-from nnunet_nacl.use._pictures import LABEL_COLORS, picture, window_around
-from nnunet_nacl.use._review import read_judged, review_folder
+from nnunet_nacl.use._pictures import LABEL_COLORS, most_doubtful, picture, window_around
+from nnunet_nacl.use._quantities import (
+    StructureSums,
+    entropy_term,
+    mean_pairwise_dice,
+    region_entropy,
+)
+from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
 
 __all__ = [
     "LABEL_COLORS",
+    "REVIEW_NAME",
+    "THRESHOLDS",
+    "ReviewFit",
+    "StructureSums",
     "combine_members",
     "decode_folder",
     "dice_optimal_labels",
     "dice_optimal_mask",
+    "entropy_term",
+    "fit_dice",
     "fit_review",
+    "fit_volume",
     "judge",
+    "judge_structures",
+    "judgement_table",
+    "mean_pairwise_dice",
+    "missed_voxels",
+    "most_doubtful",
     "picture",
+    "ranked_cases",
     "read_judged",
+    "recall_threshold",
+    "region_entropy",
     "review_folder",
+    "risk_coverage_area",
     "window_around",
     "write_maps",
 ]

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
-Array = NDArray[np.float64]
+from nnunet_nacl.typing import Floats, Mask
 
-THRESHOLDS: Array = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
+THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
 """For :func:`missed_voxels`: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
 THRESHOLDS.setflags(write=False)
 
@@ -24,9 +24,9 @@ _ROUNDING = 1e-9
 
 
 def missed_voxels(
-    probabilities: NDArray[np.floating],
-    ground_truth: NDArray[np.bool_],
-    thresholds: Array = THRESHOLDS,
+    probabilities: Floats,
+    ground_truth: Mask,
+    thresholds: Floats = THRESHOLDS,
 ) -> NDArray[np.int64]:
     """How many voxels of a structure have p below each threshold, (T,)."""
     inside = probabilities[ground_truth].astype(np.float64)
@@ -36,7 +36,7 @@ def missed_voxels(
 
 
 def recall_threshold(
-    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Array = THRESHOLDS
+    mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = THRESHOLDS
 ) -> float:
     r"""The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
@@ -109,13 +109,14 @@ class DiceFit:
     dice: tuple[float, ...]
     margin: float
 
-    def expected(self, predicted: ArrayLike) -> Array:
+    def expected(self, predicted: ArrayLike) -> Floats:
         """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
         return np.interp(np.asarray(predicted, np.float64), self.predicted, self.dice)
 
-    def lower_bound(self, predicted: ArrayLike) -> Array:
+    def lower_bound(self, predicted: ArrayLike) -> Floats:
         """What the Dice of a new case is not below with the coverage's probability, (...) in [0, 1]."""
-        return np.clip(self.expected(predicted) + self.margin, 0, 1)
+        bound = self.expected(predicted) + self.margin
+        return bound.clip(0, 1)
 
 
 def fit_dice(
@@ -155,14 +156,14 @@ def fit_dice(
     return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), float(residuals[rank - 1]))
 
 
-def _isotonic(x: Array, y: Array) -> tuple[Array, Array]:
+def _isotonic(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
 
     model = IsotonicRegression().fit(x, y)
     return model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
 
 
-def _linear(x: Array, y: Array) -> tuple[Array, Array]:
+def _linear(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     centered = x - x.mean()  # of equal values not quite 0
     slope = float((centered * y).sum() / (centered * centered).sum()) if np.ptp(x) > 0 else 0.0
     intercept = float(y.mean()) - slope * float(x.mean())

@@ -9,20 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import file_state, read_json
-from nnunet_nacl.metrics import (
-    CORE_PROBABILITY,
-    MARGIN_MM,
-    Activation,
-    Labels,
-    near_core,
-)
+from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
 from nnunet_nacl.nnunet import CaseFiles, DataSet
+from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
@@ -203,7 +197,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
 
 
 def _truth_counts(
-    p: NDArray[np.floating], mask: NDArray[np.bool_], truth: Labels, labels: list[int], ignored: int
+    p: Floats, mask: Mask, truth: Labels, labels: list[int], ignored: int
 ) -> TruthCounts:
     inside = np.isin(truth, labels)
     counted = truth != ignored
@@ -229,9 +223,9 @@ class _Doubt:
         self._case = case
         self._activation = activation
         self.picture = np.zeros(case.labels.size, np.float32)
-        self._near: NDArray[np.bool_] | None = None
+        self._near: Mask | None = None
 
-    def add(self, p: NDArray[np.floating]) -> tuple[float | None, float | None]:
+    def add(self, p: Floats) -> tuple[float | None, float | None]:
         """Add the next channel (n,); returns mean error and entropy of this region, or of the classes up to this."""
         is_region = self._activation is Activation.SIGMOID
         if self._near is None or is_region:

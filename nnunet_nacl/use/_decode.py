@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import (
-    Activation,
-    LabelMeaning,
-    Labels,
-)
+from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
+from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._folders import NewFolder, write_folder
 
-Decode = Callable[[NDArray[np.floating], LabelMeaning], tuple[Labels, dict[str, Any]]]
+Decode = Callable[[Floats, LabelMeaning], tuple[Labels, dict[str, Any]]]
 """From probabilities (C, Z, Y, X) to labels, and what the folder's mark says of the case: ``thresholds`` and more."""
 
 
@@ -103,9 +99,7 @@ def _write_case(
     return decoded
 
 
-def _for_dice(
-    probabilities: NDArray[np.floating], meaning: LabelMeaning
-) -> tuple[Labels, dict[str, Any]]:
+def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, dict[str, Any]]:
     if meaning.activation is Activation.SOFTMAX:
         best = dice_optimal_labels(probabilities)
         return best.labels, {
@@ -122,7 +116,7 @@ def _for_dice(
 
 
 def _for_recall(
-    probabilities: NDArray[np.floating], meaning: LabelMeaning, thresholds: Sequence[float]
+    probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
 ) -> tuple[Labels, dict[str, Any]]:
     labels = _background(probabilities, meaning)
     if meaning.activation is Activation.SIGMOID:
@@ -140,5 +134,5 @@ def _for_recall(
     return labels, {"thresholds": thresholds, "shared_voxels": int(np.count_nonzero(several))}
 
 
-def _background(probabilities: NDArray[np.floating], meaning: LabelMeaning) -> Labels:
+def _background(probabilities: Floats, meaning: LabelMeaning) -> Labels:
     return np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))

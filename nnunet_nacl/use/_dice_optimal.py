@@ -20,7 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 _NEVER = 1.0
 """Threshold of a structure that is left out: no probability is above."""
@@ -30,7 +31,7 @@ _NEVER = 1.0
 class DiceOptimalMask:
     """The segmentation of one structure with the highest expected Dice."""
 
-    mask: NDArray[np.bool_]
+    mask: Mask
     threshold: float
     expected_dice: float
 
@@ -39,12 +40,12 @@ class DiceOptimalMask:
 class DiceOptimalLabels:
     """A label map with a high mean expected Dice of its structures, never below argmax or any single threshold."""
 
-    labels: NDArray[np.unsignedinteger]
-    thresholds: NDArray[np.float64]
-    expected_dice: NDArray[np.float64]
+    labels: Labels
+    thresholds: Floats
+    expected_dice: Floats
 
 
-def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
+def dice_optimal_mask(probabilities: Floats) -> DiceOptimalMask:
     r"""The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
 
     Of all masks, not only of those by a threshold. Of equally good ones the smallest.
@@ -58,7 +59,7 @@ def dice_optimal_mask(probabilities: NDArray[np.floating]) -> DiceOptimalMask:
     return DiceOptimalMask(_above(probabilities, threshold), threshold, expected)
 
 
-def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabels:
+def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
     r"""A label map chosen for the mean of its structures' expected Dice; each voxel has one label.
 
     The better of two label maps:
@@ -111,16 +112,16 @@ def dice_optimal_labels(probabilities: NDArray[np.floating]) -> DiceOptimalLabel
 class _Structure:
     """The probabilities (n,) of a structure, their sum and their maximum."""
 
-    def __init__(self, p: NDArray[np.floating]) -> None:
+    def __init__(self, p: Floats) -> None:
         self.p = p
         self.total = float(p.sum(dtype=np.float64))
         self.highest = float(p.max(initial=0))
 
-    def half_expected(self, chosen: NDArray[np.floating]) -> float:
+    def half_expected(self, chosen: Floats) -> float:
         """Half the expected Dice of the segmentation whose voxels have these probabilities."""
         return float(chosen.sum(dtype=np.float64)) / (self.total + chosen.size + 1)
 
-    def best_threshold(self, p: NDArray[np.floating]) -> tuple[float, float]:
+    def best_threshold(self, p: Floats) -> tuple[float, float]:
         """Best threshold among the voxels ``p`` that the structure may have, and its expected Dice."""
         empty = (_NEVER, 1 - self.highest)
         largest = float(p.max(initial=0))
@@ -136,7 +137,7 @@ class _Structure:
             chosen = self.half_expected(p)
         return (chosen, 2 * chosen) if 2 * chosen > empty[1] else empty
 
-    def gain(self, threshold: float) -> NDArray[np.floating]:
+    def gain(self, threshold: float) -> Floats:
         """What each voxel above the threshold adds to the expected Dice; 0 for the others."""
         above = _above(self.p, threshold)
         gain = np.zeros(self.p.shape, np.result_type(self.p.dtype, np.float32))
@@ -145,9 +146,7 @@ class _Structure:
         return gain
 
 
-def _expected(
-    structures: list[_Structure], label: NDArray[np.unsignedinteger]
-) -> NDArray[np.float64]:
+def _expected(structures: list[_Structure], label: Labels) -> Floats:
     """Expected Dice of each structure of a label map (n,)."""
     expected = np.empty(len(structures))
     for k, structure in enumerate(structures):
@@ -156,18 +155,16 @@ def _expected(
     return expected
 
 
-def _above(p: NDArray[np.floating], threshold: float) -> NDArray[np.bool_]:
+def _above(p: Floats, threshold: float) -> Mask:
     """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
     rounded = p.dtype.type(threshold)
     if float(rounded) > threshold:
         rounded = np.nextafter(rounded, p.dtype.type(-1))
-    above: NDArray[np.bool_] = p > rounded
+    above: Mask = p > rounded
     return above
 
 
-def _largest(
-    channels: Iterable[NDArray[np.floating]], count: int
-) -> tuple[NDArray[np.unsignedinteger], NDArray[np.floating]]:
+def _largest(channels: Iterable[Floats], count: int) -> tuple[Labels, Floats]:
     """Which of ``count`` channels is the largest, from 1, and its value; 0 where none is above 0."""
     channels = iter(channels)
     largest = np.maximum(next(channels), 0)
@@ -179,7 +176,7 @@ def _largest(
     return label, largest
 
 
-def _check_probabilities(p: NDArray[np.floating]) -> None:
+def _check_probabilities(p: Floats) -> None:
     if p.dtype.kind != "f" or (p.size and not (p.min() >= 0 and p.max() <= 1)):
         raise ValueError(
             f"probabilities must be floating numbers in [0, 1]; got {p.dtype}, {p.min()} to {p.max()}."

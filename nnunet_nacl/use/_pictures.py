@@ -12,8 +12,8 @@ from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_input
-from nnunet_nacl.metrics import Labels
 from nnunet_nacl.nnunet import Reader
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
 """Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; last those most like the red of
@@ -29,7 +29,7 @@ _FULL = 0.5  # the doubt that is drawn opaque
 
 
 def doubtful_slices(
-    doubt: NDArray[np.floating],
+    doubt: Floats,
     case: SavedCase,
     image_file: Path | None,
     reader: Reader,
@@ -57,7 +57,7 @@ def doubtful_slices(
     return pictures, problems
 
 
-def picture(labels: Labels, image: NDArray[np.floating] | None) -> dict[str, Any]:
+def picture(labels: Labels, image: Floats | None) -> dict[str, Any]:
     """Width and height of a slice, its image as a ``data:`` address, and outlines of labels (H, W) as SVG paths."""
     return {
         "width": labels.shape[1],
@@ -69,7 +69,7 @@ def picture(labels: Labels, image: NDArray[np.floating] | None) -> dict[str, Any
     }
 
 
-def most_doubtful(doubt: NDArray[np.floating], number: int) -> list[int]:
+def most_doubtful(doubt: Floats, number: int) -> list[int]:
     """The slices of (Z, Y, X) with the most doubt, none beside another one; at least one, in the order of the image."""
     sums = doubt.sum((1, 2), dtype=np.float64)
     apart = max(2, len(sums) // _APART)
@@ -82,7 +82,7 @@ def most_doubtful(doubt: NDArray[np.floating], number: int) -> list[int]:
     return sorted(chosen)
 
 
-def _read_image(case: SavedCase, file: Path, reader: Reader) -> NDArray[np.floating]:
+def _read_image(case: SavedCase, file: Path, reader: Reader) -> Floats:
     """(Z, Y, X) the mean of an image file's channels; it must lie where the segmentation does."""
     check_input(file)
     image, geometry = reader.read_image([file])
@@ -91,11 +91,11 @@ def _read_image(case: SavedCase, file: Path, reader: Reader) -> NDArray[np.float
             f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}."
         )
     geometry.check_same(case.geometry)
-    mean: NDArray[np.floating] = image.mean(0)
+    mean: Floats = image.mean(0)
     return mean
 
 
-def window_around(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
+def window_around(mask: Mask) -> tuple[slice, slice]:
     """Rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
     window = []
     for axis in (0, 1):
@@ -108,7 +108,7 @@ def window_around(mask: NDArray[np.bool_]) -> tuple[slice, slice]:
     return window[0], window[1]
 
 
-def _image_layer(image: NDArray[np.floating]) -> str:
+def _image_layer(image: Floats) -> str:
     """An image (H, W) in gray, from its 0.5th to its 99.5th percentile: a JPEG, as a ``data:`` address."""
     image = _smaller(image)
     finite = image[np.isfinite(image)]
@@ -117,7 +117,7 @@ def _image_layer(image: NDArray[np.floating]) -> str:
     return _data_address((gray * 255).astype(np.uint8), "jpeg", quality=80)
 
 
-def _doubt_layer(doubt: NDArray[np.floating]) -> str:
+def _doubt_layer(doubt: Floats) -> str:
     # Few steps, which PNG keeps in less room
     opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
     layer = np.zeros((*opacity.shape, 4), np.uint8)
@@ -126,7 +126,7 @@ def _doubt_layer(doubt: NDArray[np.floating]) -> str:
     return _data_address(layer, "png", optimize=True)
 
 
-def _smaller(picture: NDArray[np.floating]) -> NDArray[np.floating]:
+def _smaller(picture: Floats) -> Floats:
     """Means of squares of voxels, so that no axis is longer than a picture may be."""
     whole = Image.fromarray(picture.astype(np.float32))
     return np.asarray(whole.reduce(math.ceil(max(picture.shape) / _LARGEST)))
@@ -138,7 +138,7 @@ def _data_address(pixels: NDArray[np.uint8], form: str, **options: Any) -> str:
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def _outline(mask: NDArray[np.bool_]) -> str:
+def _outline(mask: Mask) -> str:
     """The outline of a mask (H, W) as an SVG path, along the edges of its voxels.
 
     >>> _outline(np.array([[False, True]]))
@@ -157,7 +157,7 @@ def _outline(mask: NDArray[np.bool_]) -> str:
     return "".join([*lines, *(f"M{x},{start}v{length}" for x, start, length in down)])
 
 
-def _runs(row: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def _runs(row: Mask) -> list[tuple[int, int]]:
     """Start and length of each run of True."""
     ends = np.flatnonzero(np.diff(row.astype(np.int8), prepend=0, append=0))
     return [

@@ -6,11 +6,11 @@ from itertools import combinations, groupby
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import LabelMeaning, Labels, confusion_matrix, dice
+from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
 
@@ -31,7 +31,7 @@ class StructureSums:
     max_probability: float
 
     @classmethod
-    def of(cls, p: NDArray[np.floating], segmentation: NDArray[np.bool_]) -> "StructureSums":
+    def of(cls, p: Floats, segmentation: Mask) -> "StructureSums":
         """Add up probabilities (...) of any floating dtype, in [0, 1], with a mask of that shape, in float64.
 
         >>> sums = StructureSums.of(np.array([0.9, 0.5, 0.0]), np.array([True, False, False]))
@@ -69,19 +69,19 @@ class StructureSums:
         return self.predicted_dice if self.segmented else 1 - self.max_probability
 
 
-def whole_channels(case: SavedCase) -> Iterator[tuple[int, NDArray[np.floating]]]:
+def whole_channels(case: SavedCase) -> Iterator[tuple[int, Floats]]:
     """Number and probabilities (n,), float32 at least, of each channel; errors as of :meth:`SavedCase.blocks`."""
     for channel, blocks in groupby(case.blocks(), itemgetter(0)):
         yield channel, np.concatenate([p for _, _, p in blocks])
 
 
-def entropy_term(p: NDArray[np.floating]) -> NDArray[np.float64]:
+def entropy_term(p: Floats) -> Floats:
     r"""A class's term :math:`-p \ln p` of the entropy of each voxel, in nats; p (...) in [0, 1]."""
-    term: NDArray[np.float64] = entr(p.astype(np.float64))
+    term: Floats = entr(p.astype(np.float64))
     return term
 
 
-def region_entropy(p: NDArray[np.floating]) -> NDArray[np.float64]:
+def region_entropy(p: Floats) -> Floats:
     r"""Entropy of a region's mask in each voxel, :math:`-p \ln p - (1 - p) \ln(1 - p)` in nats; p (...) in [0, 1]."""
     exact = p.astype(np.float64)
     return entropy_term(exact) + entropy_term(1 - exact)

@@ -7,11 +7,20 @@ import torch
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
 
-from nnunet_nacl.calibrate import Head, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._fit import Trials, try_methods
-from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
+from nnunet_nacl.calibrate import (
+    Head,
+    Sample,
+    Score,
+    Temperature,
+    Trials,
+    Unchanged,
+    Vector,
+    draw_voxels,
+    judge,
+    nll_of_cases,
+    try_methods,
+)
 from nnunet_nacl.calibrate._methods import _loss
-from nnunet_nacl.calibrate._sample import Sample, draw_voxels
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Model
 

@@ -14,9 +14,7 @@ import pytest
 import torch
 from scipy.special import expit
 
-from nnunet_nacl.calibrate import Fit, Unchanged, apply_folder, calibrate_model
-from nnunet_nacl.calibrate._judge import Score
-from nnunet_nacl.calibrate._model import Network
+from nnunet_nacl.calibrate import Fit, Network, Score, Unchanged, apply_folder, calibrate_model
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint

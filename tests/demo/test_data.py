@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from nnunet_nacl.demo._data import LABELS, draw_case
+from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.metrics import evaluate_case
 
 

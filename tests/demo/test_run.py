@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.demo import _run
-from nnunet_nacl.demo._data import DATASET
+from nnunet_nacl.demo import DATASET, _run
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments._plan import Job, Run
+from nnunet_nacl.paper.experiments import Job, Run
 from tests.generated import write_folder
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.evaluation._files import _interval
-from nnunet_nacl.metrics import BinCounts, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import BinCounts, mean_interval, mean_of_known, percentile_interval, ratio, resample_weights
 
 NAN = float("nan")
 
@@ -22,7 +21,7 @@ def test_interval_of_a_mean_equals_scipys() -> None:
     expected = bootstrap(
         (values,), np.mean, n_resamples=2000, confidence_level=0.95, method="percentile", rng=np.random.default_rng(0)
     ).confidence_interval
-    assert _interval(values.tolist()) == pytest.approx((expected.low, expected.high), rel=1e-12)
+    assert mean_interval(values.tolist()) == pytest.approx((expected.low, expected.high), rel=1e-12)
 
 
 def test_undefined_cases_are_left_out_after_all_are_drawn() -> None:
@@ -30,16 +29,16 @@ def test_undefined_cases_are_left_out_after_all_are_drawn() -> None:
     values = np.array([0.1, NAN, 0.4, 0.8, NAN, 0.3])
     drawn = np.random.default_rng(0).integers(0, 6, (2000, 6))
     means = [np.nanmean(values[cases]) for cases in drawn if not np.isnan(values[cases]).all()]
-    assert _interval(values.tolist()) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
+    assert mean_interval(values.tolist()) == pytest.approx(tuple(np.percentile(means, [2.5, 97.5])))
 
 
 def test_percentiles_by_hand() -> None:
     assert percentile_interval(np.array([NAN, *range(201)], float), num_cases=2) == (5, 195)
-    assert _interval([0.25, NAN, 0.75]) == (0.25, 0.75)
+    assert mean_interval([0.25, NAN, 0.75]) == (0.25, 0.75)
 
 
 def test_fewer_than_two_cases_have_no_interval() -> None:
-    assert np.isnan([_interval([0.5]), _interval([0.5, NAN])]).all()
+    assert np.isnan([mean_interval([0.5]), mean_interval([0.5, NAN])]).all()
     assert np.isnan(percentile_interval(np.array([NAN]), num_cases=2)).all()
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import DataSet, PlansJson
-from nnunet_nacl.nnunet._dataset import read_dataset_json
+from nnunet_nacl.nnunet import DataSet, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}

@@ -6,8 +6,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._comparison import Comparison
+from nnunet_nacl.report import Comparison, compare
 from tests.report.generated import make_result, write_predictions
 
 

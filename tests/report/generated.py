@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import SimpleITK as sitk
 
-from nnunet_nacl.demo._data import LABELS, draw_case
+from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
 from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles

@@ -7,9 +7,7 @@ import pytest
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric, case_means
+from nnunet_nacl.report import Comparison, Metric, case_means, compare
 from tests.report.generated import NAMED, make_blurred, make_result
 
 

@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric, compared_metrics, judging_metrics, per_foreground, pooled_gaps
-from nnunet_nacl.report._statistics import differences
+from nnunet_nacl.report import (
+    Comparison,
+    Metric,
+    compare,
+    compared_metrics,
+    differences,
+    judging_metrics,
+    per_foreground,
+    pooled_gaps,
+)
 from tests.report.generated import NAMED, make_result
 
 NEAR = Metric("ECE", "near")

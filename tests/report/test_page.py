@@ -8,10 +8,8 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import compare, read_results, write_report
-from nnunet_nacl.report._page import answer
-from nnunet_nacl.report._tables import methods_table, to_csv, to_latex
-from nnunet_nacl.report.plots._style import INK
+from nnunet_nacl.report import answer, compare, methods_table, read_results, to_csv, to_latex, write_report
+from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
 QUICK = Settings(voxels=("foreground",))

@@ -13,14 +13,15 @@ import SimpleITK as sitk
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import Predictions
-from nnunet_nacl.report import compare, read_results
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._pictures import (
+from nnunet_nacl.report import (
+    Comparison,
+    Metric,
     Slices,
     chosen_cases,
+    compare,
     confidence_colors,
     legend,
+    read_results,
     read_slices,
     slice_layers,
 )

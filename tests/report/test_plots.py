@@ -10,14 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.report._panels import reliability_panels, tradeoff_panels
-from nnunet_nacl.report._reliability import top_label_curves
-from nnunet_nacl.report._statistics import rank_methods
-from nnunet_nacl.report.plots._methods import radar, rank_heatmap, reliability_curves, tradeoff_scatter
-from nnunet_nacl.report.plots._style import INK, draw_panels, to_svg
+from nnunet_nacl.report import (
+    DICE,
+    Comparison,
+    Metric,
+    compare,
+    rank_methods,
+    reliability_panels,
+    top_label_curves,
+    tradeoff_panels,
+)
+from nnunet_nacl.report.plots import INK, draw_panels, radar, rank_heatmap, reliability_curves, to_svg, tradeoff_scatter
 from tests.report.generated import make_blurred
 
 

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.metrics import Activation, BinCounts
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._reliability import Verdict, error_by_chance, judge, split_scores
+from nnunet_nacl.report import Metric, Verdict, compare, error_by_chance, judge, split_scores
 from tests.report.generated import make_blurred
 
 

@@ -10,8 +10,7 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.evaluation import evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
-from nnunet_nacl.report import compare, read_results, write_plot, write_report, write_table
-from nnunet_nacl.report._results import default_name
+from nnunet_nacl.report import compare, default_name, read_results, write_plot, write_report, write_table
 from tests.report.generated import NAMED, make_result
 
 

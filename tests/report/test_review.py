@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report import compare, read_results, write_report
-from nnunet_nacl.report._review import Reviews, read_reviews
-from nnunet_nacl.report._tables import review_table
-from nnunet_nacl.report.plots._methods import dice_scatter
+from nnunet_nacl.report import Reviews, compare, read_results, read_reviews, review_table, write_report
+from nnunet_nacl.report.plots import dice_scatter
 from nnunet_nacl.use import review_folder
 from tests.report.test_page import page_of
 

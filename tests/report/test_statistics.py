@@ -1,9 +1,6 @@
 """Paired tests and rankings: SciPy and statsmodels, the paper's own tables, hand-computed cases, direct bootstraps."""
 
-import csv
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,21 +9,24 @@ from statsmodels.stats.multitest import multipletests
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import compare
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import DICE, Metric, case_means
-from nnunet_nacl.report._statistics import (
+from nnunet_nacl.report import (
+    DICE,
+    Comparison,
     Difference,
-    _p_value,
+    Metric,
     all_rankings,
+    case_means,
+    compare,
     differences,
     holm,
     mean_case_rank,
     order_by,
+    published,
     rank_by_scores,
     rank_methods,
     ranks,
 )
+from nnunet_nacl.report._statistics import _p_value
 from tests.report.generated import make_blurred, make_result
 
 ECE = Metric("ECE", "foreground")
@@ -72,24 +72,11 @@ def test_means_over_structures_of_means_over_cases() -> None:
     assert np.isnan(case_means(np.array([[0.5], [nan]])).interval).all()  # of fewer than two cases
 
 
-def paper_tables() -> Path:
-    root = Path(__file__).parents[2]
-    given = os.environ.get("NNUNET_NACL_DATA")
-    folder = (Path(given).parent if given else root / ".." / "shared") / "paper" / "tables"
-    if not (folder / "segmentation.csv").is_file():
-        pytest.skip(f"the paper's tables are not in {folder}")
-    return folder
-
-
 def paper_values(metric: str) -> np.ndarray:
-    """(data sets, methods)"""
-    table = "segmentation.csv" if metric in {"dsc", "hd95_px"} else "calibration.csv"
-    with (paper_tables() / table).open() as stream:
-        rows = [row for row in csv.DictReader(stream) if row.get("region", "Mean") == "Mean"]
-    datasets = list(dict.fromkeys(row["dataset"] for row in rows))
-    values = {(row["dataset"], row["method"]): float(row[metric]) for row in rows}
-    assert len(datasets) == 6
-    return np.array([[values[dataset, method] for method in METHODS] for dataset in datasets])
+    """(data sets, methods): means over structures."""
+    rows = published()
+    rows = rows[(rows["table"] <= 2) & (rows["structure"] == "") & (rows["metric"] == metric)]
+    return rows.pivot(index="dataset", columns="method", values="value")[METHODS].to_numpy()
 
 
 def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
@@ -103,7 +90,7 @@ def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
 
 @pytest.mark.parametrize(
     ("metric", "higher_is_better", "nacl"),
-    [("dsc", True, 6), ("hd95_px", False, 9), ("ece", False, 7.5), ("cece", False, 10)],
+    [("DSC", True, 6), ("HD", False, 9), ("ECE", False, 7.5), ("CECE", False, 10)],
 )
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)

@@ -10,10 +10,7 @@ from matplotlib.figure import Figure
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings, resample_weights
-from nnunet_nacl.report import Study, Variant, compare, write_report
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import DICE, Metric
-from nnunet_nacl.report._panels import study_panels
+from nnunet_nacl.report import DICE, Comparison, Metric, Study, Variant, compare, study_panels, write_report
 from nnunet_nacl.report.plots import color_of
 from tests.report.generated import NAMED, make_result
 from tests.report.test_page import page_of

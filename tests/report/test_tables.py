@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.evaluation import FolderResult
-from nnunet_nacl.report import compare, write_table
-from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric
-from nnunet_nacl.report._tables import (
+from nnunet_nacl.report import (
     FORMATS,
     TABLES,
     Column,
+    Comparison,
+    Metric,
     Table,
+    compare,
     differences_table,
     methods_table,
     paper_table,
@@ -23,6 +23,7 @@ from nnunet_nacl.report._tables import (
     to_csv,
     to_latex,
     to_markdown,
+    write_table,
 )
 from tests.report.generated import NAMED, make_result
 

@@ -20,10 +20,10 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import NACLLoss
-from nnunet_nacl.trainers import CalibratedLossMixin, Recipe, _calibrated
-from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, VALUES
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned
 
+VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 Make = Callable[..., nnUNetTrainer]
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from nnunet_nacl.trainers._progress import MAX_LOGIT_HISTOGRAM, PICTURE_NAME, VALUES
+from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
 from tests.conftest import KINDS, NNUNet, Preprocessed, Trained
 
+VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 BRIEF = "2epochs_2iterations"
 
 
@@ -55,7 +56,7 @@ def check_progress(fold: Path, printed: str) -> None:
     assert np.isfinite(values).all()
     assert ((ece >= 0) & (cece >= 0) & (cece <= 1) & (np.abs(over) < ece + 1e-9)).all()
     assert [len(histogram) for histogram in logged[MAX_LOGIT_HISTOGRAM]] == [70, 70]
-    assert (fold / PICTURE_NAME).stat().st_size > 10_000
+    assert (fold / "calibration_progress.png").stat().st_size > 10_000
     assert printed.count("ECE over near") == 3
     summary = json.loads((fold / "validation" / "calibration_summary.json").read_text())
     assert len(summary["metric_per_case"]) == len(list((fold / "validation").glob("*.npz"))) > 0

@@ -12,8 +12,8 @@ from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 from nnunet_nacl.metrics import MARGIN_MM, evaluate_case, near_core
-from nnunet_nacl.trainers import _progress
-from nnunet_nacl.trainers._progress import MAX_LOGIT_EDGES, EpochCalibration, near_core_of_patches
+from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _progress
+from nnunet_nacl.trainers._progress import EpochCalibration, near_core_of_patches
 
 SPACING = (4.0, 2.5, 3.0)
 

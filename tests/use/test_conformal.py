@@ -3,7 +3,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from nnunet_nacl.use._conformal import THRESHOLDS, fit_dice, fit_volume, missed_voxels, recall_threshold
+from nnunet_nacl.use import THRESHOLDS, fit_dice, fit_volume, missed_voxels, recall_threshold
 
 GRID = np.array([0.0, 0.25, 0.5, 0.75])
 

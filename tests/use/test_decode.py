@@ -14,8 +14,7 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, PredictionFolder, Predictions
-from nnunet_nacl.use import decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
-from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
 from tests.generated import (
     SHAPE,
     STRUCTURES,

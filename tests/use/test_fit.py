@@ -9,9 +9,16 @@ import pytest
 from nnunet_nacl.calibrate import apply_folder, calibrate_folder
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
-from nnunet_nacl.use import decode_folder, fit_review, review_folder
-from nnunet_nacl.use._conformal import THRESHOLDS, fit_dice, fit_volume, recall_threshold
-from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use import (
+    THRESHOLDS,
+    ReviewFit,
+    decode_folder,
+    fit_dice,
+    fit_review,
+    fit_volume,
+    recall_threshold,
+    review_folder,
+)
 from tests.generated import ENDING, VOXEL_ML, probabilities, read, true_dice, write_case, write_folder, write_model
 
 NAMES = "abcdefghijklmnopqrstuvwx"  # 24 cases: 19 are needed for intervals of 90 %, 17 for bounds of the Dice

@@ -13,8 +13,7 @@ import SimpleITK as sitk
 from PIL import Image
 
 from nnunet_nacl.cli import main
-from nnunet_nacl.use import review_folder
-from nnunet_nacl.use._pictures import most_doubtful
+from nnunet_nacl.use import most_doubtful, review_folder
 from tests.generated import ENDING, write_folder
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

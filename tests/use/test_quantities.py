@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import entropy as scipy_entropy
 
 from nnunet_nacl.metrics import LabelMeaning
-from nnunet_nacl.use._quantities import StructureSums, entropy_term, mean_pairwise_dice, region_entropy
+from nnunet_nacl.use import StructureSums, entropy_term, mean_pairwise_dice, region_entropy
 from tests.generated import softmax
 
 DTYPES = [np.float16, np.float32, np.float64]

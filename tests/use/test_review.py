@@ -10,8 +10,7 @@ import pytest
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.nnunet import CaseFiles
-from nnunet_nacl.use import _counting, read_judged, review_folder
-from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases
+from nnunet_nacl.use import REVIEW_NAME, _counting, ranked_cases, read_judged, review_folder
 from tests.generated import (
     ENDING,
     STRUCTURES,

@@ -2,5 +2,12 @@
 
 from nnunet_nacl.paper.logits._compare import compare_logits
 from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
+from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 
-__all__ = ["compare_logits", "max_logit_history", "mean_logits"]
+__all__ = [
+    "compare_logits",
+    "draw_max_logits",
+    "draw_mean_logits",
+    "max_logit_history",
+    "mean_logits",
+]

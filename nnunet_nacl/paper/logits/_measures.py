@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from nnunet_nacl.files import check_input
 from nnunet_nacl.nnunet import CHECKPOINTS, PreprocessedCases, load_predictor, read_checkpoint
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
+from nnunet_nacl.typing import Floats, Labels
 
 
 def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame:
@@ -95,11 +95,11 @@ def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu
 
 
 def _sums_by_label(
-    logits: NDArray[np.floating],
-    ground_truth: NDArray[np.integer],
+    logits: Floats,
+    ground_truth: Labels,
     number: int,
     ignore_label: int | None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """By label: the number of voxels, the sums of the C logits, and those of their absolute values (1 + 2 C, labels).
 
     Args:
@@ -120,7 +120,7 @@ def _sums_by_label(
     return np.stack([np.bincount(labels, weight, number) for weight in weights])
 
 
-def _means(sums: NDArray[np.float64], manager: Any) -> pd.DataFrame:
+def _means(sums: Floats, manager: Any) -> pd.DataFrame:
     # As LabelManager reads label_dict: regions in its order without background, labels by value.
     values = {
         name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"

@@ -1,5 +1,31 @@
 """Plots of methods: each draws on the axes that it is given."""
 
-from nnunet_nacl.report.plots._style import color_of, plot_style, save_plot
+from nnunet_nacl.report.plots._methods import (
+    dice_scatter,
+    radar,
+    rank_heatmap,
+    reliability_curves,
+    tradeoff_scatter,
+)
+from nnunet_nacl.report.plots._style import (
+    INK,
+    color_of,
+    draw_panels,
+    plot_style,
+    save_plot,
+    to_svg,
+)
 
-__all__ = ["color_of", "plot_style", "save_plot"]
+__all__ = [
+    "INK",
+    "color_of",
+    "dice_scatter",
+    "draw_panels",
+    "plot_style",
+    "radar",
+    "rank_heatmap",
+    "reliability_curves",
+    "save_plot",
+    "to_svg",
+    "tradeoff_scatter",
+]

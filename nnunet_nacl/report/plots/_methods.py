@@ -6,7 +6,6 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._comparison import Comparison
@@ -22,6 +21,7 @@ from nnunet_nacl.report.plots._style import (
     marker_of,
     wrapped,
 )
+from nnunet_nacl.typing import Floats
 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
 _MANY = 2000  # from so many points on, they are drawn as pixels, which keeps the page small
@@ -140,7 +140,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
 
 
-def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, NDArray[np.float64]]:
+def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     """Polar axes in the place of the given ones, and angles: the first name at the top, clockwise."""
     place: Any = ax.get_subplotspec()
     polar = cast("PolarAxes", ax.figure.add_subplot(place, projection="polar"))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments._plan import Job, Run
+from nnunet_nacl.paper.experiments import Job, Run
 from tests.conftest import KINDS, NNUNet, Preprocessed
 from tests.paper.networks.conftest import copy_data_set
 

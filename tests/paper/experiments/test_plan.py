@@ -5,10 +5,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import plan_experiment
-from nnunet_nacl.paper.experiments._plan import Run, plan_runs
-from nnunet_nacl.paper.experiments._steps import steps_left
-from nnunet_nacl.paper.experiments._study import Row, StudyTable, read_study
+from nnunet_nacl.paper.experiments import Row, Run, StudyTable, plan_experiment, plan_runs, read_study, steps_left
 from nnunet_nacl.paper.networks import add_network
 
 SPLITS = [

@@ -10,9 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.paper.experiments import _commands, _run, print_commands, run_command, run_experiments
-from nnunet_nacl.paper.experiments._plan import Experiment, Job
-from nnunet_nacl.paper.experiments._study import read_study
+from nnunet_nacl.paper.experiments import (
+    Experiment,
+    Job,
+    _commands,
+    _run,
+    print_commands,
+    read_study,
+    run_command,
+    run_experiments,
+)
 
 
 def experiment(*jobs: Job) -> Experiment:

@@ -9,8 +9,7 @@ import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments._plan import Job
-from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
+from nnunet_nacl.paper.experiments import Job, clear_the_way, steps_left
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.paper.experiments._study import STUDIES, read_study
+from nnunet_nacl.paper.experiments import STUDIES, read_study
 from nnunet_nacl.trainers import Recipe, parse_name
 
 PAPER = {

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
+from nnunet_nacl.paper.logits import draw_max_logits, draw_mean_logits
 
 CLASSES = ["background", "shell", "core"]
 BINS = list(range(-10, 60))

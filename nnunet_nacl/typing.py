@@ -1,0 +1,13 @@
+"""Types of arrays that signatures share."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+"""Probabilities, logits or measurements."""
+
+Labels = NDArray[np.integer]
+"""A class of each voxel, as numbers."""
+
+Mask = NDArray[np.bool_]
+"""Voxels that count, or that a structure holds."""

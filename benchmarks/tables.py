@@ -166,8 +166,8 @@ def calibrations(where: str) -> pd.DataFrame:
     rows = read("calibrate", where)
     names = {"as trained": "trained", "vector by CE alone": "vector", "head by CE alone": "head"}
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": names})
-    kept = ["NLL", "NLL_near", "Brier", "ECE", "over_confidence", "Dice", "decoded", "T_left",
-            "NLL_minus_vector", "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
+    kept = ["NLL", "ECE", "over_confidence", "Dice", "decoded", "NLL_minus_vector",
+            "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
     of_model = ["configuration", "trainer", "folds"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
     wide.columns = wide.columns.map("_".join)
@@ -193,13 +193,10 @@ def calibrate(where: str) -> str:
         },
         "head − vector (95 %)": "{NLL_minus_vector_head:+.3f} ({NLL_minus_vector_low_head:+.3f} to "
         "{NLL_minus_vector_high_head:+.3f})",
-        "NLL near": "{NLL_near_trained:.3f}→{NLL_near_head:.3f}",
-        "Brier": "{Brier_trained:.3f}→{Brier_head:.3f}",
         "ECE near": "{ECE_trained:.3f}→{ECE_head:.3f}",
         "confidence − accuracy": "{over_confidence_trained:+.3f}→{over_confidence_head:+.3f}",
         "Dice": "{Dice_trained:.3f}→{Dice_head:.3f}",
         "decoded": "{decoded_trained:.3f}→{decoded_head:.3f}",
-        "T*": "{T_left_head:.2f}",
     }
     return table(calibrations(where), columns)
 

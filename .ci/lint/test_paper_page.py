@@ -43,9 +43,11 @@ def test_every_study_of_ours_has_a_line() -> None:
 
 def test_each_data_set_has_a_recipe_from_its_splits_to_its_report() -> None:
     recipes = PAGE.split("## Recipes")[1]
-    for number in (127, 121, 143, 105, 119, 18):
-        assert f"nnUNetv2_plan_and_preprocess -d {number} " in recipes
-        assert f"nnunet_nacl experiment main -d {number} -c 2d" in recipes
+    made = set(re.findall(r"paper split .*-o (\d+)", recipes))
+    looped = re.search(r"for data_set in ([\d ]+); do", recipes)
+    assert looped
+    assert made == set(looped[1].split()) == {"127", "121", "143", "105", "119"}
+    assert "paper convert mrbrains18 MRBrainS18 -d 18" in recipes
 
 
 def test_suffixes_of_trainers_exist() -> None:

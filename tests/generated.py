@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import SimpleITK as sitk
+import torch
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.ndimage import distance_transform_edt
+from torch.nn.functional import one_hot
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
@@ -73,6 +75,14 @@ def structure_case(temperature: float, seed: int = 0, regions: bool = False) -> 
     return softmax(temperature * right).astype(np.float32), y
 
 
+def noisy_case(seed: int, classes: int = 3, shape: tuple[int, ...] = (6, 20, 20)) -> tuple[np.ndarray, np.ndarray]:
+    """p and y of voxels without neighbors: each label random, its logit 2 above noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, shape, generator=generator)
+    logits = 2 * one_hot(labels, classes).movedim(-1, 0) + torch.randn(classes, *shape, generator=generator)
+    return logits.softmax(0).numpy(), labels.numpy()
+
+
 def segment(p: np.ndarray, regions: bool = False) -> np.ndarray:
     if not regions:
         return p.argmax(0)
@@ -88,6 +98,20 @@ def write_labels(labels: np.ndarray, file: Path) -> None:
     image.SetOrigin((3, -4, 5))
     image.SetDirection((0, 1, 0, 1, 0, 0, 0, 0, -1))
     sitk.WriteImage(image, str(file))
+
+
+def write_upright(values: np.ndarray, file: Path, spacing: tuple[float, ...] = (1, 1, 1)) -> None:
+    """An image that is not tilted; ``spacing`` in the order of the array's axes."""
+    image = sitk.GetImageFromArray(values if values.dtype == np.float32 else values.astype(np.uint8))
+    image.SetSpacing(spacing[::-1])
+    sitk.WriteImage(image, str(file))
+
+
+def add_case(gt_folder: Path, predictions: Path, name: str, p: np.ndarray, y: np.ndarray) -> None:
+    """Ground truth, probabilities and segmentation, not tilted."""
+    write_upright(y, gt_folder / f"{name}{ENDING}")
+    write_upright(p.argmax(0), predictions / f"{name}{ENDING}")
+    np.savez_compressed(predictions / f"{name}.npz", probabilities=p)
 
 
 def write_case(folder: Path, name: str, p: np.ndarray, regions: bool = False) -> None:

@@ -8,8 +8,7 @@ import matplotlib as mpl
 import pytest
 
 from nnunet_nacl.evaluation import write_result
-from tests.evaluation.generated import add_case, random_case
-from tests.generated import probabilities, write_folder, write_model
+from tests.generated import add_case, noisy_case, probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +49,7 @@ def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]
     gt_folder.mkdir()
     predictions.mkdir(parents=True)
     (predictions / "dataset.json").write_text('{"labels": {"background": 0, "a": 1, "b": 2}, "file_ending": ".nii.gz"}')
-    add_case(gt_folder, predictions, "case_0", *random_case(0))
+    add_case(gt_folder, predictions, "case_0", *noisy_case(0))
     return {}
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.generated import LABELS, Folders, add_case, random_case
+from tests.evaluation.evaluated import Folders
+from tests.generated import LABELS, add_case, noisy_case
 
 
 @pytest.fixture
@@ -14,5 +15,5 @@ def folders(tmp_path: Path) -> Folders:
     predictions.mkdir()
     (predictions / "dataset.json").write_text(json.dumps({"labels": LABELS, "file_ending": ".nii.gz"}))
     for number in range(3):
-        add_case(gt_folder, predictions, f"case_{number}", *random_case(number))
+        add_case(gt_folder, predictions, f"case_{number}", *noisy_case(number))
     return gt_folder, predictions

@@ -12,7 +12,8 @@ from scipy.ndimage import gaussian_filter
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Activation, Argmax, LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import Folders, add_case, write
+from tests.evaluation.evaluated import Folders
+from tests.generated import add_case, write_upright
 
 CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
@@ -115,7 +116,7 @@ def smooth(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
         add_case(
             gt_folder, predictions, f"case_{number}", p, nnunets(smooth_case(number + 9, regions=regions), meaning)
         )
-        write(nnunets(p, meaning), predictions / f"case_{number}.nii.gz")
+        write_upright(nnunets(p, meaning), predictions / f"case_{number}.nii.gz")
     return gt_folder, predictions
 
 
@@ -126,7 +127,7 @@ def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
         labels = nnunets(smooth_case(number, regions=regions), REGIONS if regions else CLASSES)
         saved = postprocessed(labels, [[1, 2, 3], 2, 1])
         assert not np.array_equal(saved, labels)
-        write(saved, smooth[1] / f"case_{number}.nii.gz")
+        write_upright(saved, smooth[1] / f"case_{number}.nii.gz")
     after = evaluate(Predictions.of_folder(*smooth))
     assert after.skipped == []
     for voxels in after.voxels:

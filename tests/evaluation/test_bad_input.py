@@ -10,14 +10,8 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from tests.evaluation.generated import (
-    Folders,
-    random_case,
-    reasons,
-    run_evaluate,
-    summary_of,
-    write,
-)
+from tests.evaluation.evaluated import Folders, reasons, run_evaluate, summary_of
+from tests.generated import noisy_case, write_upright
 
 
 def corrupted(_: Path, predictions: Path) -> None:
@@ -28,7 +22,7 @@ def corrupted(_: Path, predictions: Path) -> None:
 
 
 def save(_: Path, predictions: Path, *, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    np.savez_compressed(predictions / "case_1.npz", probabilities=change(random_case(1)[0]))
+    np.savez_compressed(predictions / "case_1.npz", probabilities=change(noisy_case(1)[0]))
 
 
 def with_nan(p: np.ndarray) -> np.ndarray:
@@ -36,7 +30,7 @@ def with_nan(p: np.ndarray) -> np.ndarray:
 
 
 def ground_truth_with(gt_folder: Path, _: Path, *, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    write(change(random_case(1)[1]), gt_folder / "case_1.nii.gz")
+    write_upright(change(noisy_case(1)[1]), gt_folder / "case_1.nii.gz")
 
 
 def zeros(p: np.ndarray) -> np.ndarray:
@@ -45,7 +39,7 @@ def zeros(p: np.ndarray) -> np.ndarray:
 
 
 def ground_truth_with_nan(gt_folder: Path, _: Path) -> None:
-    labels = random_case(1)[1].astype(np.float32)
+    labels = noisy_case(1)[1].astype(np.float32)
     labels[0, 0, 0] = np.nan
     sitk.WriteImage(sitk.GetImageFromArray(labels), str(gt_folder / "case_1.nii.gz"))
 

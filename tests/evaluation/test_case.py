@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.metrics import Settings, SurfaceDistances, evaluate_case
-from tests.evaluation.generated import random_case
+from tests.generated import noisy_case
 
 
 def test_by_hand() -> None:
@@ -76,18 +76,18 @@ def test_paper_protocol() -> None:
 ])  # fmt: skip
 def test_bad_input(change: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        evaluate_case(*change(*random_case(6)))  # type: ignore[operator]
+        evaluate_case(*change(*noisy_case(6)))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "u8"])
 def test_labels_of_any_integer_dtype(dtype: str) -> None:
-    p, y = random_case(6, 2)
+    p, y = noisy_case(6, 2)
     found, expected = (evaluate_case(p, labels).calibration["image"].metrics() for labels in (y.astype(dtype), y))
     assert found == expected
 
 
 def test_bad_regions() -> None:
-    p, y = random_case(7)
+    p, y = noisy_case(7)
     with pytest.raises(ValueError, match=r"expected the shape \(2, 6, 20, 20\), the 2 regions"):
         evaluate_case(p, y, y, regions=[(1,), (2,)])
     with pytest.raises(ValueError, match=r"^prediction is needed with regions"):

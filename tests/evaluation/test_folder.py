@@ -16,7 +16,8 @@ from nnunet_nacl import evaluation
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import LABELS, SUMMARY, Folders, add_case, random_case, run_evaluate, summary_of, write
+from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
+from tests.generated import LABELS, add_case, noisy_case, write_upright
 
 
 def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,7 +28,7 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert f"Evaluated 3 of 3 cases; all numbers are in {folders[1] / SUMMARY}" in printed
     assert list(folders[1].glob(".*")) == []
 
-    expected = [evaluate_case(*random_case(number)) for number in range(3)]
+    expected = [evaluate_case(*noisy_case(number)) for number in range(3)]
     for voxels in ("foreground", "union"):
         for metric in expected[0].calibration[voxels].metrics():
             values = [case.calibration[voxels].metrics()[metric] for case in expected]
@@ -81,7 +82,7 @@ def test_dice_equals_nnunets(folders: Folders) -> None:
 
 def test_a_case_without_foreground_is_left_out_of_the_mean_and_counts_in_the_scores(folders: Folders) -> None:
     before = evaluate(Predictions.of_folder(*folders))
-    p, y = random_case(8)
+    p, y = noisy_case(8)
     add_case(*folders, "empty", p, np.zeros_like(y))
     after = evaluate(Predictions.of_folder(*folders))
     assert after.mean("foreground", "ECE") == before.mean("foreground", "ECE")
@@ -110,7 +111,7 @@ def test_formats(tmp_path: Path, ending: str, reader: type | str, plans: bool) -
     """Every reader of nnU-Net, named in plans.json or found by the file ending."""
     flat = reader in {"2D", NaturalImage2DIO}
     name = "SimpleITKIO" if reader == "2D" else reader.__name__
-    p, y = random_case(0, 3, (1, 30, 40) if flat else (6, 20, 25))
+    p, y = noisy_case(0, 3, (1, 30, 40) if flat else (6, 20, 25))
     gt_folder, predictions = tmp_path / "r", tmp_path / "p"
     gt_folder.mkdir()
     predictions.mkdir()
@@ -121,7 +122,7 @@ def test_formats(tmp_path: Path, ending: str, reader: type | str, plans: bool) -
         content["overwrite_image_reader_writer"] = name
     (predictions / "dataset.json").write_text(json.dumps(content))
     for folder, labels in ((gt_folder, y), (predictions, p.argmax(0))):
-        write(labels[0] if flat else labels, folder / f"a{ending}", (1, 2) if flat else (1, 2, 3))
+        write_upright(labels[0] if flat else labels, folder / f"a{ending}", (2, 1) if flat else (3, 2, 1))
     # nnU-Net saves probabilities as its reader lays out the image.
     if name.endswith("WithReorient"):
         p, y = p[:, :, ::-1, ::-1], y[:, ::-1, ::-1]
@@ -141,7 +142,7 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
     p = np.moveaxis(np.eye(3)[np.roll(y, 1, 0)], -1, 0)
     add_case(*folders, "case_0", p, y)
     for folder, labels in zip(folders, (y, np.roll(y, 1, 0)), strict=True):
-        write(labels, folder / "case_0.nii.gz", (1, 1, 5))
+        write_upright(labels, folder / "case_0.nii.gz", (5, 1, 1))
     found = evaluate(Predictions.of_folder(*folders), Settings(surface=True)).cases[0].result.segmentation[1]
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
 

@@ -7,7 +7,7 @@ import pytest
 from nnunet_nacl.evaluation import FolderResult, evaluate, read_parts, read_result, summary_of, write_result
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import SUMMARY, Folders, content, run_evaluate, truncated
+from tests.evaluation.evaluated import SUMMARY, Folders, content, run_evaluate, truncated
 
 
 def test_merged_parts_equal_one_run(folders: Folders, tmp_path: Path) -> None:

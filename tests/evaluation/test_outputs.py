@@ -15,14 +15,7 @@ import pytest
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import read_result, write_result
 from nnunet_nacl.files import only_writer
-from tests.evaluation.generated import (
-    SUMMARY,
-    Folders,
-    content,
-    reasons,
-    run_evaluate,
-    summary_of,
-)
+from tests.evaluation.evaluated import SUMMARY, Folders, content, reasons, run_evaluate, summary_of
 
 
 def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

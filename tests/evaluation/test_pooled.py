@@ -6,7 +6,8 @@ import pytest
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import NLL_CLIP, Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.generated import Folders, random_case, run_evaluate, summary_of
+from tests.evaluation.evaluated import Folders, run_evaluate, summary_of
+from tests.generated import noisy_case
 
 
 def test_by_hand() -> None:
@@ -34,7 +35,7 @@ def test_by_hand() -> None:
 def test_summary(folders: Folders) -> None:
     assert run_evaluate(folders) == 0
     summary = summary_of(folders)
-    cases = [random_case(number) for number in range(3)]
+    cases = [noisy_case(number) for number in range(3)]
     foreground = sum(int((y > 0).sum()) for _, y in cases)
     nll = -sum(np.log(np.maximum(np.take_along_axis(p, y[None], 0), NLL_CLIP, dtype=float)).sum() for p, y in cases)
     brier = sum(float(((p[k].astype(float) - (y == k)) ** 2).sum()) for p, y in cases for k in range(3))

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import SimpleITK as sitk
 
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
 from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles
+from tests.generated import write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
@@ -96,14 +96,10 @@ def write_predictions(folder: Path, temperatures: dict[str, float], *, cases: Se
         (predicted / "dataset.json").write_text(json.dumps({**description, "numTraining": 1}))
     for number, name in enumerate(cases):
         case = draw_case(np.random.default_rng(number))
-        _write(case.image, folder / "imagesTs" / f"{name}_0000.nii.gz")
-        _write(case.labels, folder / "labelsTs" / f"{name}.nii.gz")
+        write_upright(case.image, folder / "imagesTs" / f"{name}_0000.nii.gz", (1, 1))
+        write_upright(case.labels, folder / "labelsTs" / f"{name}.nii.gz", (1, 1))
         for method, temperature in temperatures.items():
             p = tempered(case.posterior, temperature, np.random.default_rng([number, int(100 * temperature)]))
-            _write(p.argmax(0).astype(np.uint8), predictions[method] / f"{name}.nii.gz")
+            write_upright(p.argmax(0), predictions[method] / f"{name}.nii.gz", (1, 1))
             np.savez_compressed(predictions[method] / f"{name}.npz", probabilities=p[:, None])
     return predictions
-
-
-def _write(pixels: np.ndarray, file: Path) -> None:
-    sitk.WriteImage(sitk.GetImageFromArray(pixels), str(file))

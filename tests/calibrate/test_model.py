@@ -21,6 +21,8 @@ from nnunet_nacl.nnunet import load_predictor, read_checkpoint
 from tests.conftest import KINDS, Planned, Trained
 
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
+OF_REGIONS = "nnUNetTrainerDiceNACL_2epochs_2iterations"
+"""Both are trained for tests/trainers/test_commands.py, too."""
 CASES = [f"toy_{number}" for number in range(6)]
 
 
@@ -85,7 +87,7 @@ def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
     ],
 )
 def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, configuration: str) -> None:
-    copy = copy_of(kind, configuration, OURS)
+    copy = copy_of(kind, configuration, OF_REGIONS if "3d" in configuration else OURS)
     image = torch.from_numpy(
         np.random.default_rng(0).normal(size=(1, 1, *[16] * int(configuration[0]))).astype(np.float32)
     )
@@ -264,7 +266,7 @@ def test_a_kill_leaves_no_mixture(copy_of: Callable[..., Copy]) -> None:
 
 
 def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -> None:
-    copy = copy_of("regions", "3d_small", OURS)
+    copy = copy_of("regions", "3d_small", OF_REGIONS)
     network = open_fold(copy.model, mirroring=True)
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
     features = network.features(image).float().numpy()

@@ -3,6 +3,7 @@
 import ast
 import io
 import tokenize
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,16 @@ def test_the_table_has_no_circle() -> None:
         assert done, f"a circle among {sorted(left)}"
         for part in done:
             del left[part]
+
+
+def test_no_circle_among_files() -> None:
+    """Imports for types count, too; a package's ``__init__`` only gathers names."""
+    files = {}
+    for file in PACKAGE.rglob("*.py"):
+        if file.name != "__init__.py":
+            files[".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)] = file
+    needs = {name: {one.rpartition(".")[0] for one in imported(file)} & files.keys() for name, file in files.items()}
+    TopologicalSorter(needs).prepare()
 
 
 @pytest.mark.parametrize("part", ALL_PARTS)

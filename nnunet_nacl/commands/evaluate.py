@@ -63,11 +63,8 @@ def evaluate(
         overwrite=overwrite,
     )
     if result.cases:
-        print(
-            evaluation.format_table(
-                {Path(pred_folder).resolve().name if pred_folder else tr: result}
-            )
-        )
+        name = Path(pred_folder).resolve().name if pred_folder else tr
+        print(evaluation.format_table({name: result.row()}))
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     forgiven = [entry for entry in result.skipped if entry.missing and chill]

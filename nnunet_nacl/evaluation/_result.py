@@ -13,10 +13,11 @@ import numpy as np
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._case import Case
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._table import format_table
+from nnunet_nacl.evaluation._table import POOLED, format_table
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import (
     SCORES,
+    VOXEL_SETS,
     BinCounts,
     CalibrationTables,
     Interval,
@@ -48,7 +49,8 @@ class FolderResult:
     file: Path | None = None
 
     def __repr__(self) -> str:
-        return f"{len(self.cases)} cases\n{format_table({'' if self.file is None else self.file.parent.name: self})}"
+        name = "" if self.file is None else self.file.parent.name
+        return f"{len(self.cases)} cases\n{format_table({name: self.row()})}"
 
     @property
     def settings(self) -> Settings:
@@ -98,6 +100,20 @@ class FolderResult:
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
         return _mean([_mean(self.segmentation(name, metric)) for name in self.structures])
+
+    def row(self) -> dict[str, float]:
+        """Dice, the scores that compare methods, and the paper's metrics; NaN is not known."""
+        values = {"Dice": self.foreground_mean("Dice"), "HD95": np.nan, "NSD": np.nan}
+        if self.settings.surface:
+            values["HD95"] = self.foreground_mean("HD95")
+            values["NSD"] = self.foreground_mean("NSD")
+        for title, (voxels, metric) in POOLED.items():
+            values[title] = self.pooled(voxels).get(metric, np.nan)
+        for metric in ("ECE", "CECE"):
+            for voxels in VOXEL_SETS[:2]:
+                known = voxels in self.voxels
+                values[f"{metric} {voxels}"] = self.mean(voxels, metric) if known else np.nan
+        return values
 
     @cached_property
     def all_voxels(self) -> dict[Voxels, CalibrationTables]:

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -19,27 +19,19 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.report._results import calibrated_by
 from nnunet_nacl.typing import Floats
 
-if TYPE_CHECKING:
-    from nnunet_nacl.report._metrics import Estimate, Metric
-    from nnunet_nacl.report._statistics import Difference
-
 Results = Mapping[str, FolderResult]
 POOLED = ("near", "image")
 """Voxel sets that are not chosen by labels. Their ECE is that of the voxels of all cases together: within a case doubts
 are shared, so that the mean over cases would not be 0 for a perfectly calibrated model."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Method:
-    """A method's result over the shared cases; ``origin`` is that before it was reduced to them.
-
-    ``estimates`` are those that were asked for, each made once.
-    """
+    """A method's result over the shared cases; ``origin`` is that before it was reduced to them."""
 
     name: str
     result: FolderResult
     origin: Origin
-    estimates: "dict[Metric, Estimate]" = field(default_factory=dict, compare=False)
 
     def tables(self, voxels: str) -> list[CalibrationTables]:
         """Of each case."""
@@ -74,21 +66,15 @@ class Method:
         ).T
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
-    """Methods on one data set, whose name may be empty; ``notes`` say what was left out or differs between them.
-
-    ``tested`` are the differences that were asked for, by metric and baseline, each made once.
-    """
+    """Methods on one data set, whose name may be empty; ``notes`` say what was left out or differs between them."""
 
     dataset: str
     methods: list[Method]
     baseline: str
     structures: list[str]
     notes: list[str]
-    tested: "dict[tuple[Metric, str], dict[str, Difference]]" = field(
-        default_factory=dict, compare=False
-    )
 
     def __getitem__(self, name: str) -> Method:
         return {method.name: method for method in self.methods}[name]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -98,6 +99,9 @@ def pooled_gaps(gaps: Floats, voxels: Floats) -> Estimate:
     return Estimate(resampled, cases, int(voxels.any(1).sum()))
 
 
+_ESTIMATES: "WeakKeyDictionary[Method, dict[Metric, Estimate]]" = WeakKeyDictionary()
+
+
 @dataclass(frozen=True)
 class Metric:
     """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set."""
@@ -129,9 +133,10 @@ class Metric:
 
     def of(self, method: Method) -> Estimate:
         """The estimate of a method, made once."""
-        if self not in method.estimates:
-            method.estimates[self] = self._of(method)
-        return method.estimates[self]
+        made = _ESTIMATES.setdefault(method, {})
+        if self not in made:
+            made[self] = self._of(method)
+        return made[self]
 
     def _of(self, method: Method) -> Estimate:
         if self.name in _SCORES:  # over all regions

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
@@ -40,13 +41,19 @@ class Difference:
         return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
+_TESTED: WeakKeyDictionary[Comparison, dict[tuple[Metric, str], dict[str, Difference]]] = (
+    WeakKeyDictionary()
+)
+
+
 def differences(
     comparison: Comparison, metric: Metric, baseline: str | None = None
 ) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
     baseline = baseline or comparison.baseline
-    if (metric, baseline) in comparison.tested:
-        return comparison.tested[metric, baseline]
+    tested = _TESTED.setdefault(comparison, {})
+    if (metric, baseline) in tested:
+        return tested[metric, baseline]
     base = metric.of(comparison[baseline])
     gaps = {
         method.name: metric.of(method).minus(base)
@@ -54,13 +61,12 @@ def differences(
         if method.name != baseline
     }
     p_values = [_p_value(gap) for gap in gaps.values()]
-    tested = zip(gaps.items(), p_values, holm(p_values), strict=True)
-    found = {
-        name: Difference(gap.value, gap.interval, p, corrected)
-        for (name, gap), p, corrected in tested
+    corrected = holm(p_values)
+    tested[metric, baseline] = {
+        name: Difference(gap.value, gap.interval, p, p_holm)
+        for (name, gap), p, p_holm in zip(gaps.items(), p_values, corrected, strict=True)
     }
-    comparison.tested[metric, baseline] = found
-    return found
+    return tested[metric, baseline]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,9 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
             )
             written.append(page)
             for data_set, by_method in results.items():
-                print(f"\n{data_set}\n{format_table(by_method)}")
+                print(
+                    f"\n{data_set}\n{format_table({name: result.row() for name, result in by_method.items()})}"
+                )
             print(f"\nReport: {page}")
     return written
 

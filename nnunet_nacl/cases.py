@@ -59,21 +59,21 @@ class Journal(Generic[Result]):
 
     @property
     def folder(self) -> Path:
-        """Theirs alone."""
+        """The hidden folder."""
         return self.output.with_name(f".{self.output.name}.cases")
 
     def file_of(self, case: str) -> Path:
-        """Where a case is kept: not under its own name, which may be as long as the file system allows."""
+        """Where a case is kept: under a short name, since its own may be as long as the file system allows."""
         return self.folder / hashlib.sha256(case.encode(errors="surrogateescape")).hexdigest()
 
     def finished(self) -> Iterator[Result]:
-        """What was kept before."""
+        """The cases that were kept before."""
         for file in sorted(self.folder.glob("[!.]*")):
             with suppress(OSError, ValueError):
                 yield self.load(file)
 
     def remove(self) -> None:
-        """Forget them, once the output is written."""
+        """Delete them; the output is written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -88,7 +88,7 @@ def each_case(
 ) -> tuple[dict[str, Result], list[Skipped]]:
     """Call a function with each case; a bad case, or one that kills its process, takes no other with it.
 
-    What ``work`` raises is the reason why the case is skipped, but for a full disk, which ends the loop. All that a
+    What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. All that a
     process takes and, without a journal, returns is picklable. ``doing`` and ``finished`` are for the progress bar.
     Returns the results by name and the skipped cases, both in the order of their names.
     """
@@ -134,7 +134,7 @@ def _attempt(
     try:
         result = work(case)
     except Exception as error:  # damaged files make readers raise nearly anything
-        if isinstance(error, OSError) and is_full(error):  # that is not the case's fault
+        if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
             raise
         kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
         return _Failure(f"{kind}{error}"[:_LONGEST_REASON])
@@ -162,7 +162,7 @@ def _robustly(
         for case, reason in _in_processes(cases, attempt, num_processes):
             del left[case.name]
             yield case, reason
-    # A process died, and took with it what the others were doing; alone, its case shows
+    # A dead process also ends what the others were doing. Run alone, the case at fault shows.
     except BrokenProcessPool:
         for case in left.values():
             try:
@@ -177,7 +177,7 @@ def _robustly(
 def _in_processes(
     cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
 ) -> Iterator[tuple[Item, _Failure | None]]:
-    # Spawned: to fork is not safe in a process with threads.
+    # Spawn: forking a process with threads is not safe.
     with ProcessPoolExecutor(
         num_processes, multiprocessing.get_context("spawn"), _start_worker
     ) as pool:
@@ -185,7 +185,7 @@ def _in_processes(
             futures = {pool.submit(attempt, case): case for case in cases}
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        except BaseException:  # Ctrl-C among them: what is under way is not waited for
+        except BaseException:  # Includes Ctrl-C: do not wait for cases under way.
             for process in list((pool._processes or {}).values()):  # public from Python 3.14 on
                 process.terminate()
             pool.shutdown(cancel_futures=True)

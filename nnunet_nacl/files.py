@@ -47,7 +47,7 @@ def whole_file(file: str | Path) -> Iterator[Path]:
     try:
         yield partial
         partial.replace(target)
-    # Name the output, not the temporary file, nor none, as errors of a full disk do
+    # Name the output: errors name the temporary file, or, on a full disk, none.
     except OSError as error:
         if (error.filename is None and is_full(error)) or str(partial) in {
             error.filename,
@@ -62,7 +62,7 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 @contextmanager
 def only_writer(output: Path) -> Iterator[None]:
     """Within, no other process of ours writes this output, or a BlockingIOError says that one does."""
-    from filelock import FileLock, Timeout  # imports take time that the light commands do without
+    from filelock import FileLock, Timeout  # importing it would slow light commands down
 
     file = output.with_name(f".{output.name[-60:]}.lock")
     lock = FileLock(file)
@@ -72,7 +72,7 @@ def only_writer(output: Path) -> Iterator[None]:
         raise BlockingIOError(
             f"{output}: another process is writing it. Wait for its end, then try again."
         ) from None
-    except (OSError, NotImplementedError):  # a file system without locks keeps nobody out
+    except (OSError, NotImplementedError):  # the file system has no locks
         yield
         return
     try:
@@ -92,7 +92,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def printable(text: str) -> str:
-    """A text that can be written as UTF-8: other bytes of file names become �."""
+    """The text as valid UTF-8: other bytes of file names become �."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""All methods fitted to a sample, judged by cases that were held out, and the best of them chosen."""
+"""Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
 import hashlib
 from collections.abc import Sequence
@@ -59,12 +59,12 @@ class Fit:
 
     @property
     def method(self) -> str:
-        """``as trained``, ``temperature``, ``vector`` or ``head``; of an ensemble ``folds`` in place of the first."""
+        """``as trained``, ``temperature``, ``vector`` or ``head``; of an ensemble ``folds`` for the first."""
         return self.calibration.method
 
     @property
     def improves(self) -> bool:
-        """Whether the NLL falls on held-out cases for certain: the paired bootstrap's 95 % interval is below 0."""
+        """Whether the NLL on held-out cases falls: the 95 % interval of the paired bootstrap is below 0."""
         return self.tried[self.method].improves
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
@@ -112,10 +112,10 @@ class Trials:
         settings: dict[str, Any],
         skipped: Sequence[Skipped] = (),
     ) -> Fit:
-        """The best method, or the wanted one, as what is written.
+        """Choose the wanted method, or else the best one.
 
         The best has the lowest NLL on held-out cases among those that lower it for certain, and whose Dice there is at
-        most 0.002 below that as trained. A temperature, which changes no label, always has that.
+        most 0.002 below that as trained. A temperature changes no label, so it always qualifies.
         """
         unchanged = next(iter(self.fitted))
         least = self.scores[unchanged].Dice - DICE_TOLERANCE
@@ -176,7 +176,7 @@ def compare(
     ignore_label: int | None = None,
     channel_axis: int = 0,
 ) -> "pandas.DataFrame":
-    """Which calibration of logits is best, on cases that its fit has not seen.
+    """Compare calibrations of logits on cases that their fit has not seen.
 
     Args:
         logits: (K, *spatial) of K classes, the background first, or (R, *spatial) of regions; an array or a tensor.

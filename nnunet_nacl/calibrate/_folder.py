@@ -1,4 +1,4 @@
-"""A calibration of predictions that nnU-Net has saved with their probabilities: fitted to some, applied to others."""
+"""Calibrate saved predictions: fit to those that have ground truth, apply to others."""
 
 import hashlib
 import json
@@ -133,7 +133,7 @@ def apply_folder(
         )
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
-    # First: a part is calibrated, too
+    # Written first: a folder of which only a part is calibrated is marked, too.
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)

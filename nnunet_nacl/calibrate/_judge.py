@@ -1,4 +1,4 @@
-"""What calibrated voxels are worth: proper scores, ECE near the prediction, Dice, and how many labels change."""
+"""Score calibrated voxels: proper scores, ECE near the prediction, Dice, and how many labels change."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +43,7 @@ class Score:
 
     @property
     def improves(self) -> bool:
-        """Whether the NLL falls for certain: the interval of its change is below 0."""
+        """Whether the NLL falls: the interval of its change is below 0."""
         return self.NLL_change[1] < 0
 
 

@@ -26,7 +26,7 @@ _SMALL_PULL = 1e-7  # of vector scaling towards the temperature
 
 @dataclass(frozen=True)
 class Unchanged:
-    """Logits as they are, where nothing improves on them: of a model as trained, or of folds calibrated one by one."""
+    """Keep the logits: of a model as trained, or of folds that are calibrated one by one."""
 
     method: Literal["as trained", "folds"] = "as trained"
     num_channels: ClassVar[None] = None
@@ -323,7 +323,7 @@ def _minimum(
 ) -> Floats:
     """Where a convex loss, given with its gradient, is smallest."""
     options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
-    # Threads take longer to meet than a product of so few rows takes one of them.
+    # Synchronizing threads would take longer than these small products do on one thread.
     with threadpool_limits(1, "blas"):
         found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
     best: Floats = found.x

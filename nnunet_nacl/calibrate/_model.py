@@ -1,4 +1,4 @@
-"""A trained nnU-Net calibrated in its own checkpoint: another last layer, everything else as it was.
+"""Calibrate a trained nnU-Net in its own checkpoint: only the last layer changes.
 
 nnU-Net averages logits over windows, mirrorings and folds, and takes the softmax last. A last layer is linear, so that
 calibrated logits are those of a network with another last layer, and its features averaged in the same way, times a new
@@ -96,7 +96,7 @@ class Network:
         predict = self.predictor.predict_logits_from_preprocessed_data
         if not self.has_features:
             return predict(torch.from_numpy(image))
-        # The last layer returns what it gets, and the predictor makes room for as many channels.
+        # Let the last layer return its input, and tell the predictor how many channels that has.
         label_manager = self.predictor.label_manager
         self.predictor.label_manager = SimpleNamespace(
             num_segmentation_heads=self._last.in_channels
@@ -259,7 +259,7 @@ def calibrate_model(
         raise FileExistsError(
             f"{model} has {', '.join(found)} already: replace them with --overwrite."
         )
-    # All that may be missing is looked for before any work.
+    # Look for everything that may be missing before any work.
     networks = [
         Network(model, fold, checkpoint=checkpoint, device=device, mirroring=use_mirroring)
         for fold in folds
@@ -298,7 +298,7 @@ def _calibrate_fold(
     fit.write(written / FOLD_FIT)
     if save_probabilities:
         _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
-    # It was made of the folds as they were calibrated before
+    # It belongs to the previous calibration of the folds.
     _remove_ensemble(network.folder.parent)
     _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
     return fit

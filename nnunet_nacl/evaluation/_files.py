@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 States = dict[str, list[str | int] | None]
 
 SUMMARY_NAME = "calibration_summary.json"
-# An .npz in all but name: nnU-Net's ensembling takes every .npz in a folder for a case
+# An .npz under another name: nnU-Net's ensembling would take it for a case.
 BINS = "bins.zip"
 
 

@@ -99,7 +99,7 @@ def _finished(
 ) -> dict[str, Case]:
     """What was counted alike before, from files that have not changed since."""
     results = []
-    with suppress(OSError, ValueError):  # what cannot be read is evaluated again
+    with suppress(OSError, ValueError):  # evaluate again what cannot be read
         results.append(read_result(summary))
     known = {
         case.name: case

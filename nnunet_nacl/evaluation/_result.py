@@ -82,7 +82,7 @@ class FolderResult:
         )
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
-        """Those of each case."""
+        """The tables of each case."""
         return [case.result.calibration[voxels] for case in self.cases]
 
     def values(self, voxels: Voxels, metric: str) -> list[float]:
@@ -133,7 +133,7 @@ class FolderResult:
 
     @property
     def segmentation_metrics(self) -> list[str]:
-        """Those that were computed."""
+        """The segmentation metrics that were computed."""
         return (
             list(self.cases[0].result.segmentation[self.structures[0]])
             if self.cases and self.structures

@@ -30,7 +30,7 @@ class SavedAs:
 class Argmax:
     """Of classes: ``add`` takes the voxels of each channel in order; then ``labels()`` are those of the largest p.
 
-    Where the saved labels are as right, these.
+    Among equally probable classes it keeps the saved label.
     """
 
     rule = "the argmax"

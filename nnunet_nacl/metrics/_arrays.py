@@ -24,7 +24,7 @@ Array: TypeAlias = Any
 
 
 def to_numpy(values: Array) -> NDArray[Any]:
-    """An array, of a tensor on any device too."""
+    """A NumPy array of an array, or of a tensor on any device."""
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
@@ -48,7 +48,7 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
             yield channel, part, block
     except ValueError:
         for _ in blocks:
-            # If the values are wrong because the file is damaged, reading on to its checksum says so
+            # Read on to the checksum: if the file is damaged, that is the better message.
             pass
         raise
     sums -= 1

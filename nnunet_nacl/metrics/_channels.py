@@ -1,4 +1,4 @@
-"""Probabilities as a stream of channels, so that those of a large image need not be held whole."""
+"""Probabilities as a stream of channels, so that a large image need not fit into memory."""
 
 import math
 from collections.abc import Iterator

@@ -30,7 +30,7 @@ def compiled(function: Any) -> Any:
     """A function compiled by numba; what it compiles to is kept for the next process."""
     try:
         return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # no folder to keep compiled code in
+    except RuntimeError:  # no folder for compiled code
         return numba.njit(nogil=True)(function)
 
 
@@ -38,7 +38,7 @@ def compiled(function: Any) -> Any:
 def _add(sums: Floats, cell: int, edges: Floats, confidence: float, chance: float) -> None:
     """Add a voxel to its cell of ``sums``: in row m if edge m − 1 < c <= edge m, in row 0 if c = 0."""
     binned = edges.dtype.type(confidence)
-    # Unsigned: an index that may be negative takes longer
+    # Unsigned: indexing is slower if the index may be negative.
     row = np.uintp(binned * edges.dtype.type(edges.size - 1))
     if binned > edges[row]:  # the product may be rounded up to an edge, but not down over one
         row += np.uintp(1)

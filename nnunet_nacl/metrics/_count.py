@@ -41,7 +41,7 @@ from nnunet_nacl.metrics._settings import CORE_PROBABILITY, Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
 from nnunet_nacl.typing import Floats, Labels, Mask
 
-_CELLS = np.arange(HIT)  # a voxel that is ignored has no membership, and is in cell 0
+_CELLS = np.arange(HIT)  # ignored voxels are in cell 0
 _COUNTED = (_CELLS & IMAGE) > 0
 _PREDICTED = _COUNTED & ((_CELLS & PREDICTED) > 0)
 _MEMBERS: dict[Voxels, int] = {
@@ -74,7 +74,7 @@ def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
     if case.meaning.activation is Activation.SIGMOID:
         return _count_regions(case).tables(case.settings, case.meaning.num_channels)
     sums, argmax, agrees = _count_classes(case)
-    # Postprocessed: which class is predicted must be known before the pass, but shows only after it
+    # Postprocessed: the pass needs the predicted class, which is known only after it.
     if not agrees:
         sums, *_ = _count_classes(replace(case, saved=argmax, saved_as=None, thresholds=None))
     num_classes = case.meaning.num_channels
@@ -134,7 +134,7 @@ class _Sums:
             if settings.counts_all_voxels and voxels in {"foreground", "union"}:
                 surely = _PREDICTED if voxels == "union" else np.zeros_like(_PREDICTED)
                 right = np.tile(_COUNTED, (len(channels), 1))
-                # The background is there only where that is sure
+                # Only voxels that are surely in the set can be background.
                 if self.activation is Activation.SOFTMAX:
                     right[0] = surely
                 expected_channels = _expected(channels.sum(1), surely, right)
@@ -187,7 +187,7 @@ def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
             add(channel, part, p)
             continue
         background[part] = p
-        if part.stop == truth.size:  # near is known only when all of the channel has passed
+        if part.stop == truth.size:  # Near is known only after the whole channel.
             near = _near(background, case)
             for each in parts:
                 counted = truth[each] != meaning.ignored

@@ -20,7 +20,7 @@ from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnu
 
 SPLITS_NAME = "splits_final.json"
 Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
-# What of dataset.json decides
+# What is compared of dataset.json
 _TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
 
 
@@ -217,7 +217,7 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
 
 @contextmanager
 def our_trainers_found() -> Iterator[None]:
-    """Within, nnU-Net finds our trainers, whether ``nnunet_nacl link`` was run or not, and does not say where."""
+    """Let nnU-Net find our trainers even without ``nnunet_nacl link``, and print no message about it."""
     variable = "nnUNet_extTrainer"
     known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
     with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):

@@ -89,7 +89,7 @@ class PlansJson:
     def add(self, name: str, configuration: Mapping[str, Any]) -> None:
         """Add a configuration to the file; raises a FileExistsError if there is one of that name."""
         with only_writer(self.file):
-            # To what the file holds by now
+            # The file may have changed since it was read.
             plans = PlansJson.read(self.file).having(name, configuration)
             with whole_file(self.file) as partial:
                 partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
@@ -198,7 +198,7 @@ class Model:
         return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
 
     def difference(self, other: "Model") -> str | None:
-        """How the model of a folder is certainly another one; None if it may be the same."""
+        """How the model of a folder differs for certain; None if it may be the same."""
         # The order of regions is that of the channels
         in_order = self.regions_class_order is not None
         if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):

@@ -26,7 +26,7 @@ def existing_folder(path: str | Path) -> Path:
 
 @contextmanager
 def naming(*files: Path, problem: str = "") -> Iterator[None]:
-    """Errors within name the files: damaged ones make nnU-Net and its libraries raise nearly anything."""
+    """Name the files in errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
     names = ", ".join(map(str, files))
     try:
         yield

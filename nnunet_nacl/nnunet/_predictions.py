@@ -189,7 +189,7 @@ class Predictions:
         )
 
     def to_fit_to(self) -> "Predictions":
-        """Only the cases that have a prediction and ground truth; if none has both, those with a prediction."""
+        """Keep the cases with prediction and ground truth; if none has both, those with a prediction."""
         predicted = {
             name: [case for case in group if case.is_predicted]
             for name, group in self.groups.items()

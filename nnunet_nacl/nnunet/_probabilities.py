@@ -1,4 +1,4 @@
-"""Probabilities as a stream of channels: the ``.npz`` files that nnU-Net saves are never held whole."""
+"""Read nnU-Net's ``.npz`` files as a stream of channels, never the whole array."""
 
 import io
 import math
@@ -43,7 +43,7 @@ class NpzChannels(Channels):
                 )
 
     def _blocks(self) -> Iterator[Floats]:
-        # Channels are the fastest axis: there is no way but to hold the array whole
+        # Channels are the fastest axis, so the whole array must be read.
         if self._fortran_order:
             with self._opened() as (_, stream):
                 whole = npy.read_array(stream)
@@ -61,7 +61,7 @@ class NpzChannels(Channels):
                 piece = ahead.popleft().result()
                 ahead.extend(islice(pieces, 1))
                 yield from (piece[start : start + BLOCK] for start in range(0, piece.size, BLOCK))
-            if stream.read(1):  # at the end the checksum is compared
+            if stream.read(1):  # the end compares the checksum
                 raise ValueError("it goes on after its end")
 
     def _read(self, stream: IO[bytes], voxels: int) -> Floats:

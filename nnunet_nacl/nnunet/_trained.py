@@ -51,7 +51,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
             )
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
-    except pickle.UnpicklingError as error:  # whose text recommends weights_only=False
+    except pickle.UnpicklingError as error:  # its message recommends weights_only=False
         asked_for = re.search(r"GLOBAL (\S+)", str(error))
         reason = (
             f"it asks for {asked_for[1]}, which could run foreign code"
@@ -96,7 +96,7 @@ def build_predictor(
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 
     where = torch.device(device)
-    with redirect_stdout(io.StringIO()):  # nnU-Net says that without CUDA it will not use CUDA
+    with redirect_stdout(io.StringIO()):  # Hide nnU-Net's message that there is no CUDA.
         predictor = nnUNetPredictor(
             use_mirroring=use_mirroring,
             perform_everything_on_device=where.type == "cuda",

@@ -21,9 +21,9 @@ from nnunet_nacl.typing import Floats, Mask
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page tells
 _CLOSE = 0.01
-_CLOSE_WHERE_ASKED = 0.05  # so small an ECE, or gap where a model says 90 %, is as good as none
+_CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
 _NEARLY = 0.02  # where a model that is off says 90 %, so small a gap is nearly right
-# Cases that give a perfectly calibrated model a larger ECE by chance do not tell whether it is
+# If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02
 
 
@@ -77,7 +77,7 @@ def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
     pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
     filled = (tables.count > 0).sum(0) > 1
-    weights = resample_weights(num_cases)  # one case says nothing about others
+    weights = resample_weights(num_cases)  # no interval from a single case
     resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
     ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
     line = None if expected is None else expected[:, row].sum()

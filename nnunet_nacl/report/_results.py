@@ -24,7 +24,7 @@ class _Applied:
 
 @dataclass(frozen=True)
 class _Mark:
-    """What a calibrated folder's file says of how it came to be."""
+    """The file that says how a calibrated folder was made."""
 
     calibration: _Calibration
     applied: _Applied

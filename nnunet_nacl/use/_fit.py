@@ -113,7 +113,7 @@ class ReviewFit:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
     def check(self, predictions: PredictionFolder, *, segmented: bool = True) -> list[str]:
-        """What must be said if it is used for a folder of predictions; a ValueError if it must not be.
+        """Warnings to print before it is used for a folder of predictions; a ValueError forbids that.
 
         ``segmented`` says whether it is used for segmentations, not for probabilities alone.
         """
@@ -169,7 +169,7 @@ class ReviewFit:
         return notes
 
     def summary(self) -> str:
-        """What was fitted, and how it does on held-out cases, for people."""
+        """A text of what was fitted, and how it does on held-out cases."""
         # Takes half a second to import, which worker processes need not spend
         from pandas import DataFrame
 

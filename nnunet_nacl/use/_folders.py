@@ -1,4 +1,4 @@
-"""A new folder, made of a folder of predictions case by case."""
+"""Make a new folder from a folder of predictions, case by case."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ class NewFolder(Generic[Result]):
         )
 
     def write_mark(self, name: str, content: dict[str, Any]) -> None:
-        """Write the JSON file by which a folder of ours is known, and that says how it came to be."""
+        """Write the JSON file that marks a folder as ours and says how it was made."""
         skipped = [asdict(entry) for entry in self.skipped]
         write_json(
             self.unfinished / name,
@@ -49,7 +49,7 @@ class NewFolder(Generic[Result]):
         )
 
     def describe_like(self, predictions: PredictionFolder) -> None:
-        """Make it a folder of predictions, calibrated if these are: they must not be calibrated again."""
+        """Describe it as a folder of predictions, marked as calibrated if these are, so that nobody does it twice."""
         predictions.copy_descriptions(self.unfinished)
         if predictions.is_calibrated:
             shutil.copyfile(predictions.folder / CALIBRATED_NAME, self.unfinished / CALIBRATED_NAME)

@@ -88,7 +88,7 @@ def judge_structures(rows: Rows) -> list[dict[str, Any]]:
 
 
 def judgement_table(judgements: Rows) -> str:
-    """A table for people; columns without any value are left out."""
+    """A table to read, without empty columns."""
     from pandas import DataFrame
 
     heads = ["structure", "cases", "MAE", "bias", "Spearman", "AURC", "excess", "fitted MAE", "bound held",

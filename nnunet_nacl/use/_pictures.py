@@ -118,7 +118,7 @@ def _image_layer(image: Floats) -> str:
 
 
 def _doubt_layer(doubt: Floats) -> str:
-    # Few steps, which PNG keeps in less room
+    # Few steps make a smaller PNG.
     opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
     layer = np.zeros((*opacity.shape, 4), np.uint8)
     layer[opacity > 0, :3] = _COLOR

@@ -203,7 +203,7 @@ def _row(counts: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
 
 
 def _reasons(row: Mapping[str, Any]) -> list[str]:
-    """Why a structure is worth a look."""
+    """Reasons to look at a structure."""
     if row["segmented_ml"] == 0:
         if row["max_probability"] < _PRESENT:
             return []
@@ -250,7 +250,7 @@ def _volume_notes(table: "DataFrame") -> list[str]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """What of the JSON file :func:`read_judged` returns."""
+    """The part of the JSON file that :func:`read_judged` returns."""
 
     format: Literal["review of nnunet_nacl"]
     judged: list[dict[str, Any]]

@@ -163,7 +163,7 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     spread = np.ptp(values, axis=0)
     shade = ((values - values.min(0)) / np.where(spread > 0, spread, 1))[order]
     digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
-    # Not imshow: cells that are paths stay sharp and small in an SVG file.
+    # Paths, not imshow: they stay sharp and small in an SVG file.
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values[order]):
         color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
@@ -186,7 +186,7 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
 
 
 def dice_scatter(reviews: Reviews, method: str, ax: Axes) -> None:
-    """True against predicted Dice, all methods on the same axes. Below the dashed line a method promises too much."""
+    """True against predicted Dice, all methods on the same axes. Below the dashed line a method overestimates Dice."""
     ax.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=0.8)
     rows = reviews.frame[reviews.frame["method"] == method]
     style: Any = {

@@ -240,6 +240,21 @@ def calibrate_written() -> str:
     return table(checkpoints(), columns)
 
 
+def resampled() -> str:
+    """What calibrate prints of held-out cases, beside evaluate of the same predictions."""
+    rows = read("resampled")
+    of_model = ["configuration", "checkpoint"]
+    wide = rows.pivot_table(
+        index=of_model, columns="scored", values=["NLL", "ECE", "Dice"], sort=False
+    )
+    wide.columns = wide.columns.map("_".join)
+    columns = {"plan": "`{configuration}`", "checkpoint": "{checkpoint}"}
+    for title, name, digits in (("NLL", "NLL", 3), ("ECE near", "ECE", 3), ("Dice", "Dice", 4)):
+        columns[f"{title}: `calibrate`"] = f"{{{name}_calibrate:.{digits}f}}"
+        columns[f"`evaluate` ({title})"] = f"{{{name}_evaluate:.{digits}f}}"
+    return table(wide.reset_index(), columns)
+
+
 def readme() -> str:
     """The default loss, fold 0 of both data sets, its longest training."""
     wide = checkpoints()
@@ -370,6 +385,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibrate-cases": calibrate_cases,
     "calibrate-written": calibrate_written,
     "readme": readme,
+    "resampled": resampled,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,

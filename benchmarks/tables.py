@@ -249,7 +249,7 @@ def resampled() -> str:
     )
     wide.columns = wide.columns.map("_".join)
     columns = {"plan": "`{configuration}`", "checkpoint": "{checkpoint}"}
-    for title, name, digits in (("NLL", "NLL", 3), ("ECE near", "ECE", 3), ("Dice", "Dice", 4)):
+    for title, name, digits in (("NLL", "NLL", 3), ("ECE near", "ECE", 3)):
         columns[f"{title}: `calibrate`"] = f"{{{name}_calibrate:.{digits}f}}"
         columns[f"`evaluate` ({title})"] = f"{{{name}_evaluate:.{digits}f}}"
     return table(wide.reset_index(), columns)

@@ -45,4 +45,5 @@ def test_train_predict_evaluate(
     assert files
     for file in files:  # the same model, found again from its checkpoint
         with np.load(file) as one, np.load(predictions / file.name) as other:
-            np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
+            # nnU-Net adds logits up in half precision, where one may be rounded either way
+            np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-3)

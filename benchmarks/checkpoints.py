@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from models import of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
@@ -39,18 +40,9 @@ def predict(options: argparse.Namespace, model: Path, work: Path, name: str) -> 
     """Calibrate, export, predict the test cases; leaves predictions and, if calibrated, the fit in the work folder."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
     if name != "trained":
-        of_model = [
-            "-d",
-            options.data_set,
-            "-c",
-            options.configuration,
-            "-tr",
-            options.trainer,
-            "-f",
-            options.fold,
-        ]
         how = ["-device", "cpu", "--overwrite", *OPTIONS[name]]
-        subprocess.run(["nnunet_nacl", "calibrate", *of_model, *how], check=True, env=environment)
+        command = ["nnunet_nacl", "calibrate", *of_model(options), *how]
+        subprocess.run(command, check=True, env=environment)
         shutil.copyfile(model / f"fold_{options.fold}" / "calibration.json", work / f"{name}.json")
     exported = model.with_name(f"{model.name}_stock")
     shutil.rmtree(exported, ignore_errors=True)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pandas as pd
 import torch
+from models import of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
@@ -34,21 +35,13 @@ def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -
         done.exists() and len(list(output.glob("*.npz"))) == len(list((raw / "labelsTs").iterdir()))
     ):
         output.mkdir(parents=True, exist_ok=True)
-        model = [
-            "-d",
-            options.data_set,
-            "-c",
-            options.configuration,
-            "-tr",
-            options.trainer,
-            "-f",
-            options.fold,
-        ]
         files = ["-i", str(raw / "imagesTs"), "-o", str(output)]
         how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
         # One thread: nnU-Net asks for as many as it may have processes.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
-        subprocess.run(["nnUNetv2_predict", *model, *files, *how], check=True, env=environment)
+        subprocess.run(
+            ["nnUNetv2_predict", *of_model(options), *files, *how], check=True, env=environment
+        )
     evaluate = [
         "nnunet_nacl",
         "evaluate",

@@ -4,7 +4,8 @@
 
 A prediction's ``.npz`` to its numbers in the report (``evaluate``, ``report``), a checkpoint to its calibrated copy
 (``calibrate``), and a batch to its loss. The demo must have run in the folder; what these commands write there is
-written again. Functions are those that Python enters, each counted once.
+written again. Functions are those that Python enters in its main thread, each counted once: compiled loops and threads
+that read files are left out. To count an earlier version, put its checkout into PYTHONPATH.
 """
 
 import argparse
@@ -24,7 +25,7 @@ PACKAGE = str(Path(nnunet_nacl.__file__).parent)
 
 
 def passed(call: Callable[[], object]) -> set[tuple[str, str]]:
-    """File and qualified name of each function of the package that the call enters, after its imports."""
+    """File, name and line of each function of the package that the call enters."""
     found = set()
 
     def enter(frame: FrameType, event: str, _: object) -> None:
@@ -63,20 +64,8 @@ if __name__ == "__main__":
         run("report", predictions, "-o", demo / "passed.html", "--overwrite")
 
     def calibrate() -> None:  # noqa: D103
-        run(
-            "calibrate",
-            "-d",
-            996,
-            "-c",
-            "2d_demo",
-            "-tr",
-            trainer,
-            "-f",
-            0,
-            "-device",
-            "cpu",
-            "--overwrite",
-        )
+        of_model = ["-d", 996, "-c", "2d_demo", "-tr", trainer, "-f", 0]
+        run("calibrate", *of_model, "-device", "cpu", "--overwrite")
 
     def loss() -> None:  # noqa: D103
         NACLLoss()(torch.zeros(2, 3, 8, 8), torch.zeros(2, 1, 8, 8))

@@ -1,8 +1,9 @@
-"""Functions of arrays against other libraries' in the same run: prints rows of docs/results/data/function_time.csv.
+"""Functions of arrays against other libraries': the ECE that each finds, and the time it takes.
 
     python benchmarks/peers.py [--rounds 9]
 
-Each round takes all in turn; the ratio is taken within a round, and its median printed, and first the values.
+Each round times ours and the peer's, one after the other; printed are the median ratio and its range.
+The medians are in docs/results/data/function_time.csv.
 """
 
 import argparse

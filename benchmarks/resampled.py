@@ -8,19 +8,22 @@ another grid than nnU-Net writes its predictions on. ``calibrate --npz`` predict
 """
 
 import argparse
+import json
 import os
 import subprocess
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
+from checkpoints import KEY, values
+from models import of_model
 from nnunetv2.paths import nnUNet_preprocessed
 
 from nnunet_nacl.calibrate import Fit
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions, model_folder
 
-KEY = ["data_set", "configuration", "trainer", "fold"]
 SCORES = ["NLL", "ECE", "over_confidence", "Dice"]
 
 if __name__ == "__main__":
@@ -33,33 +36,37 @@ if __name__ == "__main__":
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     fold = model / f"fold_{options.fold}"
-    of_model = [
-        "-d",
-        options.data_set,
-        "-c",
-        options.configuration,
-        "-tr",
-        options.trainer,
-        "-f",
-        options.fold,
+    command = [
+        "nnunet_nacl",
+        "calibrate",
+        *of_model(options),
+        "-device",
+        "cpu",
+        "--npz",
+        "--overwrite",
     ]
-    command = ["nnunet_nacl", "calibrate", *of_model, "-device", "cpu", "--npz", "--overwrite"]
     subprocess.run(command, check=True, env={**os.environ, "nnUNet_def_n_proc": "1"})
     fit = Fit.read(fold / "calibration.json")
     labels = Path(nnUNet_preprocessed) / model.parent.name / "gt_segmentations"
+    training = json.loads((fold / "training_time.json").read_text())
+    model_row = {
+        "data_set": model.parent.name,
+        "configuration": options.configuration,
+        "trainer": options.trainer,
+        "fold": options.fold,
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": training["commit"],
+        "machine": training["machine"],
+    }
     rows = []
     for checkpoint, folder in (("as trained", "validation"), (fit.method, "validation_calibrated")):
-        row = {"data_set": model.parent.name, "configuration": options.configuration, "trainer": options.trainer,
-               "fold": options.fold, "checkpoint": checkpoint, "date": time.strftime("%Y-%m-%d")}  # fmt: skip
-        printed = fit.tried[checkpoint]
-        rows.append(
-            {**row, "scored": "calibrate"} | {name: getattr(printed, name) for name in SCORES}
-        )
-        result = evaluate(Predictions.of_folder(labels, fold / folder))
-        near = result.pooled("near")
-        rows.append({**row, "scored": "evaluate", "NLL": result.pooled("image")["NLL_per_foreground"],
-                     "ECE": near["ECE"], "over_confidence": near["over_confidence"],
-                     "Dice": result.foreground_mean("Dice")})  # fmt: skip
+        scores = {
+            "calibrate": asdict(fit.tried[checkpoint]),
+            "evaluate": values(evaluate(Predictions.of_folder(labels, fold / folder))),
+        }
+        for scored, found in scores.items():
+            of_checkpoint = {"checkpoint": checkpoint, "scored": scored}
+            rows.append(model_row | of_checkpoint | {name: found[name] for name in SCORES})
     new = pd.DataFrame(rows)
     print(new[["checkpoint", "scored", *SCORES]].to_string())
     if options.csv.exists():

@@ -59,7 +59,7 @@ class Fit:
 
     @property
     def method(self) -> str:
-        """``as trained``, ``temperature``, ``vector`` or ``head``; of an ensemble ``folds`` for the first."""
+        """``temperature``, ``vector`` or ``head``; if nothing was fitted, ``as trained``, of an ensemble ``folds``."""
         return self.calibration.method
 
     @property

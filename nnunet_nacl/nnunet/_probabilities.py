@@ -1,4 +1,4 @@
-"""Read nnU-Net's ``.npz`` files as a stream of channels, never the whole array."""
+"""Read nnU-Net's ``.npz`` files as a stream of channels."""
 
 import io
 import math

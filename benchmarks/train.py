@@ -1,14 +1,15 @@
 """Train models on a CPU, one after the other, and go on with those that were cut off.
 
-    python benchmarks/train.py QUEUE.txt
+    python benchmarks/train.py QUEUE.txt [--float32]
 
 Each line of the queue is a training: data set, configuration, fold and trainer, such as
 ``4 2d_bs8 0 nnUNetTrainerDiceCE_100epochs``. The queue is read anew before each training, so lines may be added and
 moved. Run it once for each core: a model that another run trains is left to that. nnU-Net's environment variables must
 be set, and nnUNet_extTrainer for ``nnunet_nacl`` or ``dice_candidates``.
 
-Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16); an epoch's validation, which is
-only logged, takes 5 batches; a checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder
+Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16), or with --float32 single
+precision, which is faster on some processors; an epoch's validation, which is only logged, takes 5 batches; a
+checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder
 says how many seconds it took in all.
 """
 
@@ -35,10 +36,13 @@ SAVE_EVERY = 5
 VALIDATION_BATCHES = 5
 
 
-def train(data_set: str, configuration: str, fold: int, trainer: str, folder: Path) -> None:
+def train(
+    data_set: str, configuration: str, fold: int, trainer: str, folder: Path, *, float32: bool
+) -> None:
     """One training, from its last checkpoint if there is one, with the validation's probabilities."""
     torch.set_num_threads(1)
-    trainer_module.dummy_context = lambda: torch.autocast("cpu", torch.bfloat16)
+    if not float32:
+        trainer_module.dummy_context = lambda: torch.autocast("cpu", torch.bfloat16)
     whole = trainer_module.nnUNetTrainer.run_training
 
     def with_few_validation_batches(self: trainer_module.nnUNetTrainer) -> None:
@@ -54,13 +58,15 @@ def train(data_set: str, configuration: str, fold: int, trainer: str, folder: Pa
     )  # fmt: skip
 
 
-def in_process(data_set: str, configuration: str, fold: int, trainer: str, folder: Path) -> bool:
+def in_process(
+    data_set: str, configuration: str, fold: int, trainer: str, folder: Path, *, float32: bool
+) -> bool:
     """Train in a forked process, so that nothing of it is left behind; returns whether it went to its end."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            train(data_set, configuration, fold, trainer, folder)
+            train(data_set, configuration, fold, trainer, folder, float32=float32)
             status = 0
         except Exception:  # noqa: BLE001
             traceback.print_exc()
@@ -69,7 +75,7 @@ def in_process(data_set: str, configuration: str, fold: int, trainer: str, folde
     return os.waitpid(child, 0)[1] == 0
 
 
-def add_time(file: Path, seconds: float) -> None:
+def add_time(file: Path, seconds: float, precision: str) -> None:
     """Add to the seconds that a model's trainings took, and say where."""
     earlier = json.loads(file.read_text())["seconds"] if file.exists() else 0
     commit = subprocess.run(
@@ -82,7 +88,7 @@ def add_time(file: Path, seconds: float) -> None:
     content = {
         "seconds": round(earlier + seconds),
         "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread, bfloat16",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread, {precision}",
         "date": time.strftime("%Y-%m-%d"),
     }
     file.write_text(json.dumps(content, indent=2) + "\n")
@@ -94,7 +100,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
+    parser.add_argument("--float32", action="store_true", help="not bfloat16")
     options = parser.parse_args()
+    precision = "float32" if options.float32 else "bfloat16"
     done: set[str] = set()
     while True:
         lines = [
@@ -121,8 +129,10 @@ def main() -> None:
                 if (folder / "validation" / "summary.json").exists():
                     continue
                 start = time.time()
-                finished = in_process(data_set, configuration, int(fold), trainer, folder)
-                add_time(folder / "training_time.json", time.time() - start)
+                finished = in_process(
+                    data_set, configuration, int(fold), trainer, folder, float32=options.float32
+                )
+                add_time(folder / "training_time.json", time.time() - start, precision)
                 print(
                     line,
                     "trained" if finished else "FAILED",

@@ -4,8 +4,10 @@
 
 nnUNetv2_predict predicts imagesTs into PREDICTIONS/DATASET/TRAINER__CONFIGURATION/fold_FOLD, mirrored, unless that is
 done; ``nnunet_nacl evaluate --surface`` evaluates. A row replaces that of the same data set, configuration, trainer and
-fold. Dice, NLL per foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains models, and
-benchmarks/tables.py writes the tables of the pages.
+fold. The values of each case go into ``losses_cases.csv`` beside it, so that models of different machines can be
+compared case by case: ``gap_M`` is the sum of confidences minus hits in bin M of the voxel set near. Dice, NLL per
+foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains models, and benchmarks/tables.py writes
+the tables of the pages.
 """
 
 import argparse
@@ -82,6 +84,30 @@ def row(result: FolderResult) -> dict[str, float]:
     return values
 
 
+def case_rows(result: FolderResult) -> list[dict[str, object]]:
+    """What paired comparisons need of each case; Dice and HD95 of each structure."""
+    rows = []
+    surface = {
+        (metric, name): result.segmentation(name, metric)
+        for metric in ("Dice", "HD95")
+        for name in result.structures
+    }
+    for number, case in enumerate(result.cases):
+        image = case.result["image"]
+        near = case.result["near"]
+        row: dict[str, object] = {"case": case.name}
+        for (metric, name), values in surface.items():
+            row[f"{metric}_{name}"] = values[number]
+        row |= {"NLL_sum": float(image.nll.sum()), "foreground": image.foreground_voxels}
+        for voxels in ("foreground", "union"):
+            row[f"ECE_{voxels}"] = case.result[voxels].ECE
+        row["near"] = int(near.top.total.sum())
+        gaps = (near.top.confidence - near.top.hits).sum(0)
+        row |= {f"gap_{place}": gap for place, gap in enumerate(gaps.tolist(), start=1)}
+        rows.append(row)
+    return rows
+
+
 def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
     """What the trainer's name and its training say, and when and where the values were read."""
     length = {"epochs": 100 if "_paperSchedule" in options.trainer else 1000, "iterations": 250}
@@ -131,13 +157,28 @@ def main() -> None:
     name = f"{options.trainer}__{options.configuration}"
     output = options.predictions / model.parent.name / name / f"fold_{options.fold}"
     result = predict_and_evaluate(options, Path(nnUNet_raw) / model.parent.name, output)
-    values = {key: f"{value:.6g}" for key, value in row(result).items()}
-    new = pd.DataFrame([{**about(options, model), **values}]).astype(str)
-    if options.csv.exists():
-        new = pd.concat([pd.read_csv(options.csv, dtype=str), new]).drop_duplicates(
-            KEY, keep="last"
-        )
-    new.to_csv(options.csv, index=False, lineterminator="\n")
+    known = about(options, model)
+    put(options.csv, [{**known, **row(result)}])
+    identity = {name: known[name] for name in KEY}
+    of_cases = [{**identity, **of_case} for of_case in case_rows(result)]
+    put(options.csv.with_name(f"{options.csv.stem}_cases.csv"), of_cases)
+
+
+def put(csv: Path, rows: list[dict[str, object]]) -> None:
+    """Write rows of one training in place of its earlier ones."""
+    shown = [
+        {
+            key: f"{value:.6g}" if isinstance(value, float) else str(value)
+            for key, value in each.items()
+        }
+        for each in rows
+    ]
+    new = pd.DataFrame(shown)
+    if csv.exists():
+        old = pd.read_csv(csv, dtype=str)
+        same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
+        new = pd.concat([old[~same], new])
+    new.to_csv(csv, index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

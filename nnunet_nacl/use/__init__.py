@@ -14,12 +14,7 @@ from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, r
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
 from nnunet_nacl.use._pictures import LABEL_COLORS, most_doubtful, picture, window_around
-from nnunet_nacl.use._quantities import (
-    StructureSums,
-    entropy_term,
-    mean_pairwise_dice,
-    region_entropy,
-)
+from nnunet_nacl.use._quantities import StructureSums, mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
 
 __all__ = [
@@ -32,7 +27,6 @@ __all__ = [
     "decode_folder",
     "dice_optimal_labels",
     "dice_optimal_mask",
-    "entropy_term",
     "fit_dice",
     "fit_review",
     "fit_volume",
@@ -46,7 +40,6 @@ __all__ = [
     "ranked_cases",
     "read_judged",
     "recall_threshold",
-    "region_entropy",
     "review_folder",
     "risk_coverage_area",
     "window_around",

@@ -6,7 +6,7 @@ failure α need n ≥ 1/α − 1, for intervals with two ends n ≥ 2/α − 1.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -111,7 +111,8 @@ class DiceFit:
 
     def expected(self, predicted: ArrayLike) -> Floats:
         """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
-        return np.interp(np.asarray(predicted, np.float64), self.predicted, self.dice)
+        dice = np.interp(np.asarray(predicted, np.float64), self.predicted, self.dice)
+        return dice.clip(0, 1)
 
     def lower_bound(self, predicted: ArrayLike) -> Floats:
         """What the Dice of a new case is not below with the coverage's probability, (...) in [0, 1]."""
@@ -125,7 +126,6 @@ def fit_dice(
     *,
     kind: Literal["isotonic", "linear"] = "isotonic",
     coverage: float = 0.9,
-    seed: int = 0,
 ) -> DiceFit:
     r"""Fit the true Dice to the predicted Dice, with a split conformal lower bound.
 
@@ -144,34 +144,32 @@ def fit_dice(
     """
     x = np.asarray(predicted, np.float64)
     y = np.asarray(dice, np.float64)
-    order = np.random.default_rng(seed).permutation(x.size)
+    order = np.random.default_rng(0).permutation(x.size)
     fitted = order[: x.size // 2]
     held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
-    knots, values = (
-        _isotonic(x[fitted], y[fitted]) if kind == "isotonic" else _linear(x[fitted], y[fitted])
-    )
-    residuals = np.sort(y[held_out] - np.interp(x[held_out], knots, values))
-    return DiceFit(tuple(knots.tolist()), tuple(values.tolist()), float(residuals[rank - 1]))
+    if kind == "isotonic":
+        predicted_knots, dice_knots = _isotonic(x[fitted], y[fitted])
+    else:
+        predicted_knots, dice_knots = _linear(x[fitted], y[fitted])
+    fit = DiceFit(tuple(predicted_knots), tuple(dice_knots), margin=0)
+    residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
+    return replace(fit, margin=float(residuals[rank - 1]))
 
 
-def _isotonic(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+def _isotonic(x: Floats, y: Floats) -> tuple[list[float], list[float]]:
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
 
     model = IsotonicRegression().fit(x, y)
-    return model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
+    return model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
 
 
-def _linear(x: Floats, y: Floats) -> tuple[Floats, Floats]:
-    centered = x - x.mean()  # of equal values not quite 0
-    slope = float((centered * y).sum() / (centered * centered).sum()) if np.ptp(x) > 0 else 0.0
-    intercept = float(y.mean()) - slope * float(x.mean())
-    ends = [0.0, 1.0]
-    if slope:  # where the line leaves [0, 1] it bends
-        ends += [end for end in (-intercept / slope, (1 - intercept) / slope) if 0 < end < 1]
-    knots = np.unique(ends)
-    return knots, np.clip(intercept + slope * knots, 0, 1)
+def _linear(x: Floats, y: Floats) -> tuple[list[float], list[float]]:
+    if np.ptp(x) == 0:
+        return [0.0, 1.0], [float(y.mean())] * 2
+    slope, intercept = np.polyfit(x, y, 1).tolist()
+    return [0.0, 1.0], [intercept, intercept + slope]
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +14,24 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.files import file_state, read_json
-from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, Activation, near_core
+from nnunet_nacl.files import file_state, only_writer, read_json
+from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    Activation,
+    Structure,
+    near_core,
+    region_of,
+)
 from nnunet_nacl.nnunet import CaseFiles, DataSet
 from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
     StructureSums,
-    entropy_term,
-    labels_of,
+    add_confidence,
+    add_entropy,
     mean_pairwise_dice,
-    region_entropy,
     whole_channels,
 )
 
@@ -84,36 +91,39 @@ class CountedCase:
     problems: list[str]
 
 
-def count_cases(
+@contextmanager
+def counted_cases(
     cases: Sequence[CaseFiles],
     data_set: DataSet,
     settings: CountSettings,
     *,
     output: Path,
     num_processes: int,
-) -> tuple[dict[str, CountedCase], list[Skipped], Journal[CountedCase]]:
-    """Count each case that is not in the journal of the output, where a process that was killed has left it."""
-    journal = Journal(output, _save, partial(read_json, kind=CountedCase))
-    kept = {case.case: case for case in journal.finished()}
-    inputs = {case.name: _inputs(case, data_set, settings) for case in cases}
-    done = {
-        name: kept[name] for name in inputs if name in kept and kept[name].inputs == inputs[name]
-    }
-    left = [case for case in cases if case.name not in done]
-    work = partial(_count, data_set=data_set, settings=settings)
-    new, skipped = each_case(
-        left,
-        work,
-        doing="reviewing",
-        num_processes=num_processes,
-        journal=journal,
-        finished=len(done),
-    )
-    if not done | new:
-        raise ValueError(
-            f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
+) -> Iterator[tuple[dict[str, CountedCase], list[Skipped]]]:
+    """The cases, counted, and those that are skipped; within, the output is to be written, by no other process.
+
+    Until that is done the counted ones are in a journal, from which the next process takes them if this one is killed.
+    """
+    with only_writer(output):
+        journal = Journal(output, _save, partial(read_json, kind=CountedCase))
+        inputs = {case.name: _inputs(case, data_set, settings) for case in cases}
+        done = {
+            case.case: case for case in journal.finished() if case.inputs == inputs.get(case.case)
+        }
+        new, skipped = each_case(
+            [case for case in cases if case.name not in done],
+            partial(_count, data_set=data_set, settings=settings),
+            doing="reviewing",
+            num_processes=num_processes,
+            journal=journal,
+            finished=len(done),
         )
-    return dict(sorted((done | new).items())), skipped, journal
+        counted = dict(sorted((done | new).items()))
+        if not counted:
+            first = f"{skipped[0].case}: {skipped[0].reason}"
+            raise ValueError(f"None of {len(cases)} cases can be used; the first: {first}")
+        yield counted, skipped
+        journal.remove()
 
 
 def _save(case: CountedCase, file: Path) -> None:
@@ -125,18 +135,16 @@ def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str
     others = [Path(folder) / files.prediction.name for folder in settings.members]
     if settings.images is not None:
         others.append(first_channel(files, Path(settings.images)))
-    labels = (data_set.labels, data_set.meaning.written)
-    reader = data_set.reader.name
-    return json.dumps(
-        [
-            __version__,
-            asdict(settings),
-            labels,
-            reader,
-            files.states(),
-            [file_state(file) for file in others],
-        ]
-    )
+    content = [
+        __version__,
+        asdict(settings),
+        data_set.labels,
+        data_set.meaning.written,
+        data_set.reader.name,
+        files.states(),
+        [file_state(file) for file in others],
+    ]
+    return json.dumps(content)
 
 
 def first_channel(files: CaseFiles, images: Path) -> Path:
@@ -160,90 +168,82 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     """Count one case; raises an OSError or a ValueError if a file is missing, damaged, or does not fit the others."""
     inputs = _inputs(files, data_set, settings)
     meaning = data_set.meaning
+    activation = meaning.activation
     case = SavedCase(files, data_set)
     truth = case.read_truth()[0].reshape(-1) if settings.truth else None
     members = [
         case.read_like(Path(folder) / files.prediction.name)[0] for folder in settings.members
     ]
-    agreement = (
-        mean_pairwise_dice(members, meaning) if members else (None,) * len(meaning.structures)
-    )
+    agreement = mean_pairwise_dice(members, meaning) if members else None
     voxel_ml = voxel_volume_ml(case.labels.shape, case.geometry.spacing)
-    doubt = _Doubt(case, meaning.activation)
+    doubt = np.zeros(case.labels.shape, np.float32)
     rows: list[StructureCounts] = []
-    for channel, p in whole_channels(case):
-        error, entropy = doubt.add(p)
-        if channel < meaning.activation.first_structure:
+    for channel, p, error, entropy in _channels_with_doubt(case, activation, doubt.reshape(-1)):
+        number = channel - activation.first_structure
+        if number < 0:
             continue
-        structure = meaning.structures[len(rows)]
-        name = meaning.name_of(structure)
-        labels = labels_of(structure)
-        mask = np.isin(case.labels.reshape(-1), labels)
-        counted = None if truth is None else _truth_counts(p, mask, truth, labels, meaning.ignored)
-        sums = StructureSums.of(p, mask)
-        agree = agreement[len(rows)]
+        structure = meaning.structures[number]
+        mask = np.isin(case.labels.reshape(-1), region_of(structure))
         rows.append(
-            StructureCounts(files.name, name, voxel_ml, sums, error, entropy, agree, counted)
+            StructureCounts(
+                case=files.name,
+                structure=meaning.name_of(structure),
+                voxel_ml=voxel_ml,
+                sums=StructureSums.of(p, mask),
+                mean_error=error,
+                mean_entropy=entropy,
+                agreement=None if agreement is None else agreement[number],
+                truth=None
+                if truth is None
+                else _truth_counts(p, mask, truth, structure, meaning.ignored),
+            )
         )
     # The doubt of classes, which they share, is known after the last one
-    if meaning.activation is Activation.SOFTMAX:
+    if activation is Activation.SOFTMAX:
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))
-    shown = doubt.picture.reshape(case.labels.shape)
     pictures, problems = doubtful_slices(
-        shown, case, image, data_set.reader, number=settings.slices
+        doubt, case, image, data_set.reader, number=settings.slices
     )
     return CountedCase(files.name, inputs, rows, pictures, problems)
 
 
 def _truth_counts(
-    p: Floats, mask: Mask, truth: Labels, labels: list[int], ignored: int
+    p: Floats, mask: Mask, truth: Labels, structure: Structure, ignored: int
 ) -> TruthCounts:
-    inside = np.isin(truth, labels)
     counted = truth != ignored
-    missed = missed_voxels(p, inside)
-    if not counted.all():
-        p = p[counted]
-        mask = mask[counted]
-        inside = inside[counted]
+    p = p[counted]
+    mask = mask[counted]
+    inside = np.isin(truth[counted], region_of(structure))
     sums = StructureSums.of(p, mask)
     voxels = int(np.count_nonzero(inside))
     size = voxels + sums.segmented
     dice = 2 * int(np.count_nonzero(inside & mask)) / size if size else 1.0
-    return TruthCounts(sums, voxels, dice, tuple(missed.tolist()))
+    return TruthCounts(sums, voxels, dice, tuple(missed_voxels(p, inside).tolist()))
 
 
-class _Doubt:
-    """1 − confidence and entropy over near: of classes, which the background tells, together; of regions, of each.
+def _channels_with_doubt(
+    case: SavedCase, activation: Activation, picture: Floats
+) -> Iterator[tuple[int, Floats, float | None, float | None]]:
+    """Number and probabilities (n,) of each channel, and over near the means of 1 − confidence and of entropy.
 
-    ``picture`` (n,) has the former, of regions the largest.
+    The means are those of a region, or of the classes up to this one, whose near the background tells. In ``picture``
+    (n,) they leave 1 − confidence, of regions the largest.
     """
-
-    def __init__(self, case: SavedCase, activation: Activation) -> None:
-        self._case = case
-        self._activation = activation
-        self.picture = np.zeros(case.labels.size, np.float32)
-        self._near: Mask | None = None
-
-    def add(self, p: Floats) -> tuple[float | None, float | None]:
-        """Add the next channel (n,); returns mean error and entropy of this region, or of the classes up to this."""
-        is_region = self._activation is Activation.SIGMOID
-        if self._near is None or is_region:
-            core = self._activation.foreground(p) > CORE_PROBABILITY
-            near = near_core(
-                core.reshape(self._case.labels.shape), self._case.geometry.spacing, MARGIN_MM
-            )
-            self._near = near.reshape(-1)
-            self._top, self._entropy = np.zeros((2, np.count_nonzero(near)), p.dtype)
-        inside = p[self._near]
-        if is_region:
-            confidence = np.maximum(inside, 1 - inside)
-            entropy = region_entropy(inside)
-            self.picture[self._near] = np.maximum(self.picture[self._near], 1 - confidence)
+    is_region = activation is Activation.SIGMOID
+    for channel, p in whole_channels(case):
+        if is_region or channel == 0:
+            core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
+            near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+            confidence = np.full(np.count_nonzero(near), is_region, p.dtype)
+            entropy = np.zeros(confidence.size)
+        inside = p[near]
+        confidence = add_confidence(confidence, inside, activation)
+        entropy = add_entropy(entropy, inside, activation)
+        doubt = 1 - confidence
+        picture[near] = np.maximum(picture[near], doubt) if is_region else doubt
+        if inside.size:
+            error = 1 - float(confidence.mean(dtype=np.float64))
+            yield channel, p, error, float(entropy.mean())
         else:
-            confidence = self._top = np.maximum(self._top, inside)
-            entropy = self._entropy = (self._entropy + entropy_term(inside)).astype(p.dtype)
-            self.picture[self._near] = 1 - confidence
-        if not inside.size:
-            return None, None
-        return 1 - float(confidence.mean(dtype=np.float64)), float(entropy.mean(dtype=np.float64))
+            yield channel, p, None, None

@@ -10,10 +10,11 @@ import numpy as np
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
-from nnunet_nacl.typing import Floats, Labels
+from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
-from nnunet_nacl.use._folders import NewFolder, write_folder
+from nnunet_nacl.use._folders import NewFolder, means_of, write_folder
+from nnunet_nacl.use._quantities import structure_names
 
 Decode = Callable[[Floats, LabelMeaning], tuple[Labels, dict[str, Any]]]
 """From probabilities (C, Z, Y, X) to labels, and what the folder's mark says of the case: ``thresholds`` and more."""
@@ -47,28 +48,23 @@ def decode_folder(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     predictions = PredictionFolder.read(pred_folder)
-    meaning = predictions.data_set.meaning
-    decode = _for_dice
-    names = [meaning.name_of(structure) for structure in meaning.structures]
+    names = structure_names(predictions.data_set.meaning)
+    decode: Decode = _for_dice
     mark: dict[str, Any] = {"metric": "dice", "alpha": None, "fit": None}
     if fit is not None:
         chosen = ReviewFit.read(fit)
-        mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
         chosen.check(predictions, segmented=False)
-        decode = partial(
-            _for_recall, thresholds=[chosen.recall_threshold(name, alpha) for name in names]
-        )
-    work = partial(_write_case, decode=decode, data_set=predictions.data_set)
+        thresholds = [chosen.recall_threshold(name, alpha) for name in names]
+        decode = partial(_for_recall, thresholds=thresholds)
+        mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
     with write_folder(
-        output,
-        predictions.cases,
-        work,
         [predictions],
+        output,
         "decoded",
+        partial(_write_case, decode=decode, data_set=predictions.data_set),
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
-        results = written.results.values()
         mark |= {
             "pred_folder": str(predictions.folder),
             "structures": names,
@@ -76,9 +72,9 @@ def decode_folder(
         }
         written.write_mark(DECODED_NAME, mark)
         written.describe_like(predictions)
-    means = np.mean([case["thresholds"] for case in results], axis=0)
-    shown = ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))
-    written.notes.append(f"Thresholds, mean over cases: {shown}.")
+    results = written.results.values()
+    means = means_of(names, (case["thresholds"] for case in results))
+    written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.get("shared_voxels", 0) for case in results):
         written.notes.append(
             f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What the "
@@ -106,33 +102,33 @@ def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, dic
             "thresholds": best.thresholds.tolist(),
             "expected_dice": best.expected_dice.tolist(),
         }
-    labels = _background(probabilities, meaning)
-    masks = [dice_optimal_mask(p) for p in probabilities]
-    for mask, label in zip(masks, meaning.written, strict=True):
-        labels[mask.mask] = label
-    thresholds = [mask.threshold for mask in masks]
-    expected = [mask.expected_dice for mask in masks]
-    return labels, {"thresholds": thresholds, "expected_dice": expected}
+    regions = [dice_optimal_mask(p) for p in probabilities]
+    return _write_regions([region.mask for region in regions], meaning), {
+        "thresholds": [region.threshold for region in regions],
+        "expected_dice": [region.expected_dice for region in regions],
+    }
 
 
 def _for_recall(
     probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
 ) -> tuple[Labels, dict[str, Any]]:
-    labels = _background(probabilities, meaning)
+    of_structures = probabilities[meaning.activation.first_structure :]
+    reached = [
+        p.astype(np.float64) >= threshold
+        for p, threshold in zip(of_structures, thresholds, strict=True)
+    ]
     if meaning.activation is Activation.SIGMOID:
-        for p, label, threshold in zip(probabilities, meaning.written, thresholds, strict=True):
-            labels[p.astype(np.float64) >= threshold] = label
-        return labels, {"thresholds": thresholds}
-    largest = np.full(labels.shape, -1, probabilities.dtype)
-    several = np.zeros(labels.shape, bool)
-    for k, (p, threshold) in enumerate(zip(probabilities[1:], thresholds, strict=True), start=1):
-        reached = p.astype(np.float64) >= threshold
-        several |= reached & (labels > 0)
-        reached &= p > largest
-        labels[reached] = k
-        np.copyto(largest, p, where=reached)
-    return labels, {"thresholds": thresholds, "shared_voxels": int(np.count_nonzero(several))}
+        return _write_regions(reached, meaning), {"thresholds": thresholds}
+    # The background is below a class that is reached, and above one that is not
+    probabilities[0] = -0.5
+    for p, mask in zip(of_structures, reached, strict=True):
+        p[~mask] = -1
+    shared = int(np.count_nonzero(np.sum(reached, axis=0) > 1))
+    return meaning.segmentation(probabilities), {"thresholds": thresholds, "shared_voxels": shared}
 
 
-def _background(probabilities: Floats, meaning: LabelMeaning) -> Labels:
-    return np.zeros(probabilities.shape[1:], np.min_scalar_type(max(meaning.known)))
+def _write_regions(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
+    labels = np.zeros(masks[0].shape, np.min_scalar_type(max(meaning.known)))
+    for mask, label in zip(masks, meaning.written, strict=True):
+        labels[mask] = label
+    return labels

@@ -17,7 +17,7 @@ References:
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -54,7 +54,7 @@ def dice_optimal_mask(probabilities: Floats) -> DiceOptimalMask:
     array([ True,  True,  True, False])
     """
     _check_probabilities(probabilities)
-    structure = _Structure(probabilities.reshape(-1))
+    structure = _Structure(probabilities)
     threshold, expected = structure.best_threshold(structure.p)
     return DiceOptimalMask(_above(probabilities, threshold), threshold, expected)
 
@@ -88,7 +88,7 @@ def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
         )
     for channel in probabilities:
         _check_probabilities(channel)
-    structures = [_Structure(channel.reshape(-1)) for channel in probabilities[1:]]
+    structures = [_Structure(channel) for channel in probabilities[1:]]
 
     label, largest = _largest((structure.p for structure in structures), len(structures))
     thresholds = np.empty(len(structures))
@@ -105,12 +105,11 @@ def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
     )
     shared = DiceOptimalLabels(label, own, _expected(structures, label))
 
-    best = shared if shared.expected_dice.sum() > apart.expected_dice.sum() else apart
-    return replace(best, labels=best.labels.reshape(probabilities.shape[1:]))
+    return shared if shared.expected_dice.sum() > apart.expected_dice.sum() else apart
 
 
 class _Structure:
-    """The probabilities (n,) of a structure, their sum and their maximum."""
+    """The probabilities (...) of a structure, their sum and their maximum."""
 
     def __init__(self, p: Floats) -> None:
         self.p = p
@@ -124,12 +123,9 @@ class _Structure:
     def best_threshold(self, p: Floats) -> tuple[float, float]:
         """Best threshold among the voxels ``p`` that the structure may have, and its expected Dice."""
         empty = (_NEVER, 1 - self.highest)
-        largest = float(p.max(initial=0))
-        if largest == 0:
-            return empty
         # From any threshold below the maximum the next one, half the expected Dice of what is above, is at most the
         # best. From there they rise, so voxels once left out stay out.
-        chosen = self.half_expected(p[_above(p, largest / 2)])
+        chosen = self.half_expected(p[_above(p, float(p.max(initial=0)) / 2)])
         size = -1
         while size != p.size:
             size = p.size
@@ -147,7 +143,7 @@ class _Structure:
 
 
 def _expected(structures: list[_Structure], label: Labels) -> Floats:
-    """Expected Dice of each structure of a label map (n,)."""
+    """Expected Dice of each structure of a label map (...)."""
     expected = np.empty(len(structures))
     for k, structure in enumerate(structures):
         chosen = structure.p[label == k + 1]

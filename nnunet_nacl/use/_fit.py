@@ -1,6 +1,6 @@
 """Fits predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate import Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.files import check_output, only_writer, read_json, write_json
+from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
 from nnunet_nacl.use._conformal import (
     THRESHOLDS,
@@ -22,8 +22,8 @@ from nnunet_nacl.use._conformal import (
     fit_volume,
     recall_threshold,
 )
-from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, count_cases
-from nnunet_nacl.use._judging import judge_structures, judgement_table
+from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, counted_cases
+from nnunet_nacl.use._judging import ALL, judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
@@ -118,52 +118,44 @@ class ReviewFit:
         ``segmented`` says whether it is used for segmentations, not for probabilities alone.
         """
         folder = predictions.folder
-        meaning = predictions.data_set.meaning
         refused = f"{self.file} cannot be used for {folder}: it was fitted to"
         difference = self.model.difference(
             Model.of_folder(folder, predictions.plans, predictions.data_set)
         )
         if difference is not None:
             raise ValueError(f"{refused} {difference}.")
-        names = [meaning.name_of(structure) for structure in meaning.structures]
-        if set(names) != set(self.structures):
-            raise ValueError(
-                f"{self.file} has the structures {[*self.structures]}, and {folder} has {names}."
-            )
         seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen:
             raise ValueError(
                 f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is."
             )
-        known = [
-            row
-            for row in self.held_out
-            if row["spearman"] is not None and row["structure"] in names
-        ]
-        ranks = sorted(row["spearman"] for row in known)
-        agreement = " to ".join(dict.fromkeys(f"{rank:.2f}" for rank in ranks[:1] + ranks[-1:]))
-        told = "how well it orders other cases is not known"
-        if ranks:
-            told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
-        notes = [f"The fit is to {len(self.cases)} cases; {told}."]
         decoded = decoding_of(folder)
-        calibration = calibration_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(
                 f"{refused} {_told('decoded', self.decoded)}; these are {_told('decoded', decoded)}."
             )
-        own = (
-            self.calibration
-            if self.calibration is not None and self.calibration.fingerprint is None
-            else None
-        )
-        if own is not None and calibration is None:
+        ranks = [
+            row["spearman"]
+            for row in self.held_out
+            if row["structure"] != ALL and row["spearman"] is not None
+        ]
+        told = "how well it orders other cases is not known"
+        if ranks:
+            agreement = " to ".join(
+                dict.fromkeys(f"{rank:.2f}" for rank in (min(ranks), max(ranks)))
+            )
+            told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
+        notes = [f"The fit is to {len(self.cases)} cases; {told}."]
+        calibration = calibration_of(folder)
+        if calibration == self.calibration:
+            return notes
+        of_folds = set[str]()  # the methods, if each fold has a fit of its own
+        if self.calibration is not None and self.calibration.fingerprint is None:
+            of_folds.update(self.calibration.methods)
+        if calibration is None and of_folds:
             note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
             return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
-        by_one_of_them = (
-            own is not None and calibration is not None and {*calibration.methods} <= {*own.methods}
-        )
-        if calibration != self.calibration and not by_one_of_them:
+        if calibration is None or not of_folds.issuperset(calibration.methods):
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
         return notes
@@ -230,35 +222,32 @@ def fit_review(
     if len(decoded) > 1:
         raise ValueError(f"The folders are not decoded alike: {', '.join(map(str, folders))}.")
     data_set = predicted.read_data_set()
-    with only_writer(file):
-        counted, skipped, journal = count_cases(
-            predicted.cases,
-            data_set,
-            CountSettings(truth=True),
-            output=file,
-            num_processes=num_processes,
-        )
+    with counted_cases(
+        predicted.cases,
+        data_set,
+        CountSettings(truth=True),
+        output=file,
+        num_processes=num_processes,
+    ) as (counted, skipped):
         parts = [
             [case.name for case in cases if case.name in counted]
             for cases in predicted.groups.values()
         ]
         if sum(map(bool, parts)) == 1:
             parts = split_cases(list(counted))
-        rows = [row for case in counted.values() for row in case.structures]
         result = ReviewFit(
             model=Model.of_folder(home, predictions.plans, data_set),
             calibration=calibration,
             decoded=decoded.pop(),
             coverage=coverage,
-            structures=_fit_structures(rows, coverage),
-            held_out=_hold_out(counted, parts, coverage),
+            structures=_fit_structures(_rows(counted, counted), coverage),
+            held_out=_hold_out([_rows(counted, part) for part in parts], coverage),
             cases=sorted(counted),
             gt_folder=str(predictions.gt_folder),
             pred_folders=list(map(str, folders)),
             skipped=skipped,
         )
         write_json(file, asdict(result))
-        journal.remove()
     return replace(result, file=file)
 
 
@@ -290,6 +279,10 @@ def judged(row: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
     }
 
 
+def _rows(counted: Mapping[str, CountedCase], cases: Iterable[str]) -> list[StructureCounts]:
+    return [row for case in cases for row in counted[case].structures]
+
+
 def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[str, StructureFit]:
     names = dict.fromkeys(row.structure for row in rows)
     return {
@@ -298,33 +291,24 @@ def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[st
     }
 
 
-def _hold_out(
-    counted: Mapping[str, CountedCase], parts: Sequence[Sequence[str]], coverage: float
-) -> list[Any]:
+def _hold_out(parts: Sequence[Sequence[StructureCounts]], coverage: float) -> list[dict[str, Any]]:
     """Judge each part of the cases with a fit to the others; nothing if the others of one are too few to fit to."""
-    found: list[dict[str, Any]] = []
+    found = []
     for part in parts:
-        others = [
-            row
-            for other in parts
-            if other is not part
-            for case in other
-            for row in counted[case].structures
-        ]
+        others = [row for other in parts if other is not part for row in other]
         try:
             fits = _fit_structures(others, coverage)
         except ValueError:
             return []
-        for row in (row for case in part for row in counted[case].structures):
+        for row in part:
             fit = fits[row.structure]
-            truth = row.truth
-            found.append(judged(row, fit))
+            judgement = judged(row, fit)
             with suppress(ValueError):  # too few cases have the structure
                 threshold = recall_threshold(fit.missed, fit.num_present, 1 - coverage)
-                if truth is not None and truth.voxels:
-                    found[-1]["missed"] = (
-                        truth.missed[int(np.searchsorted(THRESHOLDS, threshold))] / truth.voxels
-                    )
+                if row.truth is not None and row.truth.voxels:
+                    missed = row.truth.missed[int(np.searchsorted(THRESHOLDS, threshold))]
+                    judgement["missed"] = missed / row.truth.voxels
+            found.append(judgement)
     return judge_structures(found)
 
 
@@ -343,17 +327,16 @@ def decoding_of(folder: Path) -> str | None:
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
     """How the predictions were calibrated: all alike, or each folder by a fit of its own."""
     found = {folder: calibration_of(folder) for folder in folders}
-    calibrations = [how for how in found.values() if how is not None]
-    if calibrations and len(calibrations) < len(found):
-        listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
-        raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
+    calibrations = {how for how in found.values() if how is not None}
     if not calibrations:
         return None
-    of_folds = all(folder.name == "validation_calibrated" for folder in folders)
-    if of_folds or len(set(calibrations)) > 1:
+    if None in found.values():
+        listed = ", ".join(f"{folder} ({how or 'not calibrated'})" for folder, how in found.items())
+        raise ValueError(f"Some of the folders are calibrated, and some are not: {listed}.")
+    if len(calibrations) > 1 or all(folder.name == "validation_calibrated" for folder in folders):
         methods = {method for how in calibrations for method in how.methods}
         return Calibration(tuple(sorted(methods)), None)
-    return calibrations[0]
+    return calibrations.pop()
 
 
 def _told(done: str, how: Calibration | str | None) -> str:

@@ -1,12 +1,15 @@
 """Make a new folder from a folder of predictions, case by case."""
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, each_case
@@ -35,10 +38,9 @@ class NewFolder(Generic[Result]):
         lines = [
             f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.",
             *self.notes,
+            *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped),
         ]
-        return "\n".join(
-            [*lines, *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped)]
-        )
+        return "\n".join(lines)
 
     def write_mark(self, name: str, content: dict[str, Any]) -> None:
         """Write the JSON file that marks a folder as ours and says how it was made."""
@@ -57,25 +59,26 @@ class NewFolder(Generic[Result]):
 
 @contextmanager
 def write_folder(
-    output: str | Path,
-    cases: Sequence[CaseFiles],
-    write: Callable[[CaseFiles, Path], Result],
     inputs: Sequence[PredictionFolder],
+    output: str | Path,
     done: str,
+    write: Callable[[CaseFiles, Path], Result],
     *,
     num_processes: int,
     overwrite: bool,
 ) -> Iterator[NewFolder[Result]]:
-    """Write each case into a hidden folder of its own, a bad one into none; in the end the files go to the output.
+    """Write each case of the inputs into a hidden folder; on leaving, the files go to the output.
 
-    There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case and its
-    folder, and returns what is to be known of it; picklable.
+    There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case, of the
+    first input that has it, and an empty folder; what it returns is in ``results``. It must be picklable.
     """
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
         raise FileExistsError(
             f"{output} is one of the folders that are read; write to another one."
         )
+    known = {case.name: case for folder in reversed(inputs) for case in folder.cases}
+    cases = [known[name] for name in sorted(known)]
     unfinished = output / _UNFINISHED
     is_new = not output.exists()
     with only_writer(output):
@@ -88,15 +91,12 @@ def write_folder(
             if not results:
                 first = f"{skipped[0].case}: {skipped[0].reason}"
                 raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first}")
-            for entry in skipped:
-                shutil.rmtree(unfinished / entry.case, ignore_errors=True)
             yield NewFolder(output, unfinished, done, results, skipped)
             if (unfinished / "dataset.json").exists():  # predictions
                 for mark in (CALIBRATED_NAME, DECODED_NAME):
                     (output / mark).unlink(missing_ok=True)
-            for file in [*unfinished.glob("*.*"), *sorted(unfinished.glob("*/*"))]:
-                if file.is_file():
-                    file.replace(output / file.name)
+            for file in filter(Path.is_file, unfinished.iterdir()):
+                file.replace(output / file.name)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
             if is_new:
@@ -105,7 +105,15 @@ def write_folder(
 
 
 def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder: Path) -> Result:
-    own = folder / case.name
-    shutil.rmtree(own, ignore_errors=True)  # of a process that was killed
-    own.mkdir()
-    return write(case, own)
+    """Write a case into a folder, all of its files or, if it is bad, none."""
+    with TemporaryDirectory(dir=folder) as own:
+        result = write(case, Path(own))
+        for file in Path(own).iterdir():
+            file.replace(folder / file.name)
+    return result
+
+
+def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
+    """Each structure's mean over the cases, for people."""
+    means = np.mean([*cases], axis=0)
+    return ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))

@@ -5,16 +5,20 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
+from nnunet_nacl.typing import Floats, Labels
 from nnunet_nacl.use._folders import NewFolder, write_folder
-from nnunet_nacl.use._quantities import entropy_term, region_entropy, whole_channels
+from nnunet_nacl.use._quantities import (
+    add_confidence,
+    add_entropy,
+    structure_names,
+    whole_channels,
+)
 
 
 def write_maps(
@@ -40,24 +44,22 @@ def write_maps(
     """
     predictions = PredictionFolder.read(pred_folder)
     data_set = predictions.data_set
-    meaning = predictions.data_set.meaning
-    names = [meaning.name_of(structure) for structure in meaning.structures]
+    meaning = data_set.meaning
+    names = structure_names(meaning)
     for kind in what:
         if kind not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
             raise ValueError(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
             )
-    dtype = data_set.image_dtype
     outcomes = meaning.num_channels if meaning.activation is Activation.SOFTMAX else 2
     largest = {_name(kind): math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
-    work = partial(_write_case, largest=largest, names=names, data_set=data_set, dtype=dtype)
+    dtype = data_set.image_dtype
     with write_folder(
-        output,
-        predictions.cases,
-        work,
         [predictions],
+        output,
         "mapped",
+        partial(_write_case, largest=largest, data_set=data_set),
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
@@ -80,42 +82,29 @@ def _name(of_map: str) -> str:
 
 
 def _write_case(
-    files: CaseFiles,
-    folder: Path,
-    *,
-    largest: Mapping[str, float],
-    names: Sequence[str],
-    data_set: DataSet,
-    dtype: str,
+    files: CaseFiles, folder: Path, *, largest: Mapping[str, float], data_set: DataSet
 ) -> None:
     case = SavedCase(files, data_set)
     activation = data_set.meaning.activation
-    regions = activation is Activation.SIGMOID
-    of_channel = [""] * activation.first_structure + [_name(f"structure:{name}") for name in names]
+    structures = [_name(f"structure:{name}") for name in structure_names(data_set.meaning)]
+    of_channel = [""] * activation.first_structure + structures
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
-    if regions and "confidence" in images:
+    if activation is Activation.SIGMOID and "confidence" in images:
         images["confidence"][:] = 1
     for channel, p in whole_channels(case):
         for name, image in images.items():
-            if name == of_channel[channel]:
-                image[:] = p
-            elif name == "confidence":
-                image[:] = (
-                    np.minimum(image, np.maximum(p, 1 - p)) if regions else np.maximum(image, p)
-                )
+            if name == "confidence":
+                image[:] = add_confidence(image, p, activation)
             elif name == "entropy":
-                image[:] = (
-                    np.maximum(image, region_entropy(p)) if regions else image + entropy_term(p)
-                )
-    for name, values in images.items():
-        scaled: NDArray[Any] = values.reshape(case.labels.shape)
-        if dtype != "float32":
-            whole = np.iinfo(dtype).max
-            scaled = (
-                np.rint(scaled.astype(np.float64) * (whole / largest[name]))
-                .clip(0, whole)
-                .astype(dtype)
-            )
+                image[:] = add_entropy(image, p, activation)
+            elif name == of_channel[channel]:
+                image[:] = p
+    for name, image in images.items():
+        values: Floats | Labels = image.reshape(case.labels.shape)
+        if data_set.image_dtype != "float32":
+            whole = np.iinfo(data_set.image_dtype).max
+            scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
+            values = scaled.clip(0, whole).astype(data_set.image_dtype)
         data_set.reader.write_image(
-            scaled, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}"
+            values, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}"
         )

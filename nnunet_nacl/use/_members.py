@@ -1,6 +1,7 @@
 """Several members that predict the same cases, folds or seeds: the mean of their probabilities, what they agree on."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,10 +11,9 @@ from nnunet_nacl.calibrate import calibration_of
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import write_csv
 from nnunet_nacl.nnunet import CaseFiles, Model, PredictionFolder
-from nnunet_nacl.typing import Labels
 from nnunet_nacl.use._fit import decoding_of
-from nnunet_nacl.use._folders import NewFolder, write_folder
-from nnunet_nacl.use._quantities import mean_pairwise_dice, whole_channels
+from nnunet_nacl.use._folders import NewFolder, means_of, write_folder
+from nnunet_nacl.use._quantities import mean_pairwise_dice, structure_names, whole_channels
 
 AGREEMENT_NAME = "members_agreement.csv"
 
@@ -38,19 +38,20 @@ def combine_members(
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
     folders = read_members(members)
-    meaning = folders[0].data_set.meaning
     first = folders[0].folder
     for member in folders[1:]:
         if calibration_of(member.folder) != calibration_of(first):
             raise ValueError(f"members: {first} and {member.folder} are not calibrated alike.")
         if decoding_of(member.folder) != decoding_of(first):
             raise ValueError(f"members: {first} and {member.folder} are not decoded alike.")
-    names = [meaning.name_of(structure) for structure in meaning.structures]
-    known = {case.name: case for folder in reversed(folders) for case in folder.cases}
-    cases = [known[name] for name in sorted(known)]
-    work = partial(_write_case, members=folders)
+    names = structure_names(folders[0].data_set.meaning)
     with write_folder(
-        output, cases, work, folders, "combined", num_processes=num_processes, overwrite=overwrite
+        folders,
+        output,
+        "combined",
+        partial(_write_case, members=folders),
+        num_processes=num_processes,
+        overwrite=overwrite,
     ) as written:
         rows = [
             (case, name, f"{value:.6f}")
@@ -67,10 +68,9 @@ def combine_members(
         }
         written.write_mark("members.json", content)
         written.describe_like(folders[0])
-    means = np.mean([*written.results.values()], axis=0)
-    shown = ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))
+    means = means_of(names, written.results.values())
     written.notes.append(
-        f"Mean agreement of the members: {shown}. That of each case is in {AGREEMENT_NAME}."
+        f"Mean agreement of the members: {means}. That of each case is in {AGREEMENT_NAME}."
     )
     return written
 
@@ -83,54 +83,49 @@ def read_members(
         raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
     folders = [PredictionFolder.read(folder) for folder in members]
     like = like or folders[0]
-    mine = like.data_set
-    dataset = Model.of_folder(like.folder, like.plans, like.data_set).dataset
     seen: set[Path] = set()
     for folder in folders:
-        other = folder.data_set
-        theirs = Model.of_folder(folder.folder, folder.plans, folder.data_set).dataset
         if folder.folder.resolve() in seen:
             raise ValueError(f"members: {folder.folder} is given twice.")
         seen.add(folder.folder.resolve())
-        if (mine.meaning, mine.labels, mine.meaning.written) != (
-            other.meaning,
-            other.labels,
-            other.meaning.written,
-        ):
-            raise ValueError(
-                f"{folder.folder}: its labels {other.labels} are not those of {like.folder}, {mine.labels}."
-            )
-        if None not in {dataset, theirs} and dataset != theirs:
-            raise ValueError(
-                f"{folder.folder} is of the data set {theirs}; {like.folder} is of {dataset}."
-            )
+        difference = _predicted(folder).difference(_predicted(like))
+        if difference is not None:
+            raise ValueError(f"{folder.folder} has {difference} as {like.folder}.")
     return folders
+
+
+def _predicted(folder: PredictionFolder) -> Model:
+    """What members share: the model, but for how it was trained."""
+    model = Model.of_folder(folder.folder, folder.plans, folder.data_set)
+    return replace(model, trainer=None, plans=None, configuration=None)
 
 
 def _write_case(
     files: CaseFiles, folder: Path, *, members: Sequence[PredictionFolder]
 ) -> tuple[float, ...]:
-    data_set = members[0].data_set
-    mean = np.empty(0, np.float32)
-    labels: list[Labels] = []
+    cases = []
     for member in members:
         own = next((case for case in member.cases if case.name == files.name), None)
         if own is None:
             raise FileNotFoundError(f"{member.folder / f'{files.name}.npz'} does not exist.")
-        case = SavedCase(own, member.data_set)
-        if not labels:
-            first = case
-            mean = np.zeros(case.shape, np.float32)
+        cases.append(SavedCase(own, member.data_set))
+    first = cases[0]
+    mean = np.zeros(first.shape, np.float32)
+    for case in cases:
         if case.shape != first.shape:
             raise ValueError(
-                f"{own.probabilities}: the shape {case.shape} is not that of {first.files.probabilities}."
+                f"{case.files.probabilities}: the shape {case.shape} is not that of {first.files.probabilities}."
             )
         case.geometry.check_same(first.geometry)
         for channel, p in whole_channels(case):
             # In this order and precision, as nnU-Net adds them
             mean[channel] += p.reshape(case.labels.shape)
-        labels.append(case.labels)
     mean /= len(members)
-    segmentation = data_set.meaning.segmentation(mean)
-    first.files.write(folder, data_set.reader, labels=segmentation, probabilities=mean)
-    return mean_pairwise_dice(labels, data_set.meaning)
+    meaning = members[0].data_set.meaning
+    first.files.write(
+        folder,
+        members[0].data_set.reader,
+        labels=meaning.segmentation(mean),
+        probabilities=mean,
+    )
+    return mean_pairwise_dice([case.labels for case in cases], meaning)

@@ -144,22 +144,16 @@ def _outline(mask: Mask) -> str:
     >>> _outline(np.array([[False, True]]))
     'M1,0h1M1,1h1M1,0v1M2,0v1'
     """
-    padded = np.pad(mask, 1)
-    across = [
-        (y, *run) for y, row in enumerate(padded[1:] != padded[:-1]) for run in _runs(row[1:-1])
-    ]
-    down = [
-        (x, *run)
-        for x, column in enumerate((padded[:, 1:] != padded[:, :-1]).T)
-        for run in _runs(column[1:-1])
-    ]
-    lines = [f"M{start},{y}h{length}" for y, start, length in across]
-    return "".join([*lines, *(f"M{x},{start}v{length}" for x, start, length in down)])
+    across = [f"M{start},{y}h{length}" for y, start, length in _edges(mask)]
+    down = [f"M{x},{start}v{length}" for x, start, length in _edges(mask.T)]
+    return "".join(across + down)
 
 
-def _runs(row: Mask) -> list[tuple[int, int]]:
-    """Start and length of each run of True."""
-    ends = np.flatnonzero(np.diff(row.astype(np.int8), prepend=0, append=0))
-    return [
-        (int(first), int(last - first)) for first, last in zip(ends[::2], ends[1::2], strict=True)
-    ]
+def _edges(mask: Mask) -> list[list[int]]:
+    """Where rows of a mask differ from the row before: row, start and length of each run."""
+    is_edge = np.diff(mask, axis=0, prepend=False, append=False)
+    steps = np.diff(is_edge.astype(np.int8), axis=1, prepend=0, append=0)
+    starts = np.argwhere(steps == 1)
+    ends = np.argwhere(steps == -1)[:, 1:]
+    found: list[list[int]] = np.hstack([starts, ends - starts[:, 1:]]).tolist()
+    return found

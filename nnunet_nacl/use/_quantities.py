@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import entr
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.metrics import LabelMeaning, confusion_matrix, dice
+from nnunet_nacl.metrics import Activation, LabelMeaning, confusion_matrix, dice, region_of
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
@@ -75,21 +75,24 @@ def whole_channels(case: SavedCase) -> Iterator[tuple[int, Floats]]:
         yield channel, np.concatenate([p for _, _, p in blocks])
 
 
-def entropy_term(p: Floats) -> Floats:
-    r"""A class's term :math:`-p \ln p` of the entropy of each voxel, in nats; p (...) in [0, 1]."""
-    term: Floats = entr(p.astype(np.float64))
-    return term
+def add_confidence(confidence: Floats, p: Floats, activation: Activation) -> Floats:
+    """Confidence (n,) with one more channel: max_k p_k, from 0 on; of regions the smallest max(p, 1 − p), from 1 on."""
+    if activation is Activation.SOFTMAX:
+        return np.maximum(confidence, p)
+    return np.minimum(confidence, np.maximum(p, 1 - p))
 
 
-def region_entropy(p: Floats) -> Floats:
-    r"""Entropy of a region's mask in each voxel, :math:`-p \ln p - (1 - p) \ln(1 - p)` in nats; p (...) in [0, 1]."""
+def add_entropy(entropy: Floats, p: Floats, activation: Activation) -> Floats:
+    r"""Entropy (n,) in nats with one more channel, from 0 on: :math:`-\sum_k p_k \ln p_k`; of regions the largest."""
     exact = p.astype(np.float64)
-    return entropy_term(exact) + entropy_term(1 - exact)
+    if activation is Activation.SOFTMAX:
+        return entropy + entr(exact)
+    return np.maximum(entropy, entr(exact) + entr(1 - exact))
 
 
-def labels_of(structure: int | tuple[int, ...]) -> list[int]:
-    """The labels of a class or of a region."""
-    return [structure] if isinstance(structure, int) else list(structure)
+def structure_names(meaning: LabelMeaning) -> list[str]:
+    """What ``dataset.json`` calls the classes but the background, or the regions."""
+    return [meaning.name_of(structure) for structure in meaning.structures]
 
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
@@ -99,11 +102,8 @@ def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -
         Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations
         most reliably.
     """
-    structures = [labels_of(structure) for structure in meaning.structures]
-    confusions = [
-        confusion_matrix(*pair, meaning.ignored + 1) for pair in combinations(segmentations, 2)
-    ]
-    found = np.array(
-        [[dice(confusion, labels) for labels in structures] for confusion in confusions]
-    )
+    found = []
+    for pair in combinations(segmentations, 2):
+        confusion = confusion_matrix(*pair, meaning.ignored + 1)
+        found.append([dice(confusion, region_of(one)) for one in meaning.structures])
     return tuple(np.nan_to_num(found, nan=1.0).mean(0).tolist())

@@ -7,16 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.files import (
-    check_output,
-    only_writer,
-    read_json,
-    whole_file,
-    write_csv,
-    write_json,
-)
+from nnunet_nacl.files import check_output, read_json, whole_file, write_csv, write_json
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder
-from nnunet_nacl.use._counting import CountSettings, StructureCounts, count_cases, first_channel
+from nnunet_nacl.use._counting import CountSettings, StructureCounts, counted_cases, first_channel
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
 from nnunet_nacl.use._judging import Rows, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
@@ -123,10 +116,10 @@ def review_folder(
         slices=0 if page is None else _SLICES,
         images=None if images is None or page is None else str(Path(images).resolve()),
     )
-    with only_writer(file):
-        counted, skipped, journal = count_cases(
-            cases, data_set, settings, output=file, num_processes=num_processes
-        )
+    with counted_cases(cases, data_set, settings, output=file, num_processes=num_processes) as (
+        counted,
+        skipped,
+    ):
         rows = [row for case in counted.values() for row in case.structures]
         fits = {} if chosen is None else chosen.structures
         table = _table(rows, fits)
@@ -148,7 +141,6 @@ def review_folder(
                 judgement=judgement_table(review.judgements) if of_truth else "",
                 skipped=skipped,
             )
-        journal.remove()
     return review
 
 
@@ -157,10 +149,8 @@ def ranked_cases(table: "DataFrame") -> dict[str, list[dict[str, Any]]]:
 
     Cases are in the order of their lowest rank, equal ones in that of their mean rank.
     """
-    by_case = table.groupby("case")["rank"].agg(["min", "mean"]).reset_index()
-    cases: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in by_case.sort_values(["min", "mean", "case"])["case"]
-    }
+    ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
+    cases: dict[str, list[dict[str, Any]]] = {name: [] for name in ranks.index}
     rows = table.astype(object).where(table.notna(), None).sort_values("rank", kind="stable")
     for row in rows.to_dict("records"):
         cases[row["case"]].append(row)
@@ -170,11 +160,11 @@ def ranked_cases(table: "DataFrame") -> dict[str, list[dict[str, Any]]]:
 def _table(rows: Sequence[StructureCounts], fits: Mapping[str, StructureFit]) -> "DataFrame":
     from pandas import DataFrame
 
-    table = DataFrame([_row(row, fits.get(row.structure)) for row in rows])
-    table = table.sort_values(["case", "structure"]).sort_values(
-        "volume_ml", ascending=False, kind="stable"
+    table = DataFrame([_row(row, fits.get(row.structure)) for row in rows]).sort_values(
+        ["trust", "predicted_dice", "volume_ml", "case", "structure"],
+        ascending=[True, True, False, True, True],
+        ignore_index=True,
     )
-    table = table.sort_values(["trust", "predicted_dice"], kind="stable", ignore_index=True)
     table["rank"] = table.groupby("structure").cumcount() + 1
     return table
 

@@ -96,13 +96,13 @@ def test_other_folders_are_refused_by_name(tmp_path: Path) -> None:
     for members, message in (
         ([first], r"^members: expected at least 2 folders; got 1\.$"),
         ([first, first / ".." / first.name], r"is given twice\.$"),
-        ([first, random_folder(tmp_path / "regions", "a", regions=True)], "regions: its labels .* are not those of"),
+        ([first, random_folder(tmp_path / "regions", "a", regions=True)], "regions has the labels .*, not .* as"),
     ):
         with pytest.raises(ValueError, match=message):
             combine_members(members, tmp_path / "out")
     for name, old, new, message in (
-        ("dataset.json", '"two": 2', '"spleen": 2', "fold_1: its labels .* are not those of"),
-        ("plans.json", "Dataset001_Toy", "Dataset002_Other", "fold_1 is of the data set Dataset002_Other; "),
+        ("dataset.json", '"two": 2', '"spleen": 2', "fold_1 has the labels .*, not .* as"),
+        ("plans.json", "Dataset001_Toy", "Dataset002_Other", "fold_1 has the dataset Dataset002_Other, not Dataset001"),
     ):
         text = (second / name).read_text()
         (second / name).write_text(text.replace(old, new))

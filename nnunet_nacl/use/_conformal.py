@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
@@ -103,11 +104,14 @@ def fit_volume(
 
 @dataclass(frozen=True)
 class DiceFit:
-    """A map from predicted to true Dice, linear between knots, and the margin of its bound; from :func:`fit_dice`."""
+    """A map from predicted to true Dice and the margin of its bound, from :func:`fit_dice`.
 
-    predicted: tuple[float, ...]
-    dice: tuple[float, ...]
-    margin: float
+    The map is linear between knots, and cut off at 0 and 1.
+    """
+
+    predicted: list[float]
+    dice: list[float]
+    margin: float = 0
 
     def expected(self, predicted: ArrayLike) -> Floats:
         """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
@@ -149,27 +153,23 @@ def fit_dice(
     held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
-    if kind == "isotonic":
-        predicted_knots, dice_knots = _isotonic(x[fitted], y[fitted])
-    else:
-        predicted_knots, dice_knots = _linear(x[fitted], y[fitted])
-    fit = DiceFit(tuple(predicted_knots), tuple(dice_knots), margin=0)
+    fit_map = _isotonic if kind == "isotonic" else _linear
+    fit = fit_map(x[fitted], y[fitted])
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
     return replace(fit, margin=float(residuals[rank - 1]))
 
 
-def _isotonic(x: Floats, y: Floats) -> tuple[list[float], list[float]]:
+def _isotonic(x: Floats, y: Floats) -> DiceFit:
     from sklearn.isotonic import IsotonicRegression  # type: ignore[import-untyped]
 
     model = IsotonicRegression().fit(x, y)
-    return model.X_thresholds_.tolist(), model.y_thresholds_.tolist()
+    return DiceFit(model.X_thresholds_.tolist(), model.y_thresholds_.tolist())
 
 
-def _linear(x: Floats, y: Floats) -> tuple[list[float], list[float]]:
+def _linear(x: Floats, y: Floats) -> DiceFit:
     if np.ptp(x) == 0:
-        return [0.0, 1.0], [float(y.mean())] * 2
-    slope, intercept = np.polyfit(x, y, 1).tolist()
-    return [0.0, 1.0], [intercept, intercept + slope]
+        return DiceFit([0.0, 1.0], [float(y.mean())] * 2)
+    return DiceFit([0.0, 1.0], Polynomial.fit(x, y, 1)(np.array([0, 1])).tolist())
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:

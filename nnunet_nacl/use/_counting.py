@@ -14,7 +14,7 @@ import numpy as np
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Journal, Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.files import file_state, only_writer, read_json
+from nnunet_nacl.files import file_state, only_writer, read_json, write_json
 from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
@@ -88,7 +88,7 @@ class CountedCase:
     inputs: str
     structures: list[StructureCounts]
     pictures: list[dict[str, Any]]
-    problems: list[str]
+    problem: str | None
 
 
 @contextmanager
@@ -127,7 +127,7 @@ def counted_cases(
 
 
 def _save(case: CountedCase, file: Path) -> None:
-    file.write_text(json.dumps(asdict(case), allow_nan=False))
+    write_json(file, asdict(case))
 
 
 def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str:
@@ -202,10 +202,8 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     if activation is Activation.SOFTMAX:
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))
-    pictures, problems = doubtful_slices(
-        doubt, case, image, data_set.reader, number=settings.slices
-    )
-    return CountedCase(files.name, inputs, rows, pictures, problems)
+    pictures, problem = doubtful_slices(doubt, case, image, data_set.reader, number=settings.slices)
+    return CountedCase(files.name, inputs, rows, pictures, problem)
 
 
 def _truth_counts(
@@ -236,7 +234,7 @@ def _channels_with_doubt(
             core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
             near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
             confidence = np.full(np.count_nonzero(near), is_region, p.dtype)
-            entropy = np.zeros(confidence.size)
+            entropy: Floats = np.zeros(confidence.size)
         inside = p[near]
         confidence = add_confidence(confidence, inside, activation)
         entropy = add_entropy(entropy, inside, activation)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._folders import NewFolder, means_of, write_folder
 from nnunet_nacl.use._quantities import structure_names
 
-Decode = Callable[[Floats, LabelMeaning], tuple[Labels, dict[str, Any]]]
-"""From probabilities (C, Z, Y, X) to labels, and what the folder's mark says of the case: ``thresholds`` and more."""
+Decoded: TypeAlias = tuple[Labels, dict[str, Any]]
+"""Labels, and what the folder's mark says of the case: ``thresholds`` and more."""
+Decode: TypeAlias = Callable[[Floats, LabelMeaning], Decoded]
+"""From probabilities (C, Z, Y, X)."""
 
 
 def decode_folder(
@@ -95,7 +97,7 @@ def _write_case(
     return decoded
 
 
-def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, dict[str, Any]]:
+def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> Decoded:
     if meaning.activation is Activation.SOFTMAX:
         best = dice_optimal_labels(probabilities)
         return best.labels, {
@@ -103,7 +105,7 @@ def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, dic
             "expected_dice": best.expected_dice.tolist(),
         }
     regions = [dice_optimal_mask(p) for p in probabilities]
-    return _write_regions([region.mask for region in regions], meaning), {
+    return _of_masks([region.mask for region in regions], meaning), {
         "thresholds": [region.threshold for region in regions],
         "expected_dice": [region.expected_dice for region in regions],
     }
@@ -111,14 +113,15 @@ def _for_dice(probabilities: Floats, meaning: LabelMeaning) -> tuple[Labels, dic
 
 def _for_recall(
     probabilities: Floats, meaning: LabelMeaning, thresholds: Sequence[float]
-) -> tuple[Labels, dict[str, Any]]:
+) -> Decoded:
     of_structures = probabilities[meaning.activation.first_structure :]
+    # In double precision, as the fit has it
     reached = [
-        p.astype(np.float64) >= threshold
+        np.greater_equal(p, threshold, signature="dd->?")
         for p, threshold in zip(of_structures, thresholds, strict=True)
     ]
     if meaning.activation is Activation.SIGMOID:
-        return _write_regions(reached, meaning), {"thresholds": thresholds}
+        return _of_masks(reached, meaning), {"thresholds": thresholds}
     # The background is below a class that is reached, and above one that is not
     probabilities[0] = -0.5
     for p, mask in zip(of_structures, reached, strict=True):
@@ -127,8 +130,6 @@ def _for_recall(
     return meaning.segmentation(probabilities), {"thresholds": thresholds, "shared_voxels": shared}
 
 
-def _write_regions(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
-    labels = np.zeros(masks[0].shape, np.min_scalar_type(max(meaning.known)))
-    for mask, label in zip(masks, meaning.written, strict=True):
-        labels[mask] = label
-    return labels
+def _of_masks(masks: Sequence[Mask], meaning: LabelMeaning) -> Labels:
+    """Labels (Z, Y, X) of the masks of regions."""
+    return meaning.segmentation(np.array(masks, np.float16))

@@ -153,10 +153,7 @@ def _expected(structures: list[_Structure], label: Labels) -> Floats:
 
 def _above(p: Floats, threshold: float) -> Mask:
     """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
-    rounded = p.dtype.type(threshold)
-    if float(rounded) > threshold:
-        rounded = np.nextafter(rounded, p.dtype.type(-1))
-    above: Mask = p > rounded
+    above: Mask = np.greater(p, threshold, signature="dd->?")
     return above
 
 

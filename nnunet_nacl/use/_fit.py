@@ -23,7 +23,7 @@ from nnunet_nacl.use._conformal import (
     recall_threshold,
 )
 from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, counted_cases
-from nnunet_nacl.use._judging import ALL, judge_structures, judgement_table
+from nnunet_nacl.use._judging import ALL, Row, judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
@@ -82,7 +82,7 @@ class ReviewFit:
     decoded: str | None
     coverage: float
     structures: dict[str, StructureFit]
-    held_out: list[dict[str, Any]]
+    held_out: list[Row]
     cases: list[str]
     gt_folder: str
     pred_folders: list[str]
@@ -251,19 +251,20 @@ def fit_review(
     return replace(result, file=file)
 
 
-def predict(
-    fit: StructureFit | None, sums: StructureSums, voxel_ml: float
-) -> dict[str, float | None]:
+def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> Row:
     """Interval of the volume; where something is segmented, the fitted Dice and its bound; None without a fit."""
-    low, high = (None, None) if fit is None else fit.volume.interval_ml(voxel_ml * sums.probability)
-    found = {"volume_low_ml": low, "volume_high_ml": high, "fitted_dice": None, "dice_low": None}
-    if fit is not None and fit.dice is not None and sums.segmented:
+    found: Row = dict.fromkeys(["volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low"])
+    if fit is None:
+        return found
+    volume = voxel_ml * sums.probability
+    found["volume_low_ml"], found["volume_high_ml"] = fit.volume.interval_ml(volume)
+    if fit.dice is not None and sums.segmented:
         found["fitted_dice"] = float(fit.dice.expected(sums.predicted_dice))
         found["dice_low"] = float(fit.dice.lower_bound(sums.predicted_dice))
     return found
 
 
-def judged(row: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
+def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
     """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels."""
     assert row.truth is not None
     sums = row.truth.sums
@@ -291,7 +292,7 @@ def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[st
     }
 
 
-def _hold_out(parts: Sequence[Sequence[StructureCounts]], coverage: float) -> list[dict[str, Any]]:
+def _hold_out(parts: Sequence[Sequence[StructureCounts]], coverage: float) -> list[Row]:
     """Judge each part of the cases with a fit to the others; nothing if the others of one are too few to fit to."""
     found = []
     for part in parts:
@@ -317,11 +318,8 @@ def decoding_of(folder: Path) -> str | None:
     if not (folder / DECODED_NAME).exists():
         return None
     mark = read_json(folder / DECODED_NAME, dict[str, Any])
-    return (
-        str(mark.get("metric"))
-        if mark.get("alpha") is None
-        else f"{mark['metric']}, alpha {mark['alpha']:g}"
-    )
+    metric = str(mark["metric"])
+    return metric if mark["alpha"] is None else f"{metric}, alpha {mark['alpha']:g}"
 
 
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:

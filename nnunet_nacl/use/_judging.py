@@ -1,15 +1,16 @@
 """How good predicted Dice, volumes and intervals are, judged by the ground truth."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 ALL = "(all)"
 """Stands for all structures together."""
-Rows = Sequence[Mapping[str, Any]]
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = Sequence[Row]
 """Of each structure in each case what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
 ``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
 ``volume_high_ml`` and ``missed``."""
@@ -41,7 +42,7 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     return float((curve[1:] + curve[:-1]).sum() / 2 / risks.size)
 
 
-def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
+def judge(rows: Rows, structure: str = ALL) -> Row:
     """Judge predicted Dice, volumes and intervals of these rows; None where something is not defined.
 
     Errors are mean absolute ones; a bias is predicted less true, ``volume_bias_share`` that of the sums; AURC is the
@@ -53,24 +54,25 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
     from pandas import DataFrame
 
     frame = DataFrame(rows).drop(columns=["case", "structure"]).astype(float)
-    expected = frame.expected_ml
-    true = frame.true_ml
+    dice_error = frame.predicted_dice - frame.dice
+    volume_error = frame.expected_ml - frame.true_ml
+    true_sum = frame.true_ml.sum()
     risk = 1 - frame.dice
     area = risk_coverage_area(frame.predicted_dice, risk)
     bounded = frame.dice_low
     held = frame.volume_low_ml
     values = {
-        "dice_error": (frame.predicted_dice - frame.dice).abs().mean(),
-        "dice_bias": (frame.predicted_dice - frame.dice).mean(),
+        "dice_error": dice_error.abs().mean(),
+        "dice_bias": dice_error.mean(),
         "spearman": frame[["predicted_dice", "dice"]].rank().corr().iloc[0, 1],
         "aurc": area,
         "excess_aurc": area - risk_coverage_area(-risk, risk),
         "fitted_dice_error": (frame.fitted_dice - frame.dice).abs().mean(),
         "bound_coverage": (frame.dice >= bounded)[bounded.notna()].mean(),
-        "volume_bias_ml": (expected - true).mean(),
-        "volume_bias_share": expected.sum() / true.sum() - 1 if true.sum() > 0 else math.nan,
-        "volume_error_ml": (expected - true).abs().mean(),
-        "interval_coverage": true.between(held, frame.volume_high_ml)[held.notna()].mean(),
+        "volume_bias_ml": volume_error.mean(),
+        "volume_bias_share": frame.expected_ml.sum() / true_sum - 1 if true_sum > 0 else math.nan,
+        "volume_error_ml": volume_error.abs().mean(),
+        "interval_coverage": frame.true_ml.between(held, frame.volume_high_ml)[held.notna()].mean(),
         "interval_width_ml": (frame.volume_high_ml - held).mean(),
         "missed": frame.missed.mean(),
     }
@@ -78,7 +80,7 @@ def judge(rows: Rows, structure: str = ALL) -> dict[str, Any]:
     return {"structure": structure, "num_cases": len(rows), **known}
 
 
-def judge_structures(rows: Rows) -> list[dict[str, Any]]:
+def judge_structures(rows: Rows) -> list[Row]:
     """Judge each structure, in the order in which they appear, and all together if there are several."""
     structures = list(dict.fromkeys(row["structure"] for row in rows))
     judgements = [

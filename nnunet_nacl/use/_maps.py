@@ -20,6 +20,8 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
+_ADD = {"confidence": add_confidence, "entropy": add_entropy}
+
 
 def write_maps(
     pred_folder: str | Path,
@@ -47,7 +49,7 @@ def write_maps(
     meaning = data_set.meaning
     names = structure_names(meaning)
     for kind in what:
-        if kind not in {"confidence", "entropy", *(f"structure:{name}" for name in names)}:
+        if kind not in {*_ADD, *(f"structure:{name}" for name in names)}:
             raise ValueError(
                 f"There is no map {kind}; expected confidence, entropy or structure:NAME with one of the names "
                 f"{', '.join(names)}."
@@ -93,10 +95,8 @@ def _write_case(
         images["confidence"][:] = 1
     for channel, p in whole_channels(case):
         for name, image in images.items():
-            if name == "confidence":
-                image[:] = add_confidence(image, p, activation)
-            elif name == "entropy":
-                image[:] = add_entropy(image, p, activation)
+            if name in _ADD:
+                image[:] = _ADD[name](image, p, activation)
             elif name == of_channel[channel]:
                 image[:] = p
     for name, image in images.items():

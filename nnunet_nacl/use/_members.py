@@ -39,11 +39,10 @@ def combine_members(
     """
     folders = read_members(members)
     first = folders[0].folder
-    for member in folders[1:]:
-        if calibration_of(member.folder) != calibration_of(first):
-            raise ValueError(f"members: {first} and {member.folder} are not calibrated alike.")
-        if decoding_of(member.folder) != decoding_of(first):
-            raise ValueError(f"members: {first} and {member.folder} are not decoded alike.")
+    for done, how in {"calibrated": calibration_of, "decoded": decoding_of}.items():
+        for member in folders[1:]:
+            if how(member.folder) != how(first):
+                raise ValueError(f"members: {first} and {member.folder} are not {done} alike.")
     names = structure_names(folders[0].data_set.meaning)
     with write_folder(
         folders,
@@ -79,15 +78,12 @@ def read_members(
     members: Sequence[str | Path], *, like: PredictionFolder | None = None
 ) -> list[PredictionFolder]:
     """Folders of predictions, 2 or more and each once, of the data set and labels of the first, or of ``like``."""
-    if len(members) < 2:
-        raise ValueError(f"members: expected at least 2 folders; got {len(members)}.")
+    if len({Path(member).resolve() for member in members}) < max(2, len(members)):
+        listed = ", ".join(map(str, members))
+        raise ValueError(f"members: expected 2 or more folders, each once; got {listed}.")
     folders = [PredictionFolder.read(folder) for folder in members]
     like = like or folders[0]
-    seen: set[Path] = set()
     for folder in folders:
-        if folder.folder.resolve() in seen:
-            raise ValueError(f"members: {folder.folder} is given twice.")
-        seen.add(folder.folder.resolve())
         difference = _predicted(folder).difference(_predicted(like))
         if difference is not None:
             raise ValueError(f"{folder.folder} has {difference} as {like.folder}.")

@@ -1,6 +1,6 @@
 """The page to work from: the list of cases, and each one in pictures. One self-contained file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,19 @@ from nnunet_nacl import __version__
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.use._counting import CountedCase
+from nnunet_nacl.use._judging import Rows
 from nnunet_nacl.use._pictures import LABEL_COLORS
+from nnunet_nacl.use._quantities import structure_names
 
 
 def write_page(
     file: Path,
-    cases: Mapping[str, Sequence[Mapping[str, Any]]],
+    cases: Mapping[str, Rows],
     counted: Mapping[str, CountedCase],
     meaning: LabelMeaning,
     **texts: Any,
 ) -> None:
     """Write the page of cases with their rows, whole or not at all; ``texts`` are for the template."""
-    rows = [row for of_case in cases.values() for row in of_case]
     pictures = [picture for case in counted.values() for picture in case.pictures]
     outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})
     environment = Environment(
@@ -36,8 +37,14 @@ def write_page(
             for case, of_case in cases.items()
         },
         counted=counted,
-        known={name for row in rows for name, value in row.items() if value is not None},
-        structures=sorted({row["structure"] for row in rows}),
+        known={
+            name
+            for of_case in cases.values()
+            for row in of_case
+            for name, value in row.items()
+            if value is not None
+        },
+        structures=sorted(structure_names(meaning)),
         outlines={
             label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])
             for label in outlined

@@ -35,26 +35,32 @@ def doubtful_slices(
     reader: Reader,
     *,
     number: int,
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[dict[str, Any]], str | None]:
     """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
 
     A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
     """
     pictures: list[dict[str, Any]] = []
-    problems = []
+    problem = None
     image = None
     if number and image_file is not None:
         try:
             image = _read_image(case, image_file, reader)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
-            problems.append(f"image: {error}")
+            problem = f"image: {error}"
     for z in most_doubtful(doubt, number):
         window = window_around((case.labels[z] > 0) | (doubt[z] > _SEEN))
-        shown = picture(case.labels[z][window], None if image is None else image[z][window])
-        aspect = float(case.geometry.spacing[1] / case.geometry.spacing[2])
-        described = {"number": z, "num_slices": len(case.labels), "aspect": aspect}
-        pictures.append({**described, **shown, "doubt": _doubt_layer(doubt[z][window])})
-    return pictures, problems
+        shown = None if image is None else image[z][window]
+        pictures.append(
+            {
+                "number": z,
+                "num_slices": len(case.labels),
+                "aspect": float(case.geometry.spacing[1] / case.geometry.spacing[2]),
+                "doubt": _doubt_layer(doubt[z][window]),
+                **picture(case.labels[z][window], shown),
+            }
+        )
+    return pictures, problem
 
 
 def picture(labels: Labels, image: Floats | None) -> dict[str, Any]:

@@ -85,9 +85,11 @@ def add_confidence(confidence: Floats, p: Floats, activation: Activation) -> Flo
 def add_entropy(entropy: Floats, p: Floats, activation: Activation) -> Floats:
     r"""Entropy (n,) in nats with one more channel, from 0 on: :math:`-\sum_k p_k \ln p_k`; of regions the largest."""
     exact = p.astype(np.float64)
+    term: Floats = entr(exact)
     if activation is Activation.SOFTMAX:
-        return entropy + entr(exact)
-    return np.maximum(entropy, entr(exact) + entr(1 - exact))
+        return entropy + term
+    largest: Floats = np.maximum(entropy, term + entr(1 - exact))
+    return largest
 
 
 def structure_names(meaning: LabelMeaning) -> list[str]:

@@ -1,17 +1,17 @@
 """Reviews a folder of predictions: counts its cases, lists them, judges them if there is ground truth."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, read_json, whole_file, write_csv, write_json
-from nnunet_nacl.nnunet import CaseFiles, PredictionFolder
+from nnunet_nacl.nnunet import CaseFiles, PredictionFolder, Predictions
 from nnunet_nacl.use._counting import CountSettings, StructureCounts, counted_cases, first_channel
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
-from nnunet_nacl.use._judging import Rows, judge_structures, judgement_table
+from nnunet_nacl.use._judging import Row, Rows, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
 from nnunet_nacl.use._page import write_page
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # takes half a second to import, which worker processes need 
     from pandas import DataFrame
 
 REVIEW_NAME = "review.csv"
-_SLICES = 3
+_LISTED = 10  # cases in the terminal
+_SLICES = 3  # of each case on the page
 _BIASED = 0.25  # a difference of expected and segmented volumes, in sum, that is worth a note
 _LOW_DICE = 0.5
 _PRESENT = 0.1  # a probability of a structure of which nothing is segmented that is worth a look
@@ -33,23 +34,22 @@ class Review:
     """
 
     table: "DataFrame"
-    judgements: list[dict[str, Any]]
+    judgements: list[Row]
     cases: list[str]
     skipped: list[Skipped]
     notes: list[str]
     file: Path
 
-    def summary(self, most: int = 10) -> str:
+    def summary(self) -> str:
         """The first cases with the structure that ranks lowest, judgements and notes, for people."""
         lines = ["trust  rank  case  structure"]
         total = len(self.cases)
-        for row, *_ in [*ranked_cases(self.table).values()][:most]:
+        for row, *_ in [*ranked_cases(self.table).values()][:_LISTED]:
             rank = f"{row['trust']:5.2f}  {row['rank']} of {total}"
-            lines.append(
-                "  ".join([rank, row["case"], row["structure"], "; ".join(row["reasons"])])
-            )
-        if total > most:
-            lines.append(f"… and {total - most} more cases")
+            reasons = "; ".join(row["reasons"])
+            lines.append(f"{rank}  {row['case']}  {row['structure']}  {reasons}")
+        if total > _LISTED:
+            lines.append(f"… and {total - _LISTED} more cases")
         if self.judgements:
             lines += ["", judgement_table(self.judgements)]
         return "\n".join([*lines, *self.notes])
@@ -94,18 +94,8 @@ def review_folder(
         )
     check_output(file.with_suffix(".json"), overwrite=overwrite or output is None)
     page = None if html is None else check_output(html, overwrite=overwrite)
-    cases = [case for case in read.cases if case.is_predicted]
-    if gt_folder is not None:
-        if Path(gt_folder).resolve() == folder.resolve():
-            raise ValueError(f"{folder} is given as predictions and as their ground truth.")
-        cases = [
-            replace(case, ground_truth=Path(gt_folder) / case.ground_truth.name) for case in cases
-        ]
-        if not any(case.ground_truth.exists() for case in cases):
-            raise FileNotFoundError(
-                f"{gt_folder} has no ground truth: no {cases[0].ground_truth.name}."
-            )
-    _check_images(images, gt_folder, cases)
+    cases = read.cases if gt_folder is None else Predictions.of_folder(gt_folder, folder).cases
+    cases = [case for case in cases if case.is_predicted]
     if members:
         read_members(members, like=read)
     chosen = None if fit is None else ReviewFit.read(fit)
@@ -114,19 +104,17 @@ def review_folder(
         members=tuple(str(Path(member).resolve()) for member in members),
         truth=gt_folder is not None,
         slices=0 if page is None else _SLICES,
-        images=None if images is None or page is None else str(Path(images).resolve()),
+        images=_checked_images(images, cases),
     )
     with counted_cases(cases, data_set, settings, output=file, num_processes=num_processes) as (
         counted,
         skipped,
     ):
-        rows = [row for case in counted.values() for row in case.structures]
+        by_structure = zip(*(case.structures for case in counted.values()), strict=True)
+        rows = [row for of_structure in by_structure for row in of_structure]
         fits = {} if chosen is None else chosen.structures
         table = _table(rows, fits)
-        names = dict.fromkeys(row.structure for row in rows if row.truth is not None)
-        of_truth = [
-            judged(row, fits.get(name)) for name in names for row in rows if row.structure == name
-        ]
+        of_truth = [judged(row, fits.get(row.structure)) for row in rows if row.truth is not None]
         notes = [*_volume_notes(table), *notes]
         review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
@@ -144,13 +132,13 @@ def review_folder(
     return review
 
 
-def ranked_cases(table: "DataFrame") -> dict[str, list[dict[str, Any]]]:
+def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
     """The rows of each case, the structure that ranks lowest among its own kind first; None where nothing is known.
 
     Cases are in the order of their lowest rank, equal ones in that of their mean rank.
     """
     ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
-    cases: dict[str, list[dict[str, Any]]] = {name: [] for name in ranks.index}
+    cases: dict[str, list[Row]] = {name: [] for name in ranks.index}
     rows = table.astype(object).where(table.notna(), None).sort_values("rank", kind="stable")
     for row in rows.to_dict("records"):
         cases[row["case"]].append(row)
@@ -169,7 +157,7 @@ def _table(rows: Sequence[StructureCounts], fits: Mapping[str, StructureFit]) ->
     return table
 
 
-def _row(counts: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
+def _row(counts: StructureCounts, fit: StructureFit | None) -> Row:
     sums = counts.sums
     truth = counts.truth
     voxel_ml = counts.voxel_ml
@@ -192,7 +180,7 @@ def _row(counts: StructureCounts, fit: StructureFit | None) -> dict[str, Any]:
     return {**row, "reasons": _reasons(row)}
 
 
-def _reasons(row: Mapping[str, Any]) -> list[str]:
+def _reasons(row: Row) -> list[str]:
     """Reasons to look at a structure."""
     if row["segmented_ml"] == 0:
         if row["max_probability"] < _PRESENT:
@@ -213,19 +201,14 @@ def _reasons(row: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def _check_images(
-    images: str | Path | None, gt_folder: str | Path | None, cases: Sequence[CaseFiles]
-) -> None:
+def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> str | None:
     if images is None:
-        return
-    if gt_folder is not None and Path(images).resolve() == Path(gt_folder).resolve():
-        raise ValueError(
-            f"{images} is the folder of the ground truth; expected that of the images."
-        )
-    if not any(first_channel(case, Path(images)).exists() for case in cases):
-        raise FileNotFoundError(
-            f"{images} has no images of these cases: no {first_channel(cases[0], Path()).name}."
-        )
+        return None
+    folder = Path(images).resolve()
+    expected = [first_channel(case, folder) for case in cases]
+    if not any(file.exists() for file in expected):
+        raise FileNotFoundError(f"{images} has no images of these cases: no {expected[0].name}.")
+    return str(folder)
 
 
 def _volume_notes(table: "DataFrame") -> list[str]:
@@ -243,10 +226,10 @@ class _Stored:
     """The part of the JSON file that :func:`read_judged` returns."""
 
     format: Literal["review of nnunet_nacl"]
-    judged: list[dict[str, Any]]
+    judged: list[Row]
 
 
-def read_judged(folder: Path) -> list[dict[str, Any]]:
+def read_judged(folder: Path) -> list[Row]:
     """What the review in a folder predicts of each structure of each case, and what is true; empty without truth.
 
     Rows are those that :func:`judge` judges. A FileNotFoundError says that the folder has no review.

@@ -7,7 +7,6 @@ failure α need n ≥ 1/α − 1, for intervals with two ends n ≥ 2/α − 1.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.polynomial import Polynomial
@@ -18,7 +17,8 @@ from nnunet_nacl.typing import Floats, Mask
 
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
 """For :func:`missed_voxels`: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
-THRESHOLDS.setflags(write=False)
+
+_ISOTONIC = 100  # from so many cases on the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
 """(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
@@ -115,20 +115,18 @@ class DiceFit:
 
     def expected(self, predicted: ArrayLike) -> Floats:
         """Dice to expect, (...) in [0, 1], for predicted Dice (...)."""
-        dice = np.interp(np.asarray(predicted, np.float64), self.predicted, self.dice)
-        return dice.clip(0, 1)
+        x = np.asarray(predicted, np.float64)
+        return np.interp(x, self.predicted, self.dice).clip(0, 1)
 
     def lower_bound(self, predicted: ArrayLike) -> Floats:
         """What the Dice of a new case is not below with the coverage's probability, (...) in [0, 1]."""
-        bound = self.expected(predicted) + self.margin
-        return bound.clip(0, 1)
+        return (self.expected(predicted) + self.margin).clip(0, 1)
 
 
 def fit_dice(
     predicted: ArrayLike,
     dice: ArrayLike,
     *,
-    kind: Literal["isotonic", "linear"] = "isotonic",
     coverage: float = 0.9,
 ) -> DiceFit:
     r"""Fit the true Dice to the predicted Dice, with a split conformal lower bound.
@@ -137,8 +135,8 @@ def fit_dice(
     ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
     probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
 
-    The map of predicted to true Dice, (cases,) in [0, 1] each, is ``isotonic``, so that it never falls, or for few
-    cases ``linear``, by least squares.
+    The map of predicted to true Dice, (cases,) in [0, 1] each, is isotonic: it never falls. For fewer than 100 cases it
+    is a line, by least squares.
 
     Raises:
         ValueError: fewer than twice 1/α − 1 cases.
@@ -153,7 +151,7 @@ def fit_dice(
     held_out = order[x.size // 2 :]
     of_half = f"the half of them that checks the fit, for a coverage of {coverage:g},"
     rank = _low_rank(held_out.size, 1 - coverage, of_half)
-    fit_map = _isotonic if kind == "isotonic" else _linear
+    fit_map = _isotonic if x.size >= _ISOTONIC else _linear
     fit = fit_map(x[fitted], y[fitted])
     residuals = np.sort(y[held_out] - fit.expected(x[held_out]))
     return replace(fit, margin=float(residuals[rank - 1]))

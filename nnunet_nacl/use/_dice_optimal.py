@@ -91,12 +91,14 @@ def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
     structures = [_Structure(channel) for channel in probabilities[1:]]
 
     label, largest = _largest((structure.p for structure in structures), len(structures))
-    thresholds = np.empty(len(structures))
-    for k, structure in enumerate(structures):
-        thresholds[k], _ = structure.best_threshold(largest[label == k + 1])
-        label[(label == k + 1) & ~_above(largest, thresholds[k])] = 0
+    thresholds = []
+    for k, structure in enumerate(structures, start=1):
+        mask = label == k
+        threshold, _ = structure.best_threshold(largest[mask])
+        label[mask & ~_above(largest, threshold)] = 0
+        thresholds.append(threshold)
     del largest
-    apart = DiceOptimalLabels(label, thresholds, _expected(structures, label))
+    apart = DiceOptimalLabels(label, np.array(thresholds), _expected(structures, label))
 
     own = np.array([structure.best_threshold(structure.p)[0] for structure in structures])
     label, _ = _largest(

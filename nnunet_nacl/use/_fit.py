@@ -28,8 +28,6 @@ from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
 _EPSILON_VOXELS = 10  # a difference in volume that does not matter
-# From so many cases on the map from predicted to true Dice is isotonic, below it is a line
-_ISOTONIC = 100
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,6 @@ class StructureFit:
             dice = fit_dice(
                 [truth.sums.predicted_dice for truth in segmented],
                 [truth.dice for truth in segmented],
-                kind="isotonic" if len(segmented) >= _ISOTONIC else "linear",
                 coverage=coverage,
             )
         rates = [np.array(truth.missed) / truth.voxels for truth in truths if truth.voxels]

@@ -6,7 +6,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -67,10 +66,10 @@ def write_folder(
     num_processes: int,
     overwrite: bool,
 ) -> Iterator[NewFolder[Result]]:
-    """Write each case of the inputs into a hidden folder; on leaving, the files go to the output.
+    """Write each case of the inputs into a hidden folder of its own; on leaving, the files go to the output.
 
     There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case, of the
-    first input that has it, and an empty folder; what it returns is in ``results``. It must be picklable.
+    first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
     """
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
@@ -91,12 +90,15 @@ def write_folder(
             if not results:
                 first = f"{skipped[0].case}: {skipped[0].reason}"
                 raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first}")
+            for entry in skipped:
+                shutil.rmtree(unfinished / entry.case, ignore_errors=True)
             yield NewFolder(output, unfinished, done, results, skipped)
             if (unfinished / "dataset.json").exists():  # predictions
                 for mark in (CALIBRATED_NAME, DECODED_NAME):
                     (output / mark).unlink(missing_ok=True)
-            for file in filter(Path.is_file, unfinished.iterdir()):
-                file.replace(output / file.name)
+            for file in [*unfinished.glob("*.*"), *unfinished.glob("*/*")]:  # marks first
+                if file.is_file():
+                    file.replace(output / file.name)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
             if is_new:
@@ -105,12 +107,10 @@ def write_folder(
 
 
 def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder: Path) -> Result:
-    """Write a case into a folder, all of its files or, if it is bad, none."""
-    with TemporaryDirectory(dir=folder) as own:
-        result = write(case, Path(own))
-        for file in Path(own).iterdir():
-            file.replace(folder / file.name)
-    return result
+    own = folder / case.name
+    shutil.rmtree(own, ignore_errors=True)  # of a process that was killed
+    own.mkdir()
+    return write(case, own)
 
 
 def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:

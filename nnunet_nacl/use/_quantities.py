@@ -12,7 +12,9 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import Activation, LabelMeaning, confusion_matrix, dice, region_of
 from nnunet_nacl.typing import Floats, Labels, Mask
 
-UNSURE = (0.1, 0.9)  # a voxel is unsure of a structure whose probability lies between these two
+# A voxel is unsure of a structure whose probability lies between these two
+_UNSURE_FROM = 0.1
+_UNSURE_TO = 0.9
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,11 @@ class StructureSums:
         >>> sums.probability, sums.overlap, sums.unsure
         (1.4, 0.9, 1)
         """
-        low, high = (p.dtype.type(limit) for limit in UNSURE)
         return cls(
             probability=float(p.sum(dtype=np.float64)),
             segmented=int(np.count_nonzero(segmentation)),
             overlap=float(p[segmentation].sum(dtype=np.float64)),
-            unsure=int(np.count_nonzero((p > low) & (p < high))),
+            unsure=int(np.count_nonzero((p > _UNSURE_FROM) & (p < _UNSURE_TO))),
             max_probability=float(p.max(initial=0)),
         )
 

@@ -240,15 +240,12 @@ def read_judged(folder: Path) -> list[Row]:
 def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
+    table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
     with (
         whole_file(review.file) as partial,
         partial.open("w", newline="", encoding="utf-8") as stream,
     ):
-        rows = (
-            [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row]
-            for row in table.to_numpy()
-        )
-        write_csv(stream, [list(table.columns), *rows])
+        write_csv(stream, [table.columns, *table.to_numpy()])
     content = {
         "format": "review of nnunet_nacl",
         "version": __version__,

@@ -137,7 +137,7 @@ def test_killed_and_run_again(tmp_path: Path) -> None:
     folder, output = write_predictions(tmp_path / "in", cases), tmp_path / "out"
     command = [sys.executable, "-m", "nnunet_nacl.cli", "decode", str(folder), "-o", str(output)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not list(output.glob(".*/case_2.npz")):
+    while process.poll() is None and not list(output.glob(".*/case_2/*.npz")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -56,7 +56,7 @@ def test_it_is_the_fit_of_what_a_loop_computes(calibration: tuple[Path, Path], f
     fit, structure = ReviewFit.read(fitted), ["one", "two"][label - 1]
     found, volume = fit.structures[structure], fit_volume(expected_ml, true_ml, epsilon_ml=10 * VOXEL_ML)
     assert (found.volume.low, found.volume.high) == pytest.approx((volume.low, volume.high))
-    of_dice = fit_dice(predicted, dice, kind="linear")
+    of_dice = fit_dice(predicted, dice)
     assert found.dice is not None
     assert found.dice.margin == pytest.approx(of_dice.margin)
     assert found.dice.expected([0.7, 0.9]) == pytest.approx(of_dice.expected([0.7, 0.9]))

@@ -233,6 +233,7 @@ def _channels_with_doubt(
         if is_region or channel == 0:
             core = (activation.foreground(p) > CORE_PROBABILITY).reshape(case.labels.shape)
             near = near_core(core, case.geometry.spacing, MARGIN_MM).reshape(-1)
+            # Of a region it falls from 1, of classes it rises from 0
             confidence = np.full(np.count_nonzero(near), is_region, p.dtype)
             entropy: Floats = np.zeros(confidence.size)
         inside = p[near]

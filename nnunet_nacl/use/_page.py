@@ -24,6 +24,7 @@ def write_page(
     **texts: Any,
 ) -> None:
     """Write the page of cases with their rows, whole or not at all; ``texts`` are for the template."""
+    rows = [row for of_case in cases.values() for row in of_case]
     pictures = [picture for case in counted.values() for picture in case.pictures]
     outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})
     environment = Environment(
@@ -37,13 +38,7 @@ def write_page(
             for case, of_case in cases.items()
         },
         counted=counted,
-        known={
-            name
-            for of_case in cases.values()
-            for row in of_case
-            for name, value in row.items()
-            if value is not None
-        },
+        known={name for row in rows for name, value in row.items() if value is not None},
         structures=sorted(structure_names(meaning)),
         outlines={
             label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])

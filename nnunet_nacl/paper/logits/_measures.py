@@ -1,6 +1,5 @@
 """What a trained model's logits are: their means by true class, and the maximum logit while the model trained."""
 
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     file = Path(model_folder) / f"fold_{fold}" / CHECKPOINTS["final"]
     check_input(file)
     checkpoint = read_checkpoint(file)
-    kept = checkpoint["logging"].get(MAX_LOGIT_HISTOGRAM, [])
+    logged = checkpoint["logging"]
+    kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.
     epochs = [epoch for epoch, histogram in enumerate(kept) if sum(histogram)]
     if not epochs:
@@ -42,11 +42,8 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     history = pd.DataFrame(
         [kept[epoch] for epoch in epochs], index=epochs, columns=list(MAX_LOGIT_EDGES[:-1])
     )
-    quantiles = {
-        name: [checkpoint["logging"][name][epoch] for epoch in epochs]
-        for name in MAX_LOGIT_QUANTILES
-    }
-    return history.assign(**quantiles).rename_axis("epoch")
+    quantiles = pd.DataFrame({name: logged[name] for name in MAX_LOGIT_QUANTILES})
+    return history.join(quantiles).rename_axis("epoch")
 
 
 def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu") -> pd.DataFrame:
@@ -82,66 +79,54 @@ def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu
 
     predictor = load_predictor(model_folder, fold, device)
     names, load = PreprocessedCases.of_fold(predictor, fold)
-    manager = predictor.label_manager
-    sums = np.zeros((1 + 2 * manager.num_segmentation_heads, max(map(int, manager.all_labels)) + 1))
+    sums = []
     for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
         image, ground_truth, _ = load(name)
         logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
         try:
-            sums += _sums_by_label(logits, ground_truth, sums.shape[1], manager.ignore_label)
+            sums.append(_sums(logits, ground_truth, predictor.label_manager))
         except ValueError as error:
             raise ValueError(f"{model_folder}, case {name}: {error}") from error
-    return _means(sums, manager)
+    table = sum(sums[1:], sums[0])
+    means = ["mean_absolute", "mean"]
+    table[means] = table[means].div(table["voxels"], axis=0)
+    return table.reset_index()
 
 
-def _sums_by_label(
-    logits: Floats,
-    ground_truth: Labels,
-    number: int,
-    ignore_label: int | None,
-) -> Floats:
-    """By label: the number of voxels, the sums of the C logits, and those of their absolute values (1 + 2 C, labels).
+def _sums(logits: Floats, ground_truth: Labels, manager: Any) -> pd.DataFrame:
+    """Of one case, by true class and logit: the sums of |l| and of l, and the number of voxels.
 
     Args:
         logits: (C, *spatial).
         ground_truth: (*spatial); negative outside the image.
-        number: of labels.
-        ignore_label: whose voxels do not count.
+        manager: nnU-Net's ``LabelManager``, which tells the labels of each class or region.
     """
-    counted = (ground_truth >= 0) & (ground_truth != ignore_label)
-    labels = ground_truth[counted].astype(np.int64)
-    values = logits[:, counted]
-    if labels.max(initial=0) >= number:
-        raise ValueError(f"expected the labels 0 to {number - 1}; got {labels.max()}.")
-    if not np.isfinite(values).all():
+    counted = (ground_truth >= 0) & (ground_truth != manager.ignore_label)
+    highest = max(map(int, manager.all_labels))
+    found = ground_truth[counted].max(initial=0)
+    if found > highest:
+        raise ValueError(f"expected the labels 0 to {highest}; got {found}.")
+    if not np.isfinite(logits[:, counted]).all():
         raise ValueError("the logits are not finite: the training has diverged.")
-    weights = [np.ones(len(labels)), *values, *np.abs(values)]
-    # In double precision
-    return np.stack([np.bincount(labels, weight, number) for weight in weights])
-
-
-def _means(sums: Floats, manager: Any) -> pd.DataFrame:
-    # As LabelManager reads label_dict: regions in its order without background, labels by value.
-    values = {
-        name: np.atleast_1d(value) for name, value in manager.label_dict.items() if name != "ignore"
-    }
-    members = {name: np.isin(np.arange(sums.shape[1]), value) for name, value in values.items()}
+    # As nnU-Net's LabelManager orders logits: regions as they are named, without background; labels by value.
+    labels = {name: label for name, label in manager.label_dict.items() if name != "ignore"}
     if manager.has_regions:
-        logits = [name for name, value in values.items() if value.any()]
-        both = [[(name, members[name]), (f"outside {name}", ~members[name])] for name in logits]
-        sets = dict(chain.from_iterable(both))
+        names = [name for name in labels if np.any(labels[name])]
     else:
-        logits = sorted(values, key=lambda name: int(values[name][0]))
-        sets = {name: members[name] for name in logits}
-    voxels, signed, absolute = np.split(
-        sums @ np.stack(list(sets.values()), 1), [1, 1 + len(logits)]
-    )
-    with np.errstate(invalid="ignore"):
+        names = sorted(labels, key=lambda name: np.max(labels[name]))
+    masks = {}
+    for name in names:
+        inside = np.isin(ground_truth, labels[name])
+        masks[name] = counted & inside
+        if manager.has_regions:
+            masks[f"outside {name}"] = counted & ~inside
+    sums = {}
+    for true_class, mask in masks.items():
+        values = logits[:, mask]
         columns = {
-            "mean_absolute": absolute / voxels,
-            "mean": signed / voxels,
-            "voxels": voxels.repeat(len(logits), 0),
+            "mean_absolute": np.abs(values).sum(1, dtype=np.float64),
+            "mean": values.sum(1, dtype=np.float64),
+            "voxels": values.shape[1],
         }
-    index = pd.MultiIndex.from_product([sets, logits], names=["true_class", "logit"])
-    table = pd.DataFrame({name: column.T.ravel() for name, column in columns.items()}, index=index)
-    return table.astype({"voxels": int}).reset_index()
+        sums[true_class] = pd.DataFrame(columns, index=names)
+    return pd.concat(sums, names=["true_class", "logit"])

@@ -12,7 +12,7 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.paper.logits import mean_logits
-from nnunet_nacl.paper.logits._measures import _means, _sums_by_label
+from nnunet_nacl.paper.logits._measures import _sums
 from tests.conftest import KINDS, Planned
 from tests.paper.logits.conftest import copy_of
 
@@ -41,39 +41,38 @@ def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypat
     assert table["mean"].round(6).nunique() == 9
 
 
+CLASSES = LabelManager({"background": 0, "second": 2, "first": [1], "ignore": 3}, regions_class_order=None)
+
+
 def test_sums_by_hand() -> None:
     """Labels 0, 1, 2 with 3 ignored; -1 is outside the image."""
     labels = np.array([[[0, 0, 1], [3, -1, 1]]])
     logits = np.array([[[[1.0, -2.0, 3.0], [100.0, 100.0, -5.0]]], [[[0.5, 0.5, 1.0], [-100.0, np.inf, 1.0]]]])
-    voxels, first, second, absolute, _ = _sums_by_label(logits, labels, 3, 3).tolist()
-    assert voxels == [2, 2, 0]
-    assert (first, second, absolute) == ([-1, -2, 0], [1, 2, 0], [3, 8, 0])
+    found = _sums(np.concatenate([logits, logits[:1]]), labels, CLASSES).reset_index()
+    assert found["true_class"].tolist()[::3] == ["background", "first", "second"]
+    assert found["logit"].tolist()[:3] == ["background", "first", "second"]
+    assert found["voxels"].tolist()[::3] == [2, 2, 0]
+    assert found["mean"].tolist() == [-1, 1, -1, -2, 2, -2, 0, 0, 0]
+    assert found["mean_absolute"].tolist()[::3] == [3, 8, 0]
     with pytest.raises(ValueError, match=r"^the logits are not finite: the training has diverged\.$"):
-        _sums_by_label(logits, labels.clip(0), 4, None)
-    with pytest.raises(ValueError, match=r"^expected the labels 0 to 1; got 3\.$"):
-        _sums_by_label(logits, labels, 2, None)
+        _sums(logits, labels.clip(0), CLASSES)
+    with pytest.raises(ValueError, match=r"^expected the labels 0 to 2; got 4\.$"):
+        _sums(logits, labels + (labels > 2), CLASSES)
     # in half precision a sum of 2 would end at 4096
-    assert _sums_by_label(np.full((1, 1, 40_000), 2, np.float16), np.zeros((1, 40_000), int), 1, None)[1] == 80_000
+    long = np.full((3, 1, 40_000), 2, np.float16)
+    assert _sums(long, np.zeros((1, 40_000), int), CLASSES)["mean"].iloc[0] == 80_000
 
 
 def test_regions_by_hand() -> None:
     """Voxels of label 2 are in both regions, one outside them is outside both, and an ignored one is nowhere."""
     manager = LabelManager({"background": 0, "ignore": 3, "core": 2, "whole": [1, 2]}, regions_class_order=[2, 1])
     logits = np.array([[[[5.0, -2.0, -9.0, -7.0, 1000.0]]], [[[6.0, 4.0, -8.0, -6.0, 1000.0]]]])
-    found = _means(_sums_by_label(logits, np.array([[[2, 1, 0, 0, 3]]]), 3, manager.ignore_label), manager)
+    found = _sums(logits, np.array([[[2, 1, 0, 0, 3]]]), manager).reset_index()
     assert found["logit"].tolist() == ["core", "whole"] * 4
     assert found["true_class"].tolist()[::2] == ["core", "outside core", "whole", "outside whole"]
     assert found["voxels"].tolist()[::2] == [1, 3, 2, 2]
-    assert found["mean"].tolist() == [5, 6, -6, -10 / 3, 1.5, 5, -8, -7]
-    assert found["mean_absolute"].tolist() == [5, 6, 6, 6, 3.5, 5, 8, 7]
-
-
-def test_a_class_without_voxels_has_no_mean() -> None:
-    manager = LabelManager({"background": 0, "second": 2, "first": [1]}, regions_class_order=None)
-    found = _means(_sums_by_label(np.ones((3, 1, 2)), np.array([[0, 1]]), 3, None), manager)
-    assert found["true_class"].tolist()[::3] == ["background", "first", "second"]
-    assert found["voxels"].tolist()[::3] == [1, 1, 0]
-    assert found["mean"].isna().tolist() == [False] * 6 + [True] * 3
+    assert found["mean"].tolist() == [5, 6, -18, -10, 3, 10, -16, -14]
+    assert found["mean_absolute"].tolist() == [5, 6, 18, 18, 7, 10, 16, 14]
 
 
 def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:

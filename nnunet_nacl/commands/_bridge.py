@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nnunet_nacl.commands._shared import SHARED, SINGLE_DASH
@@ -66,17 +66,11 @@ def _add(
     """Declare one parameter's argument or option."""
     name = parameter.name
     is_option = parameter.kind is parameter.KEYWORD_ONLY
-    required = True
-    options: dict[str, Any] = {"default": None}
-    if parameter.default is not parameter.empty:
-        required = False
-        options["default"] = parameter.default
-    kinds = (
-        [kind for kind in get_args(hint) if kind is not NoneType]
-        if get_origin(hint) in {Union, UnionType}
-        else [hint]
-    )
-    kind = kinds[0]
+    required = parameter.default is parameter.empty
+    default = None if required else parameter.default
+    options: dict[str, Any] = {"default": default}
+    kinds = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    kind = kinds[0]  # None comes last
     if get_origin(kind) is Sequence:
         kind = get_args(kind)[0]
         options["nargs"] = "+"
@@ -84,10 +78,9 @@ def _add(
         options.update(nargs="?", const=True)
     elif not is_option and not required:
         options["nargs"] = "?"
-    if default := options["default"]:
-        text += (
-            f" (default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
-        )
+    if default:
+        shown = " ".join(map(str, default)) if isinstance(default, tuple) else default
+        text += f" (default: {shown})"
     if kind is bool:
         options["action"] = "store_true"
     elif get_origin(kind) is Literal:

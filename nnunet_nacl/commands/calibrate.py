@@ -67,15 +67,24 @@ def calibrate(
     ):
         usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
         raise argparse.ArgumentError(None, f"expected either {usage}.")
-    options = {
-        "images": i,
-        "gt_folder": gt,
-        "checkpoint": chk,
-        "use_mirroring": not disable_tta,
-        "method": method,
-    }
-    options |= {"save_probabilities": npz, "overwrite": overwrite}
-    return _of_model(d, c, tr, p, f, find_device(device), options)
+    from nnunet_nacl.calibrate import calibrate_model
+    from nnunet_nacl.nnunet import model_folder
+
+    device = find_device(device)
+    fits = calibrate_model(
+        model_folder(d, c, trainer=tr, plans=p), f, images=i, gt_folder=gt, checkpoint=chk, device=device,
+        use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
+    )  # fmt: skip
+    name = ""
+    for fit, files in fits:
+        _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
+        name = files[0].name
+    of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
+    tta = " --disable_tta" if disable_tta else ""
+    predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
+    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
+    say_next(f"{predict} -i IMAGES -o PREDICTIONS", *review)
+    return 0
 
 
 def _of_predictions(predictions: Any, output: str, method: str | None, *, overwrite: bool) -> int:
@@ -87,29 +96,6 @@ def _of_predictions(predictions: Any, output: str, method: str | None, *, overwr
     _tell("predictions", fit, [output])
     say_next(shlex.join(["nnunet_nacl", "apply", output]) + " PREDICTIONS -o CALIBRATED")
     return print_skipped(fit.skipped)
-
-
-def _of_model(  # noqa: PLR0917
-    d: str, c: str, tr: str, p: str, f: Sequence[str], device: str, options: dict[str, Any]
-) -> int:
-    from nnunet_nacl.calibrate import calibrate_model
-    from nnunet_nacl.nnunet import model_folder
-
-    name = ""
-    for fit, files in calibrate_model(
-        model_folder(d, c, trainer=tr, plans=p), f, device=device, **options
-    ):
-        _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
-        name = files[0].name
-    of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
-    predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}"
-    if not options["use_mirroring"]:
-        predict += " --disable_tta"
-    review = (
-        [f"nnunet_nacl review fit {of_model} --calibrated"] if options["save_probabilities"] else []
-    )
-    say_next(f"{predict} --save_probabilities -i IMAGES -o PREDICTIONS", *review)
-    return 0
 
 
 def _tell(what: str, fit: Any, written: Sequence[object]) -> None:

@@ -87,9 +87,7 @@ def networks(
     added = add_network(network, d, c, patch_size=patch_size)
     patch = "x".join(map(str, added.patch_size))
     print(
-        f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,"
-    )
-    print(
+        f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,\n"
         f"batches of {added.batch_size} patches of {patch}, which need about {added.memory_gb:.1f} GB of GPU memory"
     )
     return 0

@@ -4,7 +4,6 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 from nnunet_nacl.commands._shared import MAIN_PATH, find_device, say_next
@@ -114,33 +113,37 @@ def experiment(
         raise argparse.ArgumentError(
             None, "--methods does not go with all: methods differ between studies."
         )
-    for option, number in (("--epochs", epochs), ("--iterations", iterations)):
-        if number is not None and number < 1:
-            raise ValueError(f"{option}: expected 1 or more; got {number}.")
     suffix = "_paperSchedule" if paper_schedule else ""
-    suffix += (f"_{epochs}epochs" if epochs else "") + (
-        f"_{iterations}iterations" if iterations else ""
-    )
-    plan = partial(
-        experiments.plan_experiment,
-        plans=p,
-        folds=f,
-        suffix=suffix,
-        output=o,
-        # what is printed may be for another machine
-        device=device if dry_run and device != "auto" else find_device(device),
-        surface=surface,
-    )
-    planned = [plan(table.chosen(methods) if methods else table, d, c) for table in tables]
+    for what, number in (("epochs", epochs), ("iterations", iterations)):
+        if number is not None:
+            if number < 1:
+                raise ValueError(f"--{what}: expected 1 or more; got {number}.")
+            suffix += f"_{number}{what}"
+    # What is printed may be for another machine
+    where = device if dry_run and device != "auto" else find_device(device)
+    planned = []
+    for table in tables:
+        chosen = table.chosen(methods) if methods else table
+        planned.append(
+            experiments.plan_experiment(
+                chosen,
+                d,
+                c,
+                plans=p,
+                folds=f,
+                suffix=suffix,
+                output=o,
+                device=where,
+                surface=surface,
+            )
+        )
     if dry_run:
         experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
         return 0
     failures = experiments.run_experiments(planned)
-    pages = [
-        page
-        for plan in planned
-        for page in experiments.report_experiment(plan, shlex.join(command_line))
-    ]
+    pages = []
+    for plan in planned:
+        pages += experiments.report_experiment(plan, shlex.join(command_line))
     for job, failure in failures.items():
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     if failures:

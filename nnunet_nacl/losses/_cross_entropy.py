@@ -1,6 +1,6 @@
 """Cross-entropy, focal loss (FL), label smoothing (LS, SVLS), and cross-entropy with a penalty (ECP, MbLS)."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -174,7 +174,7 @@ class ECPLoss(SegmentationLoss):
     ) -> None:
         super().__init__(**shared)
         check_number("alpha", alpha, at_least=0)
-        check_choice("class_reduction", class_reduction, get_args(ClassReduction))
+        check_choice("class_reduction", class_reduction, ClassReduction)
         self.alpha = alpha
         self.class_reduction: ClassReduction = class_reduction
 

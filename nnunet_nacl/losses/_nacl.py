@@ -1,6 +1,6 @@
 """NACL: cross-entropy and a penalty that pulls the logits towards the class shares of the neighborhood."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor
 from typing_extensions import Unpack
@@ -59,9 +59,9 @@ class NACLLoss(SegmentationLoss):
     ) -> None:
         super().__init__(**shared)
         check_number("weight", weight, at_least=0)
-        check_choice("penalty", penalty, get_args(Penalty))
-        check_choice("constraint", constraint, get_args(Constraint))
-        check_choice("class_reduction", class_reduction, get_args(ClassReduction))
+        check_choice("penalty", penalty, Penalty)
+        check_choice("constraint", constraint, Constraint)
+        check_choice("class_reduction", class_reduction, ClassReduction)
         self.weight = weight
         self.prior: Prior = prior
         self.sigma = sigma

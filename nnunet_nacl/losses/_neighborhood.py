@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -83,13 +83,13 @@ class Neighborhood:
 
     def __post_init__(self) -> None:
         """Raise a ValueError for a setting that is not allowed."""
-        check_choice("prior", self.prior, get_args(Prior))
+        check_choice("prior", self.prior, Prior)
         check_number("sigma", self.sigma, at_least=0.2)
         if self.kernel_size < 3 or self.kernel_size % 2 != 1:
             raise ValueError(
                 f"kernel_size must be an odd whole number of at least 3; got {self.kernel_size!r}."
             )
-        check_choice("border", self.border, get_args(Border))
+        check_choice("border", self.border, Border)
 
     def pad(self, target: Target) -> Target:
         """A target (b, C, *spatial) with the border around it, half a window wide on each side.

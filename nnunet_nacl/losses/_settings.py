@@ -1,11 +1,12 @@
 """Checks of a loss's settings."""
 
 import math
-from collections.abc import Sequence
+from typing import Any, get_args
 
 
-def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise a ValueError unless the setting ``name`` is one of ``allowed``."""
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raise a ValueError unless the setting ``name`` is one of ``choices``, a ``Literal``."""
+    allowed = get_args(choices)
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
 

@@ -47,14 +47,7 @@ def __getattr__(name: str) -> Any:
     elif name.startswith("_"):
         value = None
     else:
-        recipe = parse_name(name)
-        from nnunet_nacl.trainers import _calibrated
-
-        value = (
-            _calibrated.with_budget(name)
-            if recipe is None
-            else _calibrated.trainer_class(name, recipe)
-        )
+        value = import_module(f"{__name__}._calibrated").trainer_class(name)
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work

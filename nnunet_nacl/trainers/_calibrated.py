@@ -13,11 +13,10 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import Predictions, hooks
-from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe
+from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe, parse_name
 from nnunet_nacl.trainers._progress import (
     MAX_LOGIT_HISTOGRAM,
     VALUES,
@@ -46,8 +45,10 @@ class CalibratedLossMixin(nnUNetTrainer):
         if self.recipe.paper_schedule:
             self.initial_lr = FIRST_HALF_LR
             self.num_epochs = PAPER_EPOCHS
-        for name in ("num_epochs", "num_iterations_per_epoch"):
-            setattr(self, name, getattr(self.recipe, name) or getattr(self, name))
+        self.num_epochs = self.recipe.num_epochs or self.num_epochs
+        self.num_iterations_per_epoch = (
+            self.recipe.num_iterations_per_epoch or self.num_iterations_per_epoch
+        )
         super().initialize()
         self.print_to_log_file(
             f"nnunet_nacl trains with {hooks.inner_loss(self.loss)}", add_timestamp=False
@@ -74,12 +75,13 @@ class CalibratedLossMixin(nnUNetTrainer):
                 f"{type(self).__name__} adds Dice (Recipe(dice=True)), but the loss of the trainer below it, "
                 f"{type(inner).__name__}, has no Dice part."
             )
-        settings = {
-            "ignore_label": labels.ignore_label,
-            "regions": bool(labels.has_regions),
-            "dice": dice,
-        }
-        return hooks.with_inner_loss(default, build_loss(self.recipe, **settings))
+        loss = build_loss(
+            self.recipe,
+            ignore_label=labels.ignore_label,
+            regions=labels.has_regions,
+            dice=dice,
+        )
+        return hooks.with_inner_loss(default, loss)
 
     def on_train_start(self) -> None:
         super().on_train_start()
@@ -148,20 +150,18 @@ class CalibratedLossMixin(nnUNetTrainer):
         )
 
 
-class HalfTimeLRScheduler(LRScheduler):
+class HalfTimeLRScheduler:
     """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
 
     A function of the epoch alone, so that the rate is right again after ``--c`` without any saved state.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
+        self.optimizer = optimizer
         self.num_epochs = num_epochs
-        super().__init__(optimizer)
 
-    def step(self, epoch: int | None = None) -> None:
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        rate = FIRST_HALF_LR if self.last_epoch < self.num_epochs / 2 else SECOND_HALF_LR
-        self._last_lr = [rate] * len(self.optimizer.param_groups)
+    def step(self, epoch: int) -> None:
+        rate = FIRST_HALF_LR if epoch < self.num_epochs / 2 else SECOND_HALF_LR
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 
@@ -180,8 +180,11 @@ def build_loss(
     return loss_class(**recipe.settings, ignore_label=ignore_label, regions=regions, dice=dice)
 
 
-def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
-    """The trainer class of that name: the mix-in with the recipe, over nnU-Net's default trainer."""
+def trainer_class(name: str) -> type | None:
+    """The class of one of our names, or of another trainer's name with a budget; None if there is no such trainer."""
+    recipe = parse_name(name)
+    if recipe is None:
+        return _with_budget(name)
     # A value that the loss does not allow should fail here, before any data is loaded
     build_loss(recipe)
     attributes = {
@@ -192,17 +195,22 @@ def trainer_class(name: str, recipe: Recipe) -> type[nnUNetTrainer]:
     return type(name, (CalibratedLossMixin,), attributes)
 
 
-def with_budget(name: str) -> type | None:
+def _with_budget(name: str) -> type | None:
     """The trainer that nnU-Net finds as ``NAME``, for ``NAME_<N>epochs``, ``NAME_<N>iterations`` or both; else None."""
-    match = re.fullmatch(r"([A-Za-z]\w*?)(?:_([1-9]\d*)epochs)?(?:_([1-9]\d*)iterations)?", name)
-    if match is None or not any(match.groups()[1:]):
+    match = re.fullmatch(
+        r"([A-Za-z]\w*?)(?:_(?P<num_epochs>[1-9]\d*)epochs)?"
+        r"(?:_(?P<num_iterations_per_epoch>[1-9]\d*)iterations)?",
+        name,
+    )
+    if match is None or not any(match.groupdict().values()):
         return None
     try:
         base = recursive_find_trainer_class_by_name(match[1])
     except (AssertionError, RuntimeError):
         return None
-    numbers = zip(("num_epochs", "num_iterations_per_epoch"), match.groups()[1:], strict=True)
-    budget: dict[str, Any] = {what: int(number) for what, number in numbers if number is not None}
+    budget: dict[str, Any] = {
+        what: int(number) for what, number in match.groupdict().items() if number
+    }
 
     def initialize(self: Any) -> None:
         vars(self).update(budget)

@@ -122,7 +122,7 @@ SCHEDULE_SUFFIXES: Mapping[str, str] = {
     "paperSchedule": f"Adam, 1e-3 then 1e-4 from half time, {PAPER_EPOCHS} epochs unless <N>epochs is given",
 }
 
-_NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?:_(?P<suffixes>.*))?")
+_NAME = re.compile(rf"{PREFIX}(?P<dice>Dice)?(?P<loss>{'|'.join(LOSSES)})(?P<suffixes>|_.*)")
 _COUNTS = {"epochs": "num_epochs", "iterations": "num_iterations_per_epoch"}
 
 
@@ -152,7 +152,7 @@ paper_schedule=False)
     loss = match["loss"]
     settings: dict[str, object] = {}
     set_by: dict[str, str] = {}
-    for suffix in [] if match["suffixes"] is None else match["suffixes"].split("_"):
+    for suffix in match["suffixes"].split("_")[1:]:
         values: dict[str, object] = {
             setting.name: setting.read(suffix) for setting in LOSSES[loss].settings
         }
@@ -164,7 +164,8 @@ paper_schedule=False)
             raise _error(name, loss, f"does not know the suffix '_{suffix}'")
         if what in set_by:
             raise _error(name, loss, f"sets {what} twice, with '_{set_by[what]}' and '_{suffix}'")
-        settings[what], set_by[what] = values[what], suffix
+        settings[what] = values[what]
+        set_by[what] = suffix
     if loss == "NACL" and "sigma" in settings and settings.get("prior", "mean") == "mean":
         raise _error(
             name, loss, f"has '_{set_by['sigma']}', which needs '_gaussian' or '_plainGaussian'"

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +47,7 @@ class EpochCalibration:
         self._regions = regions
         self._ignore_label = ignore_label
         self._spacing_mm = tuple(spacing_mm)
-        # Of a batch: of the label, and of each channel
+        # Of a batch: of the label (of each region), and of each channel
         self._tables: list[tuple[BinCounts, BinCounts]] = []
         self._max_logits: list[NDArray[np.float32]] = []
 
@@ -72,12 +70,7 @@ class EpochCalibration:
             .reshape(len(rows), -1)
         )
         chosen = near & valid[:, None]
-        tables = (
-            _region_tables(rows, labels, chosen)
-            if self._regions
-            else _class_tables(rows, labels, chosen[:, 0])
-        )
-        self._tables.append(tables)
+        self._tables.append(_near_tables(rows, labels, chosen, regions=self._regions))
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
@@ -89,16 +82,12 @@ class EpochCalibration:
     def values(self) -> dict[str, float]:
         """:data:`VALUES`; NaN where there are no voxels."""
         errors = [math.nan] * 3
-        tables = [reduce(add, counted) for counted in zip(*self._tables, strict=True)]
+        tables = [BinCounts.stack([*counted]).sum() for counted in zip(*self._tables, strict=True)]
         if tables and tables[0].total.any():
-            top, classwise = tables
+            top = tables[0]
             with np.errstate(invalid="ignore"):
                 over_confidence = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
-            each = (
-                expected_calibration_error(top),
-                expected_calibration_error(classwise),
-                over_confidence,
-            )
+            each = [*map(expected_calibration_error, tables), over_confidence]
             errors = [float(np.nanmean(error)) for error in each]
         max_logits = self._all_max_logits()
         levels = np.percentile(max_logits, _LEVELS) if max_logits.size else [np.nan] * len(_LEVELS)
@@ -142,25 +131,26 @@ def _core(logits: Tensor) -> Tensor:
     return ~torch.stack(outside)[:, None]
 
 
-def _region_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
+def _near_tables(
+    rows: Tensor, labels: Tensor, chosen: Tensor, *, regions: bool
+) -> tuple[BinCounts, BinCounts]:
+    """Of the label and of each channel; with regions, each has two sides, and a label of its own."""
     top = []
     classwise = []
-    for region in range(rows.shape[1]):
-        chosen = _spread(near[:, region], 1)
-        p = np.nan_to_num(rows[chosen, region].float().sigmoid().cpu().numpy(), nan=0.5)
-        inside = (labels[chosen, region] != 0).cpu().numpy()
-        top.append(BinCounts.of(np.maximum(p, 1 - p), (p > 0.5) == inside))
-        classwise.append(BinCounts.of(p, inside))
+    for number in range(chosen.shape[1]):
+        few = _spread(chosen[:, number], 1 if regions else rows.shape[1])
+        truth = labels[few, number].long().cpu().numpy()
+        if regions:
+            inside = rows[few, number].float().sigmoid()
+            p = torch.stack([1 - inside, inside], 1).cpu().numpy()
+        else:
+            p = rows[few].float().softmax(1).cpu().numpy()
+        p = np.nan_to_num(p, nan=1 / p.shape[1])  # after divergence: it shows in the values
+        top.append(BinCounts.of(p.max(1), p.argmax(1) == truth))
+        # Of a region, what is outside is not counted again
+        counted = range(int(regions), p.shape[1])
+        classwise += [BinCounts.of(p[:, k], truth == k) for k in counted]
     return BinCounts.stack(top), BinCounts.stack(classwise)
-
-
-def _class_tables(rows: Tensor, labels: Tensor, near: Tensor) -> tuple[BinCounts, BinCounts]:
-    chosen = _spread(near, rows.shape[1])
-    p = rows[chosen].float().softmax(1).cpu().numpy()
-    truth = labels[chosen, 0].long().cpu().numpy()
-    p = np.nan_to_num(p, nan=1 / p.shape[1])  # after divergence: it shows in the values
-    classwise = [BinCounts.of(p[:, k], truth == k) for k in range(p.shape[1])]
-    return BinCounts.of(p.max(1), p.argmax(1) == truth), BinCounts.stack(classwise)
 
 
 def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
@@ -173,14 +163,12 @@ def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
 def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
     """Plot what was logged so far, a value of each of :data:`VALUES` an epoch, into ``calibration_progress.png``."""
     import matplotlib.style
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
     # NnU-Net's own plot sets seaborn's, in letters of 27 points
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")
-        FigureCanvasAgg(figure)
         errors, logits = figure.subplots(2, 1, sharex=True)
         for name, label in zip(VALUES, labels, strict=True):
             axes = logits if name in MAX_LOGIT_QUANTILES else errors

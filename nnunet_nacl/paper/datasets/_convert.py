@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,17 +33,12 @@ class _Case(NamedTuple):
 class _Layout:
     """A published data set: where its files are, and what nnU-Net is told of them."""
 
-    title: str
-    channels: list[str]
-    labels: Mapping[str, int | list[int]]
+    dataset_json: dict[str, Any]
     needed: list[str]
     expected: str
     name: str
-    reference: str
     cases: list[dict[str, Any]]
-    license: str = "see reference"
-    relabel: Mapping[int, int] = field(default_factory=dict)
-    regions_class_order: list[int] | None = None
+    relabel: dict[int, int] | None = None
 
     def find(self, source: Path) -> Iterator[_Case]:
         """The cases in a folder; hidden files, which macOS leaves behind, are none."""
@@ -52,12 +47,9 @@ class _Layout:
             found = set()
             for pattern in part["find"]:
                 folder, _, name = pattern.partition("/")
-                files = (
-                    path.name
-                    for path in (source / folder).glob("*")
-                    if not path.name.startswith(".")
-                )
-                found |= {match["id"] for file in files if (match := re.fullmatch(name, file))}
+                for path in (source / folder).glob("[!.]*"):
+                    if match := re.fullmatch(name, path.name):
+                        found.add(match["id"])
             for number in sorted(found):
                 images = [_existing(source, paths, number) for paths in part["images"]]
                 mask = _existing(source, part["mask"], number) if "mask" in part else None
@@ -66,11 +58,12 @@ class _Layout:
                 yield _Case(self.name.format(id=number), images, mask, is_test)
 
 
-def _existing(source: Path, paths: str | list[str], number: str) -> Path:
+def _existing(source: Path, paths: str, number: str) -> Path:
     """The first of the paths that exists, or the first."""
-    options = [paths] if isinstance(paths, str) else paths
     files = [
-        source / f"{path.format(id=number)}{ending}" for path in options for ending in _ENDINGS
+        source / f"{path}{ending}"
+        for path in paths.format(id=number).split("|")
+        for ending in _ENDINGS
     ]
     return next((file for file in files if file.exists()), files[1])
 
@@ -110,7 +103,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         )
     layout = _LAYOUTS[name]
     source = Path(source)
-    folder = planned_folder(dataset_id, layout.title)
+    folder = planned_folder(dataset_id, layout.dataset_json["dataset_name"])
     cases = list(layout.find(source))
     if not all((source / part).is_dir() for part in layout.needed) or all(
         case.is_test for case in cases
@@ -138,15 +131,10 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
             _write(case, partial, layout, endings[0])
         generate_dataset_json(
             str(partial),
-            channel_names=dict(enumerate(layout.channels)),
-            labels=dict(layout.labels),
             num_training_cases=sum(not case.is_test for case in cases),
             file_ending=endings[0],
-            regions_class_order=layout.regions_class_order,
-            dataset_name=layout.title,
-            reference=layout.reference,
-            license=layout.license,
             converted_by="nnunet_nacl",
+            **layout.dataset_json,
         )
     return folder
 
@@ -169,6 +157,6 @@ def _write(case: _Case, folder: Path, layout: _Layout, ending: str) -> None:
         raise ValueError(
             f"{case.mask} holds {unknown[:12]}; expected labels {sorted(layout.relabel)}."
         )
-    table = np.zeros(max(layout.relabel) + 1, dtype=np.uint8)
+    table = np.zeros(256, np.uint8)
     table[list(layout.relabel)] = list(layout.relabel.values())
     Reader("SimpleITKIO").write_labels(table[labels.astype(np.intp)], case.mask, target)

@@ -52,23 +52,15 @@ def split(
         raise ValueError("Expected a number of test cases together with a new id.")
     source, all_cases = raw_cases(dataset)
     folder = source
-    drawn = set[str]()
+    drawn: list[str] = []
     if test is not None and output_id is not None:
         folder = planned_folder(output_id, folder.name.partition("_")[2])
-        patients = _patients(all_cases, by_patient)
-        drawn = {
-            case
-            for cases in patients[: _number("test", test, len(patients), by_patient)]
-            for case in cases
-        }
-    splits: list[dict[str, list[str]]] = []
+        drawn = _draw("test", test, all_cases, by_patient)
     splits_file = None
     if val is not None:
         left = [case for case in all_cases if case not in drawn]
-        patients = _patients(left, by_patient)
-        chosen = patients[: _number("val", val, len(patients), by_patient)]
-        held_out = sorted(case for patient in chosen for case in patient)
-        splits.append({"train": [case for case in left if case not in held_out], "val": held_out})
+        held_out = sorted(_draw("val", val, left, by_patient))
+        training = [case for case in left if case not in held_out]
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
         # NnU-Net copies the second when it plans
         for existing in (splits_file, folder / splits_file.name):
@@ -83,7 +75,7 @@ def split(
     if splits_file is not None:
         splits_file.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(splits_file) as partial:
-            partial.write_text(json.dumps(splits, indent=4))
+            partial.write_text(json.dumps([{"train": training, "val": held_out}], indent=4))
         written.append(splits_file)
     return written
 
@@ -104,14 +96,16 @@ def _write_data_set(
         (partial / "dataset.json").write_text(json.dumps(description, indent=4))
 
 
-def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]:
-    """The cases of each patient, in the order in which patients are drawn; each case is its own if they have none."""
+def _draw(
+    argument: str, amount: int | str, cases: Collection[str], by_patient: bool | str
+) -> list[str]:
+    """The cases of so many patients; each case is a patient of its own if they have none."""
     pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
-    patients = defaultdict(list)
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
+    patients = defaultdict(list)
     for case in cases:
         match = expression.search(case)
         if not match or not match.groups() or not match[1]:
@@ -120,22 +114,17 @@ def _patients(cases: Collection[str], by_patient: bool | str) -> list[list[str]]
                 "group is the patient."
             )
         patients[match[1]].append(case)
-    return [
-        patients[name]
-        for name in sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
-    ]
-
-
-def _number(argument: str, amount: int | str, available: int, by_patient: bool | str) -> int:
-    match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
-    if not match:
+    share = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
+    if not share:
         raise ValueError(
             f'{argument} must be a number such as 20 or a share such as "20%", got {amount!r}.'
         )
-    number = int(match[1]) if match[1] else round(Fraction(match[2]) * available / 100)
+    available = len(patients)
+    number = int(share[1]) if share[1] else round(Fraction(share[2]) * available / 100)
     if not 1 <= number < available:
         raise ValueError(
             f"{argument}={amount} would draw {number} of {available} {'patients' if by_patient else 'cases'}; "
             "expected at least one drawn and one left for training."
         )
-    return number
+    order = sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
+    return [case for patient in order[:number] for case in patients[patient]]

@@ -4,17 +4,18 @@ import os
 import shlex
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from nnunet_nacl.files import only_writer
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.paper.experiments._commands import run_command
 from nnunet_nacl.paper.experiments._plan import Experiment, Job
 from nnunet_nacl.paper.experiments._steps import clear_the_way, steps_left
+
+_LOOK_AGAIN_AFTER_S = 1.0
+"""How often to look whether another process has ended its run."""
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
@@ -35,13 +36,16 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     while left:
         number, job = left.popleft()
         prefix = f"[{number}/{len(jobs)}] {job.run}: "
+        if job in waited_for:
+            time.sleep(_LOOK_AGAIN_AFTER_S)
         try:
             job.fold_folder.parent.mkdir(parents=True, exist_ok=True)
-            with _held(job, wait=job in waited_for):
+            with only_writer(job.fold_folder):
                 job.data.check_model(job.run.trainer, job.run.fold, job.split)
                 _do_steps(job, prefix)
-        except Timeout:
-            print(f"{prefix}another process has this run", flush=True)
+        except BlockingIOError:
+            if job not in waited_for:
+                print(f"{prefix}another process has this run", flush=True)
             waited_for.add(job)
             left.append((number, job))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other runs go on
@@ -97,33 +101,13 @@ def _folders(job: Job) -> dict[str, str]:
     }
 
 
-def _lock(job: Job) -> FileLock:
-    return FileLock(job.fold_folder.parent / f".{job.fold_folder.name}.lock")
-
-
-@contextmanager
-def _held(job: Job, *, wait: bool = False) -> Iterator[None]:
-    """Hold a run's lock, which the system releases however this process ends.
-
-    Raises:
-        Timeout: another process holds it, and ``wait`` is not set.
-    """
-    lock = _lock(job)
-    with suppress(NotImplementedError):  # a file system without locks keeps nobody out
-        lock.acquire(timeout=-1 if wait else 0)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _is_running(job: Job) -> bool:
-    if not Path(_lock(job).lock_file).is_file():
+    if not job.fold_folder.parent.is_dir():
         return False
     try:
-        with _held(job):
+        with only_writer(job.fold_folder):
             return False
-    except Timeout:
+    except BlockingIOError:
         return True
 
 

@@ -22,7 +22,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
     if data.test_cases and (
         "train" in steps or not _is_evaluated(job, job.predictions, data.test_cases)
     ):
-        if "train" in steps or not _is_predicted(job, job.predictions, data.test_cases):
+        if not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
                 "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", job.device,

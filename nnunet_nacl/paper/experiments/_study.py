@@ -113,29 +113,24 @@ def read_studies(study: str) -> list[StudyTable]:
         OSError: the file cannot be read.
         ValueError: there is no such built-in study, or the file is no study; the message says what is wrong where.
     """
-    return (
-        [read_study(name) for name in STUDIES if name != "backbones"]
-        if study == "all"
-        else [read_study(study)]
-    )
+    if study != "all":
+        return [read_study(study)]
+    return [read_study(name) for name in STUDIES if name != "backbones"]
 
 
 def read_study(study: str) -> StudyTable:
     """Read and check one of :data:`STUDIES`, or ``FILE.yaml``."""
-    file = (
-        Path(study)
-        if study.endswith(".yaml")
-        else Path(__file__).parent / "studies" / f"{study}.yaml"
-    )
-    if study not in STUDIES and not study.endswith(".yaml"):
+    file = Path(study)
+    if study in STUDIES:
+        file = Path(__file__).with_name("studies") / f"{study}.yaml"
+    elif file.suffix != ".yaml":
         raise ValueError(f"There is no study {study!r}; there are {', '.join(STUDIES)}.")
     try:
         text = file.read_text(encoding="utf-8")
         content = yaml.safe_load(text)
-        named = (
-            {"name": file.stem, **content, "text": text} if isinstance(content, dict) else content
-        )
-        return TypeAdapter(StudyTable).validate_json(json.dumps(named, default=str))
+        if isinstance(content, dict):
+            content = {"name": file.stem, **content, "text": text}
+        return TypeAdapter(StudyTable).validate_json(json.dumps(content, default=str))
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not, say

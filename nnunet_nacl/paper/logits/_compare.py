@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from nnunet_nacl.files import check_input, check_output, whole_file
-from nnunet_nacl.nnunet import CHECKPOINTS
+from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
 from nnunet_nacl.report.plots import save_plot
@@ -43,8 +42,6 @@ def compare_logits(
             )
         models[name] = folder
     output = check_output(output, is_folder=True)  # before hours of work
-    for folder in models.values():
-        check_input(folder / f"fold_{fold}" / CHECKPOINTS["final"])
     histories = {}
     without = {}
     for name, folder in models.items():

@@ -49,20 +49,17 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
             raise ValueError(
                 f"{names[0]} and {name} differ in their classes, or are of different cases."
             )
+    true_classes = first["true_class"].unique()
+    bars = pd.DataFrame(
+        {name: frame.set_index(same[:2])["mean_absolute"] for name, frame in means.items()}
+    )
+    colors = [color_of(names, name) for name in names]
     with plot_style():
-        figure, panels = _panels(
-            first["true_class"].nunique(), 3.1, 2.6, ("logit of", "mean |logit|")
-        )
-        for true_class, axes in zip(first["true_class"].unique(), panels, strict=True):
-            rows = first["true_class"] == true_class
-            bars = pd.DataFrame(
-                {
-                    name: frame[rows].set_index("logit")["mean_absolute"]
-                    for name, frame in means.items()
-                }
+        figure, panels = _panels(len(true_classes), 3.1, 2.6, ("logit of", "mean |logit|"))
+        for true_class, axes in zip(true_classes, panels, strict=True):
+            bars.loc[true_class].plot.bar(
+                ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel=""
             )
-            colors = [color_of(names, name) for name in names]
-            bars.plot.bar(ax=axes, color=colors, width=0.84, legend=False, rot=30, xlabel="")
             axes.set_title(f"true: {true_class}")
         handles = [container[0] for container in panels[0].containers]
         figure.legend(

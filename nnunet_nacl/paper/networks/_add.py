@@ -1,5 +1,6 @@
 """A configuration with another network: built and tried as nnU-Net would, then written into the plans."""
 
+from collections import ChainMap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,24 +58,22 @@ def add_network(
     chosen = NETWORKS[network]
     name = f"{configuration}_{network}"
     parent = PlansJson.find(dataset, configuration, plans)
-    inherited: dict[str, Any] = {}
-    for content in reversed(parent.lineage(configuration)):
-        inherited |= content
+    inherited = ChainMap(*parent.lineage(configuration))
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
     _check_patch_size(network, chosen, size, planned)
-    content = {"inherits_from": configuration, "architecture": chosen.architecture(size)}
+    content: dict[str, Any] = {
+        "inherits_from": configuration,
+        "architecture": chosen.architecture(size),
+    }
     if size != planned:
         content["patch_size"] = list(size)
     step = _measure(network, *parent.having(name, content).build_network(name), size)
     reference = _measure(configuration, *parent.build_network(configuration), planned)
     budget = max(_LEAST_MEMORY_GB, reference.memory_gb(inherited["batch_size"]))
-    fitting = (
-        number
-        for number in range(inherited["batch_size"], 0, -1)
-        if step.memory_gb(number) <= budget
-    )
-    batch_size = next(fitting, 0)
+    batch_size = inherited["batch_size"]
+    while batch_size > 0 and step.memory_gb(batch_size) > budget:
+        batch_size -= 1
     if batch_size < _SMALLEST_BATCH:
         raise ValueError(
             f"Patches of {_shown(size)}: {network} needs {step.memory_gb(_SMALLEST_BATCH):.1f} GB for "

@@ -36,20 +36,19 @@ class Network:
 
 
 def _full_resolution(size: Sequence[int], outputs: int = 2) -> list[list[int]]:
-    return [[1] * len(size) for _ in range(outputs + 1)]
+    return [[1] * len(size)] * (outputs + 1)
 
 
 def _unet(size: Sequence[int]) -> dict[str, Any]:
     dims = len(size)
-    features = [32, 64, 128, 256, 512]
     return {
-        "n_stages": len(features),
-        "features_per_stage": features,
+        "n_stages": 5,
+        "features_per_stage": [32, 64, 128, 256, 512],
         "conv_op": f"torch.nn.modules.conv.Conv{dims}d",
-        "kernel_sizes": [[3] * dims for _ in features],
+        "kernel_sizes": [[3] * dims] * 5,
         "strides": [[stride] * dims for stride in (1, 2, 2, 2, 4)],
-        "n_conv_per_stage": [2] * len(features),
-        "n_conv_per_stage_decoder": [2] * (len(features) - 1),
+        "n_conv_per_stage": [2] * 5,
+        "n_conv_per_stage_decoder": [2] * 4,
         "conv_bias": True,
         "norm_op": None,
         "norm_op_kwargs": None,

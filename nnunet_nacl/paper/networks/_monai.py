@@ -11,7 +11,7 @@ from nnunet_nacl.paper.networks._adapter import Adapter
 
 class _MonaiNetwork(Adapter):
     build: ClassVar[Callable[..., nn.Module]]
-    """Dimensions, channels of images and of logits, settings of the plans -> MONAI's network."""
+    """MONAI's network of dimensions, channels of images and of logits, and settings of the plans."""
 
     def __init__(
         self,
@@ -23,7 +23,12 @@ class _MonaiNetwork(Adapter):
         **settings: Any,
     ) -> None:
         super().__init__(deep_supervision, strides)
-        self.network = self.build(len(strides[0]), input_channels, num_classes, **settings)
+        self.network = self.build(
+            spatial_dims=len(strides[0]),
+            in_channels=input_channels,
+            out_channels=num_classes,
+            **settings,
+        )
 
     def outputs(self, images: Tensor) -> list[Tensor]:
         return [self.network(images)]
@@ -39,10 +44,8 @@ class AttentionUNet(_MonaiNetwork):
     """
 
     @staticmethod
-    def build(dims: int, inputs: int, outputs: int, channels: Sequence[int]) -> nn.Module:
-        return nets.AttentionUnet(
-            dims, inputs, outputs, channels, strides=[2] * (len(channels) - 1)
-        )
+    def build(channels: Sequence[int], **settings: Any) -> nn.Module:
+        return nets.AttentionUnet(channels=channels, strides=[2] * (len(channels) - 1), **settings)
 
 
 class UNetPlusPlus(_MonaiNetwork):
@@ -55,8 +58,8 @@ class UNetPlusPlus(_MonaiNetwork):
     """
 
     @staticmethod
-    def build(dims: int, inputs: int, outputs: int, features: Sequence[int]) -> nn.Module:
-        return nets.BasicUNetPlusPlus(dims, inputs, outputs, features, deep_supervision=True)
+    def build(**settings: Any) -> nn.Module:
+        return nets.BasicUNetPlusPlus(deep_supervision=True, **settings)
 
     def outputs(self, images: Tensor) -> list[Tensor]:
         nodes: list[Tensor] = self.network(images)
@@ -70,8 +73,4 @@ class SwinUNETR(_MonaiNetwork):
         Hatamizadeh et al., Swin UNETR, BrainLes 2021, arXiv 2201.01266.
     """
 
-    @staticmethod
-    def build(dims: int, inputs: int, outputs: int, feature_size: int) -> nn.Module:
-        return nets.SwinUNETR(
-            in_channels=inputs, out_channels=outputs, feature_size=feature_size, spatial_dims=dims
-        )
+    build = nets.SwinUNETR

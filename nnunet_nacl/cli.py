@@ -9,27 +9,19 @@ from nnunet_nacl import __version__
 from nnunet_nacl.commands import MAIN_PATH, Command
 from nnunet_nacl.commands.calibrate import apply, calibrate
 from nnunet_nacl.commands.evaluate import evaluate
-from nnunet_nacl.commands.paper import convert, logits, networks, split
+from nnunet_nacl.commands.paper import paper_convert, paper_logits, paper_networks, paper_split
 from nnunet_nacl.commands.report import plot, report, table
 from nnunet_nacl.commands.train import demo, experiment, export, link
-from nnunet_nacl.commands.use import decode, fit, maps, members, review
+from nnunet_nacl.commands.use import decode, maps, members, review, review_fit
 
-_GROUPS: dict[str, dict[str, Callable[..., int]]] = {
-    "calibrate and measure": {
-        "calibrate": calibrate, "apply": apply, "evaluate": evaluate, "report": report, "table": table, "plot": plot,
-    },
-    "use the confidences": {
-        "review": review, "review fit": fit, "decode": decode, "maps": maps, "members": members,
-    },
-    "train with other losses": {"link": link, "export": export, "experiment": experiment, "demo": demo},
-    "repeat the paper": {
-        "paper convert": convert, "paper split": split, "paper networks": networks, "paper logits": logits,
-    },
-}  # fmt: skip
-
-COMMANDS = {
-    name: Command(name, function) for group in _GROUPS.values() for name, function in group.items()
+_GROUPS: dict[str, Sequence[Callable[..., int]]] = {
+    "calibrate and measure": (calibrate, apply, evaluate, report, table, plot),
+    "use the confidences": (review, review_fit, decode, maps, members),
+    "train with other losses": (link, export, experiment, demo),
+    "repeat the paper": (paper_convert, paper_split, paper_networks, paper_logits),
 }
+
+COMMANDS = {command.name: command for group in _GROUPS.values() for command in map(Command, group)}
 """All commands by name, in the order of the help."""
 
 
@@ -74,7 +66,8 @@ def overview() -> str:
     lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
     lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
-        lines += ["", f"{title}:", *(f"  {name:<14} {COMMANDS[name].summary}" for name in group)]
+        lines += ["", f"{title}:"]
+        lines += [f"  {command.name:<14} {command.summary}" for command in map(Command, group)]
     return "\n".join(
         [*lines, "", "nnunet_nacl COMMAND --help shows options and examples of a command.", ""]
     )

@@ -73,7 +73,7 @@ def example(
 
 
 def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    command = Command("example", example)
+    command = Command(example)
     assert command.summary == "Do something"
     for line, values in (
         ("b x y -d 4", ("b", ["x", "y"], 4, (0, 1), None, None, False, 0.5, False)),

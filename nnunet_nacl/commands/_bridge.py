@@ -18,10 +18,14 @@ from nnunet_nacl.commands._shared import SHARED, SINGLE_DASH
 
 @dataclass(frozen=True)
 class Command:
-    """A command: its name as it is typed, and the function that it calls."""
+    """A command: a function by whose name it is called, with blanks for underscores."""
 
-    name: str
     function: Callable[..., int]
+
+    @property
+    def name(self) -> str:
+        """As it is typed."""
+        return self.function.__name__.replace("_", " ")
 
     @property
     def summary(self) -> str:

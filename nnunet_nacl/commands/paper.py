@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nnunet_nacl.commands._shared import find_device
 
 
-def convert(name: str, source: str, *, d: int) -> int:
+def paper_convert(name: str, source: str, *, d: int) -> int:
     """Convert a published data set to nnU-Net's raw format, in nnUNet_raw.
 
     Args:
@@ -22,7 +22,7 @@ def convert(name: str, source: str, *, d: int) -> int:
     return 0
 
 
-def split(
+def paper_split(
     *,
     d: str,
     test: str | None = None,
@@ -51,7 +51,7 @@ def split(
     return 0
 
 
-def networks(
+def paper_networks(
     network: str | None = None,
     *,
     d: str | None = None,
@@ -93,7 +93,7 @@ def networks(
     return 0
 
 
-def logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
+def paper_logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
     """Plot what losses do to the logits of fold 0's validation cases, of one model or several.
 
     Args:
@@ -102,7 +102,7 @@ def logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
     """
     from nnunet_nacl.paper.logits import compare_logits
 
-    without = compare_logits(model_folders, o, fold=0, device=find_device("auto"))
+    without = compare_logits(model_folders, o, device=find_device("auto"))
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {o}")

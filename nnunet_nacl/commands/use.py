@@ -46,7 +46,7 @@ def review(
     return print_skipped(done.skipped)
 
 
-def fit(
+def review_fit(
     gt_folder: str | None = None,
     pred_folder: str | None = None,
     *,

@@ -61,5 +61,7 @@ def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResu
 
 def _read(folder: Path) -> FolderResult | None:
     file = folder / SUMMARY_NAME
-    result = read_result(file) if file.is_file() else None
-    return result if result is not None and result.cases else None
+    if not file.is_file():
+        return None
+    result = read_result(file)
+    return result if result.cases else None

@@ -86,8 +86,8 @@ def _do_steps(job: Job, prefix: str) -> None:
 def _environment(job: Job) -> dict[str, str]:
     """nnU-Net's folders, and where it finds our trainers."""
     variables = {**os.environ, **_folders(job), "PYTHONUNBUFFERED": "1"}
-    known = filter(None, variables.get("nnUNet_extTrainer", "").split(os.pathsep))
-    variables["nnUNet_extTrainer"] = os.pathsep.join(dict.fromkeys([*known, str(trainers_path())]))
+    folders = (variables.get("nnUNet_extTrainer"), str(trainers_path()))
+    variables["nnUNet_extTrainer"] = os.pathsep.join(filter(None, folders))
     # Worker processes for augmentation would compete with the training for the cores
     if job.device == "cpu":
         variables.setdefault("nnUNet_n_proc_DA", "0")

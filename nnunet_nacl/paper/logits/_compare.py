@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from nnunet_nacl.evaluation import SUMMARY_NAME
 from nnunet_nacl.files import check_output, whole_file
 from nnunet_nacl.paper.logits._measures import max_logit_history, mean_logits
 from nnunet_nacl.paper.logits._plots import draw_max_logits, draw_mean_logits
+from nnunet_nacl.report import default_name
 from nnunet_nacl.report.plots import save_plot
 
 
@@ -33,8 +35,7 @@ def compare_logits(
     """
     models: dict[str, Path] = {}
     for folder in map(Path, model_folders):
-        trainer = folder.resolve().name.partition("__")[0]
-        name = trainer.removeprefix("nnUNetTrainer").lstrip("_") or trainer
+        name = default_name(folder / SUMMARY_NAME).lstrip("_")
         name = folder.resolve().name if name in models else name
         if name in models:
             raise ValueError(

@@ -43,7 +43,8 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     """
     names = list(means)
     (first, *others) = means.values()
-    same = ["true_class", "logit", "voxels"]
+    index = ["true_class", "logit"]
+    same = [*index, "voxels"]
     for name, other in zip(names[1:], others, strict=True):
         if not other[same].equals(first[same]):
             raise ValueError(
@@ -51,7 +52,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
             )
     true_classes = first["true_class"].unique()
     bars = pd.DataFrame(
-        {name: frame.set_index(same[:2])["mean_absolute"] for name, frame in means.items()}
+        {name: frame.set_index(index)["mean_absolute"] for name, frame in means.items()}
     )
     colors = [color_of(names, name) for name in names]
     with plot_style():

@@ -39,6 +39,7 @@ class CalibratedLossMixin(nnUNetTrainer):
 
     recipe: ClassVar[Recipe]
     loss: Any
+    num_iterations_per_epoch: int
     _epoch: EpochCalibration
 
     def initialize(self) -> None:

@@ -88,8 +88,8 @@ def each_case(
 ) -> tuple[dict[str, Result], list[Skipped]]:
     """Call a function with each case; a bad case, or one that kills its process, takes no other with it.
 
-    What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. All that a
-    process takes and, without a journal, returns is picklable. ``doing`` and ``finished`` are for the progress bar.
+    What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. ``work``, the cases
+    and, without a journal, the results are picklable. ``doing`` and ``finished`` are for the progress bar.
     Returns the results by name and the skipped cases, both in the order of their names.
     """
     results: dict[str, Result] = {}
@@ -97,86 +97,60 @@ def each_case(
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
         kept = journal or Journal[Result](Path(temporary) / "results", _save, _load)
         kept.folder.mkdir(parents=True, exist_ok=True)
-        outcomes: Iterator[tuple[Item, Result | _Failure]]
+        attempt = partial(_attempt, work=work, journal=kept)
         if min(num_processes, len(cases)) > 1:
-            apart = _robustly(
-                cases, partial(_attempt_apart, work=work, journal=kept), num_processes
-            )
-            outcomes = (
-                (case, failure or kept.load(kept.file_of(case.name))) for case, failure in apart
-            )
+            outcomes = _robustly(cases, attempt, num_processes)
         else:
-            attempt = partial(_attempt, work=work, journal=journal)
             outcomes = ((case, attempt(case)) for case in cases)
         with tqdm(
             total=finished + len(cases), initial=finished, desc=doing, unit="case"
         ) as progress:
-            for case, outcome in outcomes:
-                if isinstance(outcome, _Failure):
-                    skipped.append(Skipped(case.name, outcome.reason))
+            for case, problem in outcomes:
+                if problem is None:
+                    results[case.name] = kept.load(kept.file_of(case.name))
                 else:
-                    results[case.name] = outcome
+                    skipped.append(Skipped(case.name, problem))
                 progress.update()
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """Why a case could not be done."""
+def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
+    """Do a case, and keep its result; returns why it could not be done.
 
-    reason: str
-
-
-def _attempt(
-    case: Item, work: Callable[[Item], Result], journal: Journal[Result] | None
-) -> Result | _Failure:
-    """Do a case, and keep its result."""
+    The result goes through the journal: sent by a process that is stopped, a large one would block the others.
+    """
     try:
         result = work(case)
     except Exception as error:  # damaged files make readers raise nearly anything
         if isinstance(error, OSError) and is_full(error):  # the disk's fault, not the case's
             raise
         kind = "" if isinstance(error, (OSError, ValueError)) else f"{type(error).__name__}: "
-        return _Failure(f"{kind}{error}"[:_LONGEST_REASON])
-    if journal is not None:
-        with whole_file(journal.file_of(case.name)) as file:
-            journal.save(result, file)
-    return result
-
-
-def _attempt_apart(
-    case: Item, work: Callable[[Item], Result], journal: Journal[Result]
-) -> _Failure | None:
-    """The same in another process: only the journal has the result; sent by a process that is stopped, a large one
-    would block the others.
-    """
-    outcome = _attempt(case, work, journal)
-    return outcome if isinstance(outcome, _Failure) else None
+        return f"{kind}{error}"[:_LONGEST_REASON]
+    with whole_file(journal.file_of(case.name)) as file:
+        journal.save(result, file)
+    return None
 
 
 def _robustly(
-    cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
-) -> Iterator[tuple[Item, _Failure | None]]:
+    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
+) -> Iterator[tuple[Item, str | None]]:
     left = {case.name: case for case in cases}
     try:
-        for case, reason in _in_processes(cases, attempt, num_processes):
+        for case, problem in _in_processes(cases, attempt, num_processes):
             del left[case.name]
-            yield case, reason
+            yield case, problem
     # A dead process also ends what the others were doing. Run alone, the case at fault shows.
     except BrokenProcessPool:
         for case in left.values():
             try:
                 yield from _in_processes([case], attempt, 1)
             except BrokenProcessPool:  # noqa: PERF203
-                yield (
-                    case,
-                    _Failure("the process working on it was killed, perhaps for lack of memory."),
-                )
+                yield case, "the process working on it was killed, perhaps for lack of memory."
 
 
 def _in_processes(
-    cases: Sequence[Item], attempt: Callable[[Item], _Failure | None], num_processes: int
-) -> Iterator[tuple[Item, _Failure | None]]:
+    cases: Sequence[Item], attempt: Callable[[Item], str | None], num_processes: int
+) -> Iterator[tuple[Item, str | None]]:
     # Spawn: forking a process with threads is not safe.
     with ProcessPoolExecutor(
         num_processes, multiprocessing.get_context("spawn"), _start_worker

@@ -1,6 +1,5 @@
 """Read nnU-Net's ``.npz`` files as a stream of channels."""
 
-import io
 import math
 import zipfile
 import zlib
@@ -22,8 +21,8 @@ from nnunet_nacl.typing import Floats
 
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
-_PIECE = 16 * BLOCK
-_PIECES_AHEAD = 4  # voxels that a thread reads at a time, and how many before they are asked for
+_PIECE = 16 * BLOCK  # voxels that a thread reads at a time
+_PIECES_AHEAD = 4  # how many of them before they are asked for
 
 
 class NpzChannels(Channels):
@@ -32,14 +31,13 @@ class NpzChannels(Channels):
     def __init__(self, file: Path) -> None:
         self.name = str(file)
         self._file = file
-        with self._opened() as (archive, stream):
+        with self._opened() as (member, stream):
             self.shape, self._fortran_order, self._stored_dtype = _read_header(stream)
             declared = stream.tell() + math.prod(self.shape) * self._stored_dtype.itemsize
-            size = archive.getinfo(_MEMBER).file_size
             self.dtype = check_dtype(self._stored_dtype, "it")
-            if not self.shape or size != declared:
+            if not self.shape or member.file_size != declared:
                 raise ValueError(
-                    f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {size}"
+                    f"shape {self.shape} and dtype {self.dtype} take {declared} bytes; it holds {member.file_size}"
                 )
 
     def _blocks(self) -> Iterator[Floats]:
@@ -74,61 +72,17 @@ class NpzChannels(Channels):
         return piece.astype(self.dtype, copy=False)
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[zipfile.ZipFile, IO[bytes]]]:
-        with naming(self._file, problem=" cannot be read"), zipfile.ZipFile(self._file) as archive:
+    def _opened(self) -> Iterator[tuple[zipfile.ZipInfo, IO[bytes]]]:
+        with (
+            naming(self._file, problem=" cannot be read"),
+            zipfile.ZipFile(self._file) as archive,
+            archive.open(_MEMBER) as stream,
+        ):
             member = archive.getinfo(_MEMBER)
-            if member.compress_type != zipfile.ZIP_DEFLATED:
-                with archive.open(member) as stream:
-                    yield archive, stream
-                return
-            with (
-                self._file.open("rb") as file,
-                io.BufferedReader(_Inflated(file, member), _READ) as stream,
-            ):
-                yield archive, stream
-
-
-class _Inflated(io.RawIOBase):
-    """A deflated member of a zip archive, inflated by isal, which takes less time than zlib.
-
-    Raises a BadZipFile at its end if the checksum is wrong.
-    """
-
-    def __init__(self, file: IO[bytes], member: zipfile.ZipInfo) -> None:
-        file.seek(member.header_offset + 26)
-        name_and_extra = file.read(4)  # the lengths of two fields between header and data
-        file.seek(
-            int.from_bytes(name_and_extra[:2], "little")
-            + int.from_bytes(name_and_extra[2:], "little"),
-            1,
-        )
-        self._file = file
-        self._member = member
-        self._left = member.compress_size
-        self._inflate = isal_zlib.decompressobj(-zlib.MAX_WBITS)
-        self._checksum = 0
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data and not self._inflate.eof:
-            deflated = self._inflate.unconsumed_tail or self._file.read(min(_READ, self._left))
-            if not deflated:
-                raise EOFError("it ends too early")
-            self._left -= 0 if self._inflate.unconsumed_tail else len(deflated)
-            data = self._inflate.decompress(deflated, len(buffer))
-        self._checksum = isal_zlib.crc32(data, self._checksum)
-        if not data and self._checksum != self._member.CRC:
-            raise zipfile.BadZipFile(f"Bad CRC-32 for file {self._member.filename!r}")
-        self._position += len(data)
-        buffer[: len(data)] = data
-        return len(data)
+            if member.compress_type == zipfile.ZIP_DEFLATED:
+                # isal takes less time than zlib; zipfile has no public way to choose.
+                stream._decompressor = isal_zlib.decompressobj(-zlib.MAX_WBITS)  # type: ignore[attr-defined]
+            yield member, stream
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

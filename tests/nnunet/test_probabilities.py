@@ -2,6 +2,7 @@ import io
 import math
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,12 @@ def test_stored_and_zip64(tmp_path: Path) -> None:
     file.write_bytes(zip_of(npy(P), compression=zipfile.ZIP_STORED, zip64=True))
     assert np.array_equal(read(file), P)
     assert np.array_equal(next(NpzChannels(file).blocks())[2], P[0].reshape(-1)[:BLOCK])  # reading may stop early
+
+
+def test_zipfile_still_lets_us_choose_what_inflates() -> None:
+    """By an attribute that it does not promise to keep."""
+    with zipfile.ZipFile(io.BytesIO(zip_of(npy(P)))) as archive, archive.open("probabilities.npy") as stream:
+        assert isinstance(stream._decompressor, type(zlib.decompressobj()))
 
 
 def header(shape: str, descr: str = "'<f4'") -> bytes:

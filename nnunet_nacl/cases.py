@@ -102,15 +102,13 @@ def each_case(
             outcomes = _robustly(cases, attempt, num_processes)
         else:
             outcomes = ((case, attempt(case)) for case in cases)
-        with tqdm(
-            total=finished + len(cases), initial=finished, desc=doing, unit="case"
-        ) as progress:
-            for case, problem in outcomes:
-                if problem is None:
-                    results[case.name] = kept.load(kept.file_of(case.name))
-                else:
-                    skipped.append(Skipped(case.name, problem))
-                progress.update()
+        for case, problem in tqdm(
+            outcomes, total=finished + len(cases), initial=finished, desc=doing, unit="case"
+        ):
+            if problem is None:
+                results[case.name] = kept.load(kept.file_of(case.name))
+            else:
+                skipped.append(Skipped(case.name, problem))
     return dict(sorted(results.items())), sorted(skipped, key=lambda entry: entry.case)
 
 

@@ -1,6 +1,5 @@
 """From files to numbers: the calibration of a folder of nnU-Net predictions."""
 
-from nnunet_nacl.evaluation._case import Case
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     read_parts,
@@ -10,7 +9,7 @@ from nnunet_nacl.evaluation._files import (
 )
 from nnunet_nacl.evaluation._folder import evaluate
 from nnunet_nacl.evaluation._origin import Folders, Origin
-from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.evaluation._result import Case, FolderResult
 from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.evaluation._table import format_table
 

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._case import Case
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._result import FolderResult
-from nnunet_nacl.files import whole_file, write_csv
+from nnunet_nacl.evaluation._result import Case, FolderResult
+from nnunet_nacl.files import check_input, whole_file, write_csv
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     CalibrationTables,
@@ -151,16 +150,15 @@ def save_tables(result: FolderResult, file: Path) -> None:
 
 def load_tables(file: Path) -> FolderResult:
     """Read what :func:`save_tables` wrote; a ValueError says that it is damaged, or something else."""
+    check_input(file)
     try:
-        with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
+        with np.lib.npyio.NpzFile(file) as archive:
             arrays = dict(archive)
         origin, files, skipped, metrics = _header().validate_json(str(arrays["header"]))
         cases = []
         for number, (of_case, states) in enumerate(files):
             cases.append(Case(of_case, _read_case(number, arrays, origin, metrics), states))
         return FolderResult(cases, skipped, origin)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{file} does not exist.") from None
     except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
 
@@ -183,7 +181,7 @@ def _read_case(
         of_set = {}
         for name, of_cases in arrays.items():
             if name.startswith(prefix):
-                of_set[name.removeprefix(prefix)] = np.asarray(of_cases[number])
+                of_set[name.removeprefix(prefix)] = of_cases[number]
         calibration[voxels] = CalibrationTables.of_arrays(of_set, origin.labels.activation)
     values = [dict(zip(metrics, of, strict=True)) for of in arrays["segmentation"][number].tolist()]
     return CaseResult(calibration, dict(zip(origin.labels.structures, values, strict=True)))

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from nnunet_nacl.cases import Journal, each_case
-from nnunet_nacl.evaluation._case import Case, evaluate_files
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
     load_tables,
@@ -16,9 +15,10 @@ from nnunet_nacl.evaluation._files import (
     write_result,
 )
 from nnunet_nacl.evaluation._origin import Origin
-from nnunet_nacl.evaluation._result import FolderResult
+from nnunet_nacl.evaluation._result import Case, FolderResult
+from nnunet_nacl.evaluation._saved import SavedCase
 from nnunet_nacl.files import check_output, only_writer
-from nnunet_nacl.metrics import Settings
+from nnunet_nacl.metrics import CaseArrays, Settings, evaluate_arrays
 from nnunet_nacl.nnunet import CaseFiles, DataSet, Predictions
 
 
@@ -88,10 +88,16 @@ def evaluate(
 
 
 def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
+    """A result of one case; errors as those of :class:`SavedCase`."""
+    settings = origin.settings
     states = files.states()  # before the files are read
-    return FolderResult(
-        [Case(files, evaluate_files(files, data_set, origin.settings), states)], [], origin
-    )
+    saved = SavedCase(files, data_set)
+    truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
+    arrays = CaseArrays(
+        saved.channels, truth, saved.labels, data_set.meaning, geometry.spacing, settings, saved.saved_as,
+        files.thresholds,
+    )  # fmt: skip
+    return FolderResult([Case(files, evaluate_arrays(arrays), states)], [], origin)
 
 
 def _finished(
@@ -101,16 +107,15 @@ def _finished(
     results = []
     with suppress(OSError, ValueError):  # evaluate again what cannot be read
         results.append(read_result(summary))
-    known = {
-        case.name: case
-        for result in (*results, *journal.finished())
-        if result.origin.difference(origin) is None
-        for case in result.cases
+    known: dict[str, Case] = {}
+    for result in (*results, *journal.finished()):
+        if result.origin.difference(origin) is None:
+            known |= {case.name: case for case in result.cases}
+    return {
+        case.name: replace(known[case.name], files=case)
+        for case in cases
+        if case.name in known and case.states() == known[case.name].states
     }
-    unchanged = (
-        case for case in cases if case.name in known and case.states() == known[case.name].states
-    )
-    return {case.name: replace(known[case.name], files=case) for case in unchanged}
 
 
 def _default_output(predictions: Predictions) -> Path:

@@ -56,16 +56,11 @@ class Origin:
 
     def difference(self, other: "Origin") -> str | None:
         """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
-        mine = self._counted_by()
-        theirs = other._counted_by()
-        return next(
-            (
-                f"{key}: {mine[key]!r} and {theirs[key]!r}"
-                for key in mine
-                if mine[key] != theirs[key]
-            ),
-            None,
-        )
+        others = other._counted_by()
+        for key, mine in self._counted_by().items():
+            if mine != others[key]:
+                return f"{key}: {mine!r} and {others[key]!r}"
+        return None
 
     def _counted_by(self) -> dict[str, Any]:
         labels = {
@@ -77,11 +72,8 @@ class Origin:
 
     def settings_json(self) -> dict[str, Any]:
         """Settings, folders and labels, as summaries have them."""
-        folders = {
-            name: [getattr(pair, name) for pair in self.folders]
-            for name in Folders.__dataclass_fields__
-        }
-        one_or_all = {
-            name: paths[0] if len(set(paths)) == 1 else paths for name, paths in folders.items()
-        }
-        return {**one_or_all, "part": self.part, **self._counted_by()}
+        folders = {}
+        for name in ("gt_folder", "pred_folder"):
+            paths = [getattr(pair, name) for pair in self.folders]
+            folders[name] = paths[0] if len(set(paths)) == 1 else paths
+        return {**folders, "part": self.part, **self._counted_by()}

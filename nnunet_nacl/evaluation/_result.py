@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.evaluation._case import Case
 from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._table import POOLED, format_table
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import (
-    SCORES,
     VOXEL_SETS,
     BinCounts,
     CalibrationTables,
+    CaseResult,
     Interval,
     LabelMeaning,
     Settings,
@@ -31,9 +30,23 @@ from nnunet_nacl.metrics import (
     ratio,
     resample_weights,
 )
+from nnunet_nacl.nnunet import CaseFiles
 
 if TYPE_CHECKING:
     import pandas
+
+
+@dataclass(frozen=True)
+class Case:
+    """An evaluated case; ``states`` are those of its files when they were read (``CaseFiles.states``)."""
+
+    files: CaseFiles
+    result: CaseResult
+    states: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.files.name
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,15 +84,14 @@ class FolderResult:
 
     def stale_cases(self) -> list[str]:
         """Cases of which a file was replaced or changed since; files that are gone are not."""
-        states = [
-            (case.name, state)
+        return [
+            case.name
             for case in self.cases
-            for state in case.states.values()
-            if state is not None
+            if any(
+                file_state(Path(state[0])) not in (None, state)
+                for state in filter(None, case.states.values())
+            )
         ]
-        return sorted(
-            {name for name, state in states if file_state(Path(str(state[0]))) not in (None, state)}
-        )
 
     def tables(self, voxels: Voxels) -> list[CalibrationTables]:
         """The tables of each case."""
@@ -94,8 +106,8 @@ class FolderResult:
         return _mean(self.values(voxels, metric))
 
     def segmentation(self, name: Structure, metric: str) -> list[float]:
-        """A segmentation metric of a label or region for each case."""
-        return [case.result.segmentation[name][metric] for case in self.cases]
+        """A segmentation metric of a label or region for each case; NaN where it was not computed."""
+        return [case.result.segmentation[name].get(metric, np.nan) for case in self.cases]
 
     def foreground_mean(self, metric: str = "Dice") -> float:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
@@ -103,10 +115,7 @@ class FolderResult:
 
     def row(self) -> dict[str, float]:
         """Dice, the scores that compare methods, and the paper's metrics; NaN is not known."""
-        values = {"Dice": self.foreground_mean("Dice"), "HD95": np.nan, "NSD": np.nan}
-        if self.settings.surface:
-            values["HD95"] = self.foreground_mean("HD95")
-            values["NSD"] = self.foreground_mean("NSD")
+        values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
         for title, (voxels, metric) in POOLED.items():
             values[title] = self.pooled(voxels).get(metric, np.nan)
         for metric in ("ECE", "CECE"):
@@ -146,11 +155,8 @@ class FolderResult:
             return {}
         tables = self.tables(voxels)
         weights = resample_weights(len(self.cases))
-        stacked = (
-            BinCounts.stack([getattr(table, name) for table in tables])
-            for name in ("top", "classwise")
-        )
-        top, classwise = (counts.resampled(weights) for counts in stacked)
+        top = BinCounts.stack([table.top for table in tables]).resampled(weights)
+        classwise = BinCounts.stack([table.classwise for table in tables]).resampled(weights)
         num_classes = max(table.num_classes for table in tables)
         values = {
             "ECE": mean_of_known(expected_calibration_error(top)),
@@ -160,10 +166,8 @@ class FolderResult:
         if self._has_scores(voxels):
             sums = np.array([list(table.score_sums().values()) for table in tables])
             nll, brier, foreground = np.moveaxis(weights @ sums, -1, 0)
-            values |= {
-                name: ratio(score, foreground)
-                for name, score in zip(SCORES, (nll, brier), strict=True)
-            }
+            values["NLL_per_foreground"] = ratio(nll, foreground)
+            values["Brier_per_foreground"] = ratio(brier, foreground)
         return {
             name: percentile_interval(resampled, num_cases=len(tables))
             for name, resampled in values.items()

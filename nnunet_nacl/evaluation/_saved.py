@@ -22,8 +22,9 @@ from nnunet_nacl.typing import Labels
 class SavedCase:
     """A case's segmentation, and its probabilities, of that ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
 
-    ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies. Raises an OSError
-    if a file cannot be read, a ValueError if it is damaged, or does not fit the others or the data set.
+    ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies, ``saved_as`` names
+    the files where they do not fit. Raises an OSError if a file cannot be read, a ValueError if it is damaged, or does
+    not fit the others or the data set.
     """
 
     def __init__(self, files: CaseFiles, data_set: DataSet) -> None:
@@ -36,6 +37,7 @@ class SavedCase:
         saved, self.geometry = data_set.reader.read_labels(files.prediction)
         check_shape(self.channels, data_set.meaning, saved.shape, files.prediction.name)
         self.labels = canonical_labels(saved, data_set.meaning, None, str(files.prediction))
+        self.saved_as = SavedAs(str(files.probabilities), files.prediction.name)
 
     def read_like(
         self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
@@ -77,7 +79,7 @@ class SavedCase:
         ):
             given.add(channel, part, block)
             yield channel, part, block
-        given.check(saved_as(self.files))
+        given.check(self.saved_as)
 
     def probabilities(
         self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None
@@ -88,8 +90,3 @@ class SavedCase:
         for channel, part, block in self.blocks():
             flat[channel, part] = block
         return probabilities
-
-
-def saved_as(files: CaseFiles) -> SavedAs:
-    """How a case's files are called where they do not fit."""
-    return SavedAs(str(files.probabilities), files.prediction.name)

@@ -1,22 +1,22 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
-import io
 import json
-import os
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
-from unittest import mock
 
 from filelock import FileLock
 
 from nnunet_nacl.files import check_input, read_json, whole_file, write_json
-from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, read_dataset_json
-from nnunet_nacl.nnunet._names import dataset_name, existing_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import (
+    cases_in,
+    dataset_name,
+    existing_folder,
+    find_trainer,
+    naming,
+    nnunet_folder,
+)
 
 SPLITS_NAME = "splits_final.json"
 Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
@@ -43,18 +43,13 @@ def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[s
     """The images of each case, a file a channel, then its label map; raises an OSError if one of them is missing."""
     ending = described["file_ending"]
     channels = len(described.get("channel_names", ()))
-    image = re.compile(rf"([^.].*)_\d{{4}}{re.escape(ending)}")
-    names = {
-        match[1]
-        for path in existing_folder(images).iterdir()
-        if (match := image.fullmatch(path.name))
-    }
-    names |= {
-        path.name.removesuffix(ending) for path in existing_folder(labels).glob(f"[!.]*{ending}")
-    }
+    of_channels = [f"_{channel:04d}{ending}" for channel in range(channels)]
+    names = cases_in(existing_folder(labels), ending)
+    for of_channel in of_channels:
+        names |= cases_in(existing_folder(images), of_channel)
     cases = {}
     for name in sorted(names):
-        cases[name] = [images / f"{name}_{channel:04d}{ending}" for channel in range(channels)]
+        cases[name] = [images / f"{name}{of_channel}" for of_channel in of_channels]
         cases[name].append(labels / f"{name}{ending}")
         for file in cases[name]:
             check_input(file, f"; expected a label and {channels} image(s) a case.")
@@ -117,26 +112,19 @@ class PreprocessedDataSet:
         ending = described["file_ending"]
         data = folder / settings.data_identifier
         cases = preprocessed_cases(data) if data.is_dir() and any(data.iterdir()) else []
-        expected = {
-            file.name.removesuffix(ending)
-            for file in (folder / "gt_segmentations").glob(f"*{ending}")
-        }
+        expected = cases_in(folder / "gt_segmentations", ending)
         if not cases or not expected <= set(cases):
             raise ValueError(
                 f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
                 f"nnUNetv2_preprocess -d {int(folder.name[7:10])} -plans_name {plans} -c {configuration}"
             )
         raw = folders["raw"] / folder.name
-        images = (
-            file.name.removesuffix(f"_0000{ending}")
-            for file in (raw / "imagesTs").glob(f"*_0000{ending}")
-        )
-        test_cases = sorted(
-            name for name in images if (raw / "labelsTs" / f"{name}{ending}").is_file()
+        test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(
+            raw / "labelsTs", ending
         )
         return cls(
             folder.name, configuration, plans, **folders, splits=_splits(folder / SPLITS_NAME, cases),
-            test_cases=test_cases, file_ending=ending, has_regions=has_regions,
+            test_cases=sorted(test_cases), file_ending=ending, has_regions=has_regions,
         )  # fmt: skip
 
     def write_splits(self, splits: list[Split]) -> None:
@@ -153,10 +141,8 @@ class PreprocessedDataSet:
     @staticmethod
     def check_trainer(name: str) -> None:
         """Raise a ValueError unless nnU-Net has a trainer of this name, ours, or one in nnUNet_extTrainer."""
-        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
-
-        with our_trainers_found(), naming(Path(f"trainer {name}")):
-            recursive_find_trainer_class_by_name(name)
+        with naming(Path(f"trainer {name}")):
+            find_trainer(name)
 
     def check_model(self, trainer: str, fold: int, split: Split) -> None:
         """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
@@ -213,12 +199,3 @@ def _splits(file: Path, cases: list[str]) -> list[Split]:
                 f"{file}: fold {number} has {unknown[0]}, which is not among the preprocessed cases."
             )
     return splits
-
-
-@contextmanager
-def our_trainers_found() -> Iterator[None]:
-    """Let nnU-Net find our trainers even without ``nnunet_nacl link``, and print no message about it."""
-    variable = "nnUNet_extTrainer"
-    known = os.pathsep.join(filter(None, (os.environ.get(variable), str(trainers_path()))))
-    with mock.patch.dict(os.environ, {variable: known}), redirect_stdout(io.StringIO()):
-        yield

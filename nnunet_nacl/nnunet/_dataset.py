@@ -1,5 +1,6 @@
 """What ``dataset.json`` and ``plans.json`` say: labels and their channels, configurations, how files are read."""
 
+import inspect
 import io
 import json
 import re
@@ -15,7 +16,7 @@ from typing_extensions import NotRequired, TypedDict
 from nnunet_nacl.files import only_writer, printable, read_json, whole_file
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._names import dataset_name, names_in, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import dataset_name, find_trainer, names_in, naming, nnunet_folder
 
 NamedLabels: TypeAlias = dict[str, int | list[int]]
 
@@ -72,10 +73,9 @@ class PlansJson:
             known = ", ".join(self.configurations) or "none"
             raise ValueError(f"{self.file} has no configuration {configuration!r}; it has {known}.")
         content = self.configurations[configuration]
-        return [
-            content,
-            *(self.lineage(content["inherits_from"]) if "inherits_from" in content else []),
-        ]
+        if "inherits_from" not in content:
+            return [content]
+        return [content, *self.lineage(content["inherits_from"])]
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""
@@ -94,9 +94,10 @@ class PlansJson:
             with whole_file(self.file) as partial:
                 partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
 
-    def build_network(self, configuration: str) -> tuple[Any, int]:
-        """The network as nnU-Net builds it to train it, and how many channels its images have."""
-        from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+    def build_network(
+        self, configuration: str, trainer: str = "nnUNetTrainer", *, deep_supervision: bool = True
+    ) -> tuple[Any, int]:
+        """The network as its trainer builds it, and how many channels its images have."""
         from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -105,9 +106,17 @@ class PlansJson:
         settings = manager.get_configuration(configuration)
         channels = int(determine_num_input_channels(manager, settings, described))
         outputs = manager.get_label_manager(described).num_segmentation_heads
-        return nnUNetTrainer.build_network_architecture(
-            manager, settings, channels, outputs
-        ), channels
+        build = find_trainer(trainer).build_network_architecture
+        if "plans_manager" in inspect.signature(build).parameters:
+            architecture = [manager, settings]
+        else:  # trainers written for nnU-Net before 2.7
+            architecture = [
+                settings.network_arch_class_name,
+                settings.network_arch_init_kwargs,
+                settings.network_arch_init_kwargs_req_import,
+            ]
+        network = build(*architecture, channels, outputs, enable_deep_supervision=deep_supervision)
+        return network, channels
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
-"""nnU-Net's folders and the names in them: ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``."""
+"""What names stand for: folders, ``DatasetXXX_NAME/TRAINER__PLANS__CONFIGURATION/fold_X``, cases in them, trainers."""
 
+import io
 import os
 import re
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
+from typing import Any
+
+from nnunet_nacl.linking import trainers_path
 
 _DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
 
@@ -40,6 +45,11 @@ def naming(*files: Path, problem: str = "") -> Iterator[None]:
             raise
         kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
         raise ValueError(f"{names}{problem}: {kind}{error}") from error
+
+
+def cases_in(folder: Path, ending: str) -> set[str]:
+    """The names of its files without their ending; hidden files, such as those of macOS, are no cases."""
+    return {file.name.removesuffix(ending) for file in folder.glob(f"[!.]*{ending}")}
 
 
 def dataset_name(dataset: str | int) -> str:
@@ -84,3 +94,20 @@ def names_in(path: Path) -> dict[str, str]:
         if part.startswith("nnUNetTrainer") and "__" not in part
     ]
     return {"trainer": trainers[-1]} if trainers else {}
+
+
+def find_trainer(name: str) -> Any:
+    """The class that nnU-Net finds by this name, or ours even without ``nnunet_nacl link``; prints nothing."""
+    from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        # nnU-Net imports timm, which uses an old part of PyTorch.
+        warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
+        try:
+            return recursive_find_trainer_class_by_name(name)
+        except RuntimeError:
+            ours = recursive_find_python_class(str(trainers_path()), name, None)
+            if ours is None:
+                raise
+            return ours

@@ -13,7 +13,13 @@ from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, 
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
 from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._names import existing_folder, model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import (
+    cases_in,
+    existing_folder,
+    model_folder,
+    naming,
+    nnunet_folder,
+)
 from nnunet_nacl.typing import Labels
 
 # In a calibrated folder: the fit that it was calibrated with
@@ -258,10 +264,7 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
         with naming(decoded):
             of_cases = read_json(decoded, dict[str, Any])["cases"]
             thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
-    found = (file for each in (gt_folder, folder) for file in each.glob(f"[!.]*{ending}"))
-    names = {file.name.removesuffix(ending) for file in found} | {
-        file.stem for file in folder.glob("[!.]*.npz")
-    }
+    names = cases_in(gt_folder, ending) | cases_in(folder, ending) | cases_in(folder, ".npz")
     if not names:
         raise ValueError(
             f"No case found: no *{ending} in {gt_folder}, no *{ending} or *.npz in {folder}."

@@ -1,11 +1,9 @@
 """A trained model's folder: its checkpoints, nnU-Net's predictor of them, and the images that it predicts."""
 
-import inspect
 import io
 import json
 import pickle
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -18,13 +16,12 @@ from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet._data import (
     SPLITS_NAME,
     labelled_cases,
-    our_trainers_found,
     preprocessed_cases,
     read_splits,
 )
 from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import model_folder, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import cases_in, model_folder, naming, nnunet_folder
 from nnunet_nacl.typing import Labels
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
@@ -94,6 +91,7 @@ def build_predictor(
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
     import torch
     from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     where = torch.device(device)
     with redirect_stdout(io.StringIO()):  # Hide nnU-Net's message that there is no CUDA.
@@ -105,44 +103,20 @@ def build_predictor(
         )
     # Not nnU-Net's initialize_from_trained_model_folder, which would run what is in a file.
     with naming(model):
-        _initialize(predictor, model, content)
+        name = content["init_args"]["configuration"]
+        trainer = content["trainer_name"]
+        plans_json = PlansJson.read(model / "plans.json")
+        network, _ = plans_json.build_network(name, trainer, deep_supervision=False)
+        weights = content["network_weights"]
+        network.load_state_dict(weights)
+        plans = PlansManager(plans_json.content)
+        predictor.manual_initialization(
+            network, plans, plans.get_configuration(name), [weights],
+            json.loads((model / "dataset.json").read_bytes()), trainer,
+            content.get("inference_allowed_mirroring_axes"),
+        )  # fmt: skip
+        predictor.configuration_name = name
     return predictor
-
-
-def _initialize(predictor: Any, model: Path, content: dict[str, Any]) -> None:
-    """Give a predictor the network of a checkpoint, built as its trainer builds it."""
-    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
-    from nnunetv2.utilities.label_handling.label_handling import determine_num_input_channels
-    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-
-    name = content["init_args"]["configuration"]
-    plans = PlansManager(PlansJson.read(model / "plans.json").content)
-    configuration = plans.get_configuration(name)
-    dataset_json = json.loads((model / "dataset.json").read_bytes())
-    with our_trainers_found(), warnings.catch_warnings():
-        # To find the trainer, nnU-Net imports timm, which uses an old part of PyTorch.
-        warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
-        trainer = recursive_find_trainer_class_by_name(content["trainer_name"])
-    if "plans_manager" in inspect.signature(trainer.build_network_architecture).parameters:
-        architecture = [plans, configuration]
-    else:  # trainers written for nnU-Net before 2.7
-        architecture = [
-            configuration.network_arch_class_name,
-            configuration.network_arch_init_kwargs,
-            configuration.network_arch_init_kwargs_req_import,
-        ]
-    channels = determine_num_input_channels(plans, configuration, dataset_json)
-    heads = plans.get_label_manager(dataset_json).num_segmentation_heads
-    network = trainer.build_network_architecture(
-        *architecture, channels, heads, enable_deep_supervision=False
-    )
-    weights = content["network_weights"]
-    network.load_state_dict(weights)
-    mirroring = content.get("inference_allowed_mirroring_axes")
-    predictor.manual_initialization(
-        network, plans, configuration, [weights], dataset_json, content["trainer_name"], mirroring
-    )
-    predictor.configuration_name = name
 
 
 def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
@@ -178,7 +152,7 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
     """Raise a ValueError unless a fold's validation cases, and how they are preprocessed, are those of its training."""
     validation = model / f"fold_{fold}" / "validation"
     ending = predictor.dataset_json["file_ending"]
-    validated = {file.name.removesuffix(ending) for file in validation.glob(f"[!.]*{ending}")}
+    validated = cases_in(validation, ending)
     differing = validated - set(names)
     if (validation / "summary.json").is_file():  # all of them
         differing |= set(names) - validated
@@ -275,17 +249,11 @@ class PreprocessedCases(NamedTuple):
             *of_image, label_file = files[name]
             for file in files[name]:
                 check_image_file(file)
-            what = (
-                list(map(str, of_image)),
-                str(label_file),
-                plans,
-                configuration,
-                predictor.dataset_json,
-            )
+            preprocessor = configuration.preprocessor_class(verbose=False)
             with naming(label_file):
-                image, label_map, properties = configuration.preprocessor_class(
-                    verbose=False
-                ).run_case(*what)
+                image, label_map, properties = preprocessor.run_case(
+                    list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
+                )  # fmt: skip
             return image.astype(np.float32, copy=False), label_map[0], properties
 
         return cls(list(files), load)

@@ -152,7 +152,7 @@ def load_tables(file: Path) -> FolderResult:
     """Read what :func:`save_tables` wrote; a ValueError says that it is damaged, or something else."""
     check_input(file)
     try:
-        with np.lib.npyio.NpzFile(file) as archive:
+        with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
             arrays = dict(archive)
         origin, files, skipped, metrics = _header().validate_json(str(arrays["header"]))
         cases = []

@@ -94,9 +94,15 @@ def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> Folder
     saved = SavedCase(files, data_set)
     truth, geometry = saved.read_truth(ignore_geometry=settings.ignore_geometry)
     arrays = CaseArrays(
-        saved.channels, truth, saved.labels, data_set.meaning, geometry.spacing, settings, saved.saved_as,
+        saved.channels,
+        truth,
+        saved.labels,
+        data_set.meaning,
+        geometry.spacing,
+        settings,
+        saved.saved_as,
         files.thresholds,
-    )  # fmt: skip
+    )
     return FolderResult([Case(files, evaluate_arrays(arrays), states)], [], origin)
 
 

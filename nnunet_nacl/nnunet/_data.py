@@ -45,7 +45,7 @@ def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[s
     channels = len(described.get("channel_names", ()))
     of_channels = [f"_{channel:04d}{ending}" for channel in range(channels)]
     names = cases_in(existing_folder(labels), ending)
-    for of_channel in of_channels:
+    for of_channel in of_channels:  # an image without its label map is told, too
         names |= cases_in(existing_folder(images), of_channel)
     cases = {}
     for name in sorted(names):

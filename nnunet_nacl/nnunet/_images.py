@@ -112,9 +112,8 @@ class Reader:
             self._reader.write_seg(labels, str(partial), properties)
             try:  # on a full disk, ITK says nothing
                 check_image_file(partial)
-                whole = np.array_equal(
-                    np.squeeze(self._reader.read_seg(str(partial))[0]), np.squeeze(labels)
-                )
+                (again,), _ = self._reader.read_seg(str(partial))
+                whole = np.array_equal(again, labels)
             except Exception:  # noqa: BLE001 - what is cut short makes readers raise nearly anything
                 whole = False
             if not whole:

@@ -56,12 +56,11 @@ class CaseFiles:
 
     def states(self) -> dict[str, list[str | int] | None]:
         """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
-        files = {
-            "reference": self.ground_truth,
-            "prediction": self.prediction,
-            "probabilities": self.probabilities,
+        return {
+            "reference": file_state(self.ground_truth),
+            "prediction": file_state(self.prediction),
+            "probabilities": file_state(self.probabilities),
         }
-        return {role: file_state(file) for role, file in files.items()}
 
     def write(
         self,
@@ -177,10 +176,9 @@ class Predictions:
                 splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
             )
             *_, cases = _read_folder(folder, ground_truth)
-            groups[f"fold {fold}"] = [
-                case for case in cases if case.is_predicted or case.name in expected
-            ]
-            for case in groups[f"fold {fold}"]:
+            group = [case for case in cases if case.is_predicted or case.name in expected]
+            groups[f"fold {fold}"] = group
+            for case in group:
                 if (other := seen.setdefault(case.name, folder)) != folder:
                     raise ValueError(
                         f"the case {case.name} is in {other} and in {folder}: folds must not share cases."

@@ -111,10 +111,14 @@ def build_predictor(
         network.load_state_dict(weights)
         plans = PlansManager(plans_json.content)
         predictor.manual_initialization(
-            network, plans, plans.get_configuration(name), [weights],
-            json.loads((model / "dataset.json").read_bytes()), trainer,
+            network,
+            plans,
+            plans.get_configuration(name),
+            [weights],
+            json.loads((model / "dataset.json").read_bytes()),
+            trainer,
             content.get("inference_allowed_mirroring_axes"),
-        )  # fmt: skip
+        )
         predictor.configuration_name = name
     return predictor
 
@@ -249,11 +253,15 @@ class PreprocessedCases(NamedTuple):
             *of_image, label_file = files[name]
             for file in files[name]:
                 check_image_file(file)
-            preprocessor = configuration.preprocessor_class(verbose=False)
             with naming(label_file):
+                preprocessor = configuration.preprocessor_class(verbose=False)
                 image, label_map, properties = preprocessor.run_case(
-                    list(map(str, of_image)), str(label_file), plans, configuration, predictor.dataset_json
-                )  # fmt: skip
+                    list(map(str, of_image)),
+                    str(label_file),
+                    plans,
+                    configuration,
+                    predictor.dataset_json,
+                )
             return image.astype(np.float32, copy=False), label_map[0], properties
 
         return cls(list(files), load)

@@ -57,7 +57,8 @@ class Isotonic:
         q = self._scaled(sample.logits)
         weights = np.broadcast_to(sample.weights, q.shape).reshape(-1)
         self.curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-        self.curve.fit(q.reshape(-1), sample.hot().reshape(-1).astype(float), weights)
+        hits = sample.truth == np.arange(len(q))[:, None]
+        self.curve.fit(q.reshape(-1), hits.reshape(-1).astype(float), weights)
 
     def _scaled(self, logits: Any) -> Any:
         return Activation.SOFTMAX.probabilities(self.temperature.logits(logits).astype(np.float64))

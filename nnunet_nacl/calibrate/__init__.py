@@ -10,7 +10,7 @@ from nnunet_nacl.calibrate._folder import (
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._model import Network, calibrate_model, logits_of
-from nnunet_nacl.calibrate._sample import Sample, draw_voxels
+from nnunet_nacl.calibrate._sample import Sample
 
 __all__ = [
     "Calibration",
@@ -28,7 +28,6 @@ __all__ = [
     "calibrate_model",
     "calibration_of",
     "compare",
-    "draw_voxels",
     "judge",
     "logits_of",
     "nll_of_cases",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -12,11 +12,19 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.calibrate._judge import Score, judge
-from nnunet_nacl.calibrate._methods import Head, Layer, Method, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._sample import Sample, flattened
+from nnunet_nacl.calibrate._methods import (
+    Head,
+    Layer,
+    Method,
+    Temperature,
+    Unchanged,
+    Vector,
+    flat_layer,
+)
+from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import read_json, write_json
-from nnunet_nacl.metrics import Array, to_numpy
+from nnunet_nacl.metrics import Array
 from nnunet_nacl.nnunet import Model
 from nnunet_nacl.typing import Floats
 
@@ -98,11 +106,10 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trials:
-    """Methods by name, ``fitted`` to all cases, ``of_parts`` to those outside each part, and held-out scores."""
+    """Methods by name: ``fitted`` to all cases, ``unseen`` to cases without the one named, and held-out scores."""
 
     fitted: Methods
-    of_parts: list[Methods]
-    parts: list[list[str]]
+    unseen: dict[str, Methods]
     scores: dict[str, Score]
 
     def choose(
@@ -125,16 +132,8 @@ class Trials:
             if score.improves and (isinstance(method, Temperature) or score.Dice >= least):
                 candidates.append(name)
         chosen = wanted or min(candidates, key=lambda name: self.scores[name].NLL)
-        cases = sorted(case for part in self.parts for case in part)
+        cases = sorted(self.unseen)
         return Fit(self.fitted[chosen], model, cases, self.scores, settings, list(skipped))
-
-    def for_case(self, method: str, case: str) -> Method:
-        """The fit that has not seen a case."""
-        return next(
-            fits[method]
-            for fits, cases in zip(self.of_parts, self.parts, strict=True)
-            if case in cases
-        )
 
 
 def try_methods(
@@ -147,21 +146,18 @@ def try_methods(
     ``head`` needs the last ``layer`` as trained, and the sample's features. ``unchanged`` is what methods improve on.
     """
     parts = split_cases(sample.names)
-    part_of = {name: number for number, names in enumerate(parts) for name in names}
-    part = np.array([part_of[name] for name in sample.names])[sample.case]
     logits: dict[str, Floats] = {}
-    of_parts = []
-    for number in tqdm(
-        range(len(parts)), desc="judging on held-out cases", unit="part", leave=False
-    ):
-        inside = part == number
-        outside = sample.take(inside)
-        of_parts.append(_fit_all(sample.take(~inside), layer, unchanged))
-        for name, method in of_parts[-1].items():
+    unseen: dict[str, Methods] = {}
+    for part in tqdm(parts, desc="judging on held-out cases", unit="part", leave=False):
+        is_held_out = np.array([name in part for name in sample.names])[sample.case]
+        held_out = sample.take(is_held_out)
+        methods = _fit_all(sample.take(~is_held_out), layer, unchanged)
+        unseen |= dict.fromkeys(part, methods)
+        for name, method in methods.items():
             of_method = logits.setdefault(name, np.empty_like(sample.logits))
-            of_method[:, inside] = method.logits(outside.logits, outside.features)
+            of_method[:, is_held_out] = method.logits(held_out.logits, held_out.features)
     scores = {name: judge(sample, of_method) for name, of_method in logits.items()}
-    return Trials(_fit_all(sample, layer, unchanged), of_parts, parts, scores)
+    return Trials(_fit_all(sample, layer, unchanged), unseen, scores)
 
 
 def compare(
@@ -202,6 +198,7 @@ def compare(
         logits,
         labels,
         cases=cases,
+        features=features,
         weights=weights,
         near=near,
         ignore_label=ignore_label,
@@ -209,18 +206,9 @@ def compare(
     )
     if len(sample.names) < 2:
         raise ValueError("cases: expected two or more, of which some are held out; got one.")
-    last = None
-    if features is not None and layer is not None:
-        rows = flattened(features, channel_axis)
-        if ignore_label is not None:
-            rows = rows[:, to_numpy(labels).reshape(-1) != ignore_label]
-        sample = replace(sample, features=rows)
-        weight, bias = (to_numpy(part).astype(np.float64) for part in layer)
-        last = weight.reshape(len(bias), -1), bias
+    last = None if features is None or layer is None else flat_layer(*layer)
     scores = try_methods(sample, last).scores
-    return pd.DataFrame.from_dict(
-        {name: asdict(score) for name, score in scores.items()}, orient="index"
-    )
+    return pd.DataFrame(list(scores.values()), index=list(scores))
 
 
 def split_cases(cases: Sequence[str]) -> list[list[str]]:

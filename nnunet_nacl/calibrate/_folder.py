@@ -12,7 +12,7 @@ import numpy as np
 
 from nnunet_nacl.calibrate._fit import Fit, try_methods
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged
-from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
+from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.cases import Skipped, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
@@ -75,14 +75,10 @@ def calibrate_folder(
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     case = SavedCase(files, data_set)
-    meaning = data_set.meaning
     p = case.probabilities(np.float32)
     labels, geometry = case.read_truth()
-    labels = labels.reshape(-1)
-    near = near_prediction(p, geometry.spacing, meaning)
-    index, weights = draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, files.name)
-    logits = meaning.activation.logits(p.reshape(len(p), -1)[:, index])
-    return Sample.of_case(files.name, meaning, logits, labels[index], near[:, index], weights)
+    _, sample = Sample.draw(files.name, data_set.meaning, p, labels, geometry.spacing, most)
+    return sample
 
 
 def apply_folder(
@@ -145,20 +141,15 @@ def apply_folder(
 
 def _remove_calibrated(folder: Path) -> None:
     """Remove the cases that an earlier calibration wrote; a FileExistsError says that there are other predictions."""
-    if any(folder.glob("*.npz")) and (
-        not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file()
-    ):
+    if not any(folder.glob("*.npz")):
+        return
+    if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():
         raise FileExistsError(
             f"{folder} holds predictions that apply has not written; choose another folder."
         )
-    if (folder / CALIBRATED_NAME).is_file():
-        for case in PredictionFolder.read(folder).cases if any(folder.glob("*.npz")) else ():
-            for file in (
-                case.probabilities,
-                case.prediction,
-                case.probabilities.with_suffix(".pkl"),
-            ):
-                file.unlink(missing_ok=True)
+    for case in PredictionFolder.read(folder).cases:
+        for file in (case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")):
+            file.unlink(missing_ok=True)
 
 
 def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:

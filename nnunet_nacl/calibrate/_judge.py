@@ -55,8 +55,8 @@ def judge(sample: Sample, logits: Floats) -> Score:
     change = ratio(draws @ (nll - nll_of_cases(sample, sample.logits)), draws @ foreground)
     tables = _near_tables(sample, logits)
     predicted = sample.activation.predicted(logits)
-    differs = (predicted != sample.kept).reshape(-1, sample.weights.size).any(0)
-    seen = np.reshape(sample.kept > 0, (-1, sample.weights.size)).any(0)
+    differs = np.atleast_2d(predicted != sample.kept).any(0)
+    seen = np.atleast_2d(sample.kept > 0).any(0)
     weights = sample.weights.astype(np.float64)
     return Score(
         NLL=float(nll.sum() / foreground.sum()),
@@ -85,19 +85,17 @@ def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
 def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     """Top-label bin tables of the voxels near the prediction: one, or one of each region."""
     p = sample.activation.probabilities(logits.astype(np.float64))
-    if sample.activation is Activation.SOFTMAX:
-        confidence = p.max(0, keepdims=True)
-        hits = (p.argmax(0) == sample.truth)[None]
-    else:
+    hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
+    confidence = p.max(0, keepdims=True)
+    if sample.activation is Activation.SIGMOID:
         confidence = np.maximum(p, 1 - p)
-        hits = (p > 0.5) == sample.truth
-    tables = []
-    for number, near in enumerate(sample.near):
-        weights = sample.weights[near]
-        tables.append(
-            BinCounts.of(confidence[number, near].clip(0, 1), hits[number, near], weights=weights)
-        )
-    return BinCounts.stack(tables)
+    confidence = confidence.clip(0, 1)
+    return BinCounts.stack(
+        [
+            BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
+            for top, near in enumerate(sample.near)
+        ]
+    )
 
 
 def _dice(sample: Sample, logits: Floats) -> float:

@@ -1,7 +1,7 @@
 """The methods: temperature, vector scaling, and the network's last layer fitted anew."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -110,7 +110,8 @@ class Vector:
     method: Literal["vector"] = "vector"
 
     def __post_init__(self) -> None:
-        _check_finite(self.scale, self.shift, shape=(self.num_channels,))
+        _check_finite(self.scale, self.num_channels)
+        _check_finite(self.shift, self.num_channels)
 
     @property
     def num_channels(self) -> int:
@@ -192,10 +193,8 @@ class Head:
     method: Literal["head"] = "head"
 
     def __post_init__(self) -> None:
-        _check_finite(self.bias, shape=(len(self.bias),))
-        _check_finite(
-            self.weight, shape=(len(self.bias), len(self.weight[0]) if self.weight else 0)
-        )
+        _check_finite(self.bias, self.num_channels)
+        _check_finite(self.weight, self.num_channels, *np.shape(self.weight)[1:])
 
     @property
     def num_channels(self) -> int:
@@ -224,20 +223,13 @@ class Head:
             strength: λ.
             keeping: μ.
         """
-        weight = to_numpy(layer[0]).astype(np.float64)
-        bias = to_numpy(layer[1]).astype(np.float64)
-        weight = weight.reshape(len(bias), -1)
-        rows = flattened(features, channel_axis)
-        logits = weight.astype(np.float32) @ rows + bias.astype(np.float32)[:, None]
-        truth = to_numpy(labels)
-        truth = (
-            flattened(truth, channel_axis) if truth.ndim == np.ndim(features) else truth.reshape(-1)
+        weight, bias = flat_layer(*layer)
+        trained = cls(weight.tolist(), bias.tolist())
+        logits = _calibrated(features, channel_axis, lambda rows: trained.logits(rows, rows))
+        sample = Sample.of_arrays(
+            logits, labels, features=features, weights=weights, channel_axis=channel_axis
         )
-        flat_weights = None if weights is None else to_numpy(weights).reshape(-1)
-        sample = Sample.of_arrays(logits, truth, weights=flat_weights)
-        return cls.of(
-            replace(sample, features=rows), (weight, bias), strength=strength, keeping=keeping
-        )
+        return cls.of(sample, (weight, bias), strength=strength, keeping=keeping)
 
     @classmethod
     def of(
@@ -293,26 +285,28 @@ class Head:
 Method: TypeAlias = Unchanged | Temperature | Vector | Head
 
 
-def _calibrated(logits: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
-    """What ``calibrate`` makes of rows (K, n), in the shape of the logits, as an array or a tensor as they are."""
-    shape = np.moveaxis(to_numpy(logits), channel_axis, 0).shape
-    p = np.moveaxis(calibrate(flattened(logits, channel_axis)).reshape(shape), 0, channel_axis)
-    return p if isinstance(logits, np.ndarray) else logits.new_tensor(p)
+def flat_layer(weight: Array, bias: Array) -> Layer:
+    """A last layer in double precision; the weight may be (C, F, 1, ...), that of a convolution."""
+    rows = to_numpy(weight).astype(np.float64)
+    return rows.reshape(len(rows), -1), to_numpy(bias).astype(np.float64)
 
 
-def _check_finite(*values: Sequence[Any], shape: tuple[int, ...]) -> None:
-    for numbers in values:
-        if any(np.shape(row) != shape[1:] for row in numbers) or len(numbers) != shape[0]:
-            raise ValueError(f"expected numbers of the shape {shape}, one row a channel")
-        if not np.isfinite(np.array(numbers)).all():
-            raise ValueError("expected finite numbers")
+def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
+    """What ``calibrate`` makes of rows (F, n), its channels along that axis; an array or a tensor as the values are."""
+    spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]
+    rows = calibrate(flattened(values, channel_axis))
+    made = np.moveaxis(rows.reshape(len(rows), *spatial), 0, channel_axis)
+    return made if isinstance(values, np.ndarray) else values.new_tensor(made)
+
+
+def _check_finite(numbers: Sequence[Any], *shape: int) -> None:
+    if np.shape(numbers) != shape or not np.isfinite(numbers).all():
+        raise ValueError(f"expected finite numbers of the shape {shape}, one row a channel")
 
 
 def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats]:
     """CE + μ · hinge of logits (C, n), and its gradient by them."""
     value, gradient = sample.activation.loss(logits, sample.truth, sample.weights)
-    if keeping == 0:
-        return value, gradient
     hinge, by_hinge = sample.activation.hinge(logits, sample.kept, sample.weights)
     return value + keeping * hinge, gradient + np.float32(keeping) * by_hinge
 

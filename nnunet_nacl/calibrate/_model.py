@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
-from nnunet_nacl.calibrate._sample import Sample, draw_voxels, near_prediction, voxels_per_case
+from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged, flat_layer
+from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DataSet,
@@ -40,7 +40,7 @@ FOLD_VALIDATION = "validation_calibrated"
 ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
 ENSEMBLE_FIT = "calibration_ensemble.json"
 _UNFINISHED = ".calibrating"
-"""In a fold's folder, what a calibration has written so far; in the model's, that of the ensemble."""
+"""In a fold's folder, what a calibration has written so far."""
 _MARK = "nnunet_nacl_calibration"
 """In a checkpoint, the method by which it was calibrated."""
 _BLOCK = 1 << 20  # voxels whose features are turned into logits at a time
@@ -82,12 +82,11 @@ class Network:
         self._last = last = _last_layer(
             self.predictor.network, self.predictor.configuration_manager.patch_size
         )
-        weight, bias = (part.detach().double().cpu().numpy() for part in (last.weight, last.bias))
-        self.weights: Layer = weight.reshape(len(weight), -1), bias
+        self.weights = flat_layer(last.weight, last.bias)
         self.has_features = set(last.kernel_size) == {1}
-        self.layer: Layer = (
-            self.weights if self.has_features else (np.eye(len(bias)), np.zeros(len(bias)))
-        )
+        self.layer = self.weights
+        if not self.has_features:
+            self.layer = np.eye(last.out_channels), np.zeros(last.out_channels)
 
     def features(self, image: Floats) -> Any:
         """What enters the last layer (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits."""
@@ -117,21 +116,13 @@ class Network:
         most: int,
     ) -> tuple[NDArray[np.intp], Sample]:
         """Voxels drawn from a preprocessed case with logits (C, *spatial): their indices, and what is known of them."""
-        spacing = list(map(float, self.predictor.configuration_manager.spacing))
+        spacing = list(self.predictor.configuration_manager.spacing)
         if len(spacing) == 2:
-            spacing = [
-                float(properties["spacing"][self.predictor.plans_manager.transpose_forward[0]]),
-                *spacing,
-            ]
-        near = near_prediction(self.meaning.activation.probabilities(logits), spacing, self.meaning)
-        labels = np.maximum(labels, 0).reshape(-1)  # −1: outside the crop to what is not 0
-        index, weights = draw_voxels(
-            np.any(near, axis=0), labels != self.meaning.ignored, most, name
-        )
-        drawn = logits.reshape(len(logits), -1)[:, index]
-        return index, Sample.of_case(
-            name, self.meaning, drawn, labels[index], near[:, index], weights
-        )
+            across = self.predictor.plans_manager.transpose_forward[0]
+            spacing.insert(0, properties["spacing"][across])
+        labels = np.maximum(labels, 0)  # −1: outside the crop to what is not 0
+        p = self.meaning.activation.probabilities(logits)
+        return Sample.draw(name, self.meaning, p, labels, spacing, most, logits)
 
     def sample(self, cases: PreprocessedCases) -> Sample:
         """Voxels of all cases, with their features."""
@@ -248,13 +239,8 @@ def calibrate_model(
         raise ValueError(
             "fold all is validated on the cases that it was trained with: expected numbers of folds."
         )
-    outputs = [FOLD_CHECKPOINT, *([] if images is None else [ENSEMBLE_CHECKPOINT])]
-    found = [
-        f"fold_{fold}/{name}"
-        for fold in folds
-        for name in outputs
-        if (model / f"fold_{fold}" / name).exists()
-    ]
+    files = [f"fold_{fold}/{FOLD_CHECKPOINT}" for fold in folds]
+    found = [file for file in files if (model / file).exists()]
     if found and not overwrite:
         raise FileExistsError(
             f"{model} has {', '.join(found)} already: replace them with --overwrite."
@@ -298,8 +284,10 @@ def _calibrate_fold(
     fit.write(written / FOLD_FIT)
     if save_probabilities:
         _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
-    # It belongs to the previous calibration of the folds.
-    _remove_ensemble(network.folder.parent)
+    # They belong to the previous calibration of the folds.
+    model = network.folder.parent
+    for file in (*model.glob(f"fold_*/{ENSEMBLE_CHECKPOINT}"), model / ENSEMBLE_FIT):
+        file.unlink(missing_ok=True)
     _replace((FOLD_CHECKPOINT, FOLD_FIT, FOLD_VALIDATION), written, network.folder)
     return fit
 
@@ -320,11 +308,6 @@ def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
     shutil.rmtree(written)
 
 
-def _remove_ensemble(model: Path) -> None:
-    for file in (*model.glob(f"fold_*/{ENSEMBLE_CHECKPOINT}"), model / ENSEMBLE_FIT):
-        file.unlink(missing_ok=True)
-
-
 def _predict_validation(
     network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path
 ) -> None:
@@ -335,9 +318,8 @@ def _predict_validation(
         cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"
     ):
         image, _, properties = cases.load(name)
-        logits = logits_of(
-            network.features(image), trials.for_case(fit.method, name).layer(*network.layer)
-        )
+        layer = trials.unseen[name][fit.method].layer(*network.layer)
+        logits = logits_of(network.features(image), layer)
         save_prediction(network.predictor, logits, properties, folder / name)
 
 
@@ -361,7 +343,6 @@ def _calibrate_together(
 ) -> tuple[Fit, list[Path]]:
     """Calibrate the ensemble of folds that are calibrated one by one."""
     first = networks[0]
-    model = first.folder.parent
     most = voxels_per_case(2 * first.meaning.num_channels, len(cases.names))
     before = []
     after = []
@@ -377,7 +358,8 @@ def _calibrate_together(
             )
         index, sample = first.draw(name, raw, labels, properties, most)
         before.append(sample)
-        after.append(sample.with_logits(averaged, index))
+        drawn = averaged.reshape(len(averaged), -1)[:, index]
+        after.append(replace(sample, logits=sample.activation.centered(drawn)))
     as_trained = Sample.join(before)
     sample = Sample.join(after)
     sample.check()
@@ -386,17 +368,9 @@ def _calibrate_together(
     folds = [network.fold for network in networks]
     fit = trials.choose(wanted, first.model, first.settings | settings | {"folds": folds})
     fit = replace(fit, tried={Unchanged.method: judge(as_trained, as_trained.logits)} | fit.tried)
-    written = model / _UNFINISHED
-    shutil.rmtree(written, ignore_errors=True)
-    written.mkdir()
-    for network, calibration in zip(networks, calibrations, strict=True):
+    checkpoints = [network.folder / ENSEMBLE_CHECKPOINT for network in networks]
+    for network, calibration, file in zip(networks, calibrations, checkpoints, strict=True):
         layer = fit.calibration.layer(*calibration.layer(*network.weights))
-        network.write(layer, fit.method, written / network.folder.name)
-    fit.write(written / ENSEMBLE_FIT)
-    checkpoints = []
-    for network in networks:
-        checkpoints.append(network.folder / ENSEMBLE_CHECKPOINT)
-        (written / network.folder.name).rename(checkpoints[-1])
-    (written / ENSEMBLE_FIT).rename(model / ENSEMBLE_FIT)
-    written.rmdir()
+        network.write(layer, fit.method, file)
+    fit.write(first.folder.parent / ENSEMBLE_FIT)
     return fit, checkpoints

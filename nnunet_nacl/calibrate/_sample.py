@@ -63,21 +63,53 @@ class Sample:
         return self.meaning.activation
 
     @classmethod
-    def of_case(  # noqa: PLR0917
-        cls, name: str, meaning: LabelMeaning, logits: Floats, labels: Labels, near: Mask,
-        weights: NDArray[np.float32],
-    ) -> "Sample":  # fmt: skip
-        """Voxels of one case: logits (C, n) of the model as trained, labels (n,), near (1 or R, n), weights (n,)."""
+    def draw(  # noqa: PLR0917
+        cls,
+        name: str,
+        meaning: LabelMeaning,
+        p: Floats,
+        labels: Labels,
+        spacing_mm: Sequence[float],
+        most: int,
+        logits: Floats | None = None,
+    ) -> tuple[NDArray[np.intp], "Sample"]:
+        """Draw voxels of a case: their indices, and what is known of them.
+
+        Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than
+        0.05.
+
+        Args:
+            name: of the case.
+            meaning: of labels and channels.
+            p: probabilities (C, *spatial) of the model as trained.
+            labels: (*spatial), the ground truth.
+            spacing_mm: distance between voxel centers along each axis.
+            most: how many voxels to draw.
+            logits: (C, *spatial), if ``p`` was made of them.
+        """
         activation = meaning.activation
-        logits = activation.centered(logits)
+        foreground = activation.foreground(p[: meaning.num_tops])
+        near = np.stack(
+            [
+                near_core(core, spacing_mm, MARGIN_MM).reshape(-1)
+                for core in foreground > CORE_PROBABILITY
+            ]
+        )
+        labels = labels.reshape(-1)
+        index, weights = _draw_voxels(near.any(0), labels != meaning.ignored, most, name)
+        labels = labels[index]
+        if logits is None:
+            drawn = activation.logits(p.reshape(len(p), -1)[:, index])
+        else:
+            drawn = logits.reshape(len(p), -1)[:, index]
         if activation is Activation.SOFTMAX:
             truth = labels.astype(np.int64)
         else:
             truth = np.stack([np.isin(labels, region) for region in meaning.structures])
-        case = np.zeros(labels.size, np.int32)
-        return cls(
-            meaning, logits, activation.predicted(logits), truth, weights, near, case, (name,)
-        )
+        drawn = activation.centered(drawn)
+        kept = activation.predicted(drawn)
+        case = np.zeros(index.size, np.int32)
+        return index, cls(meaning, drawn, kept, truth, weights, near[:, index], case, (name,))
 
     @classmethod
     def of_arrays(
@@ -86,6 +118,7 @@ class Sample:
         labels: Array,
         *,
         cases: Array | None = None,
+        features: Array | None = None,
         weights: Array | None = None,
         near: Array | None = None,
         ignore_label: int | None = None,
@@ -97,86 +130,72 @@ class Sample:
         channels, size = rows.shape
         if truth.ndim == np.ndim(logits):
             truth = flattened(truth, channel_axis).astype(bool)
-            meaning = LabelMeaning(
-                tuple(range(channels + 1)), tuple((label,) for label in range(1, channels + 1))
-            )
-            counted = np.ones(size, bool)
+            regions = tuple((label,) for label in range(1, channels + 1))
+            meaning = LabelMeaning(tuple(range(channels + 1)), regions)
         else:
             truth = truth.reshape(-1).astype(np.int64)
             meaning = LabelMeaning(tuple(range(channels)))
-            counted = np.ones(size, bool) if ignore_label is None else truth != ignore_label
-        if truth.shape[-1] != size or (truth.shape != rows.shape and truth.ndim > 1):
+        if truth.shape not in {(size,), rows.shape}:
             raise ValueError(
                 f"labels: expected one for each voxel of logits {np.shape(logits)}; got {np.shape(labels)}."
             )
-        activation = meaning.activation
-        if activation is Activation.SOFTMAX and not np.isin(truth[counted], range(channels)).all():
-            raise ValueError(f"labels: expected the whole numbers 0 to {channels - 1}; got others.")
-        centered = activation.centered(rows)
-        names, number = np.unique(
-            np.zeros(size) if cases is None else to_numpy(cases).reshape(-1), return_inverse=True
-        )
-        near = np.ones(size, bool) if near is None else to_numpy(near)
-        sample = cls(
+        counted = np.ones(size, bool)
+        if meaning.activation is Activation.SOFTMAX:
+            if ignore_label is not None:
+                counted = truth != ignore_label
+            if not np.isin(truth[counted], meaning.known).all():
+                raise ValueError(
+                    f"labels: expected the whole numbers 0 to {channels - 1}; got others."
+                )
+
+        def of_voxels(values: Array | None, default: float) -> NDArray[Any]:
+            return np.full(size, default) if values is None else to_numpy(values).reshape(-1)
+
+        names, number = np.unique(of_voxels(cases, 0), return_inverse=True)
+        around = True if near is None else to_numpy(near).reshape(-1, size)
+        centered = meaning.activation.centered(rows)
+        return cls(
             meaning,
             centered,
-            activation.predicted(centered),
+            meaning.activation.predicted(centered),
             truth,
-            (np.ones(size) if weights is None else to_numpy(weights).reshape(-1)).astype(
-                np.float32
-            ),
-            np.broadcast_to(near.reshape(-1, size), (meaning.num_tops, size)),
-            number.reshape(-1).astype(np.int32),
+            of_voxels(weights, 1).astype(np.float32),
+            np.broadcast_to(around, (meaning.num_tops, size)),
+            number.astype(np.int32),
             tuple(map(str, names.tolist())),
-        )
-        return sample if counted.all() else sample.take(counted)
+            None if features is None else flattened(features, channel_axis),
+        ).take(counted)
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of samples of one case each."""
-
-        def joined(field: str) -> Any:
-            return np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
-
-        return replace(
-            samples[0],
-            **{field: joined(field) for field in ("logits", "kept", "truth", "weights", "near")},
-            case=np.repeat(
-                np.arange(len(samples), dtype=np.int32), [sample.weights.size for sample in samples]
-            ),
-            names=tuple(sample.names[0] for sample in samples),
-            features=None if samples[0].features is None else joined("features"),
-        )
+        joined: dict[str, Any] = {
+            field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
+            for field in samples[0]._of_voxels()
+        }
+        sizes = [sample.weights.size for sample in samples]
+        joined["case"] = np.repeat(np.arange(len(samples), dtype=np.int32), sizes)
+        return replace(samples[0], names=tuple(sample.names[0] for sample in samples), **joined)
 
     def take(self, chosen: Mask) -> "Sample":
         """Only some of the voxels."""
-        fields = (
-            "logits",
-            "kept",
-            "truth",
-            "weights",
-            "near",
-            "case",
-            *(() if self.features is None else ("features",)),
-        )
-        return replace(self, **{field: getattr(self, field)[..., chosen] for field in fields})
+        taken: dict[str, Any] = {
+            field: values[..., chosen] for field, values in self._of_voxels().items()
+        }
+        return replace(self, **taken)
 
-    def with_logits(self, logits: Floats, index: NDArray[np.intp]) -> "Sample":
-        """The voxels of one case, drawn there, with logits (C, *spatial) of another model."""
-        return replace(
-            self, logits=self.activation.centered(logits.reshape(len(logits), -1)[:, index])
-        )
-
-    def hot(self) -> Mask:
-        """Whether a voxel is of a channel: bool (C, n)."""
-        if self.activation is Activation.SIGMOID:
-            return self.truth
-        found: Mask = self.truth == np.arange(len(self.logits))[:, None]
-        return found
+    def _of_voxels(self) -> dict[str, NDArray[Any]]:
+        """All that there is for each voxel, the last axis."""
+        return {
+            field: value for field, value in vars(self).items() if isinstance(value, np.ndarray)
+        }
 
     def structures(self) -> Mask:
         """Whether a voxel is of a structure: bool (S, n), the foreground classes or the regions."""
-        return self.hot()[self.activation.first_structure :]
+        if self.activation is Activation.SIGMOID:
+            return self.truth
+        found: Mask = self.truth == np.arange(1, len(self.logits))[:, None]
+        return found
 
     def check(self) -> None:
         """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
@@ -198,21 +217,7 @@ def voxels_per_case(values: int, cases: int) -> int:
     return max(NUM_VALUES // values // cases, 1000)
 
 
-def near_prediction(p: Floats, spacing_mm: Sequence[float], meaning: LabelMeaning) -> Mask:
-    """Voxels near the prediction, (1, n) or of regions (R, n), from its probabilities (C, *spatial).
-
-    Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than 0.05.
-    """
-    foreground = meaning.activation.foreground(p[: meaning.num_tops])
-    return np.stack(
-        [
-            near_core(core, spacing_mm, MARGIN_MM).reshape(-1)
-            for core in foreground > CORE_PROBABILITY
-        ]
-    )
-
-
-def draw_voxels(
+def _draw_voxels(
     near: Mask, counted: Mask, most: int, case: str
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Draw voxels of a case: half of them near the prediction, half elsewhere, more where one has not so many.

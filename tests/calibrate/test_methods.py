@@ -15,9 +15,9 @@ from nnunet_nacl.calibrate import (
     Trials,
     Unchanged,
     Vector,
-    draw_voxels,
     judge,
     nll_of_cases,
+    split_cases,
     try_methods,
 )
 from nnunet_nacl.calibrate._methods import _loss
@@ -260,11 +260,11 @@ def test_held_out_cases_decide(features: np.ndarray) -> None:
     assert trials.scores["temperature"].Dice == trials.scores["as trained"].Dice
     assert trials.scores["temperature"].changed == 0
     assert abs(trials.scores["temperature"].over_confidence) < 0.005 < trials.scores["as trained"].over_confidence
-    assert sorted(case for part in trials.parts for case in part) == sorted(sample.names)
-    part = trials.parts[1]
+    assert set(trials.unseen) == set(sample.names)
+    part = split_cases(sample.names)[1]
     outside = np.isin(sample.case, [sample.names.index(name) for name in part])
     alone = Temperature.of(sample.take(~outside))
-    assert trials.for_case("temperature", part[0]) == alone
+    assert trials.unseen[part[0]]["temperature"] == alone
 
 
 def score(nll: float, highest_change: float, dice: float) -> Score:
@@ -279,7 +279,7 @@ def choose(scores: dict[str, Score], wanted: str | None = None) -> str:
         "head": Head([[1.0], [1.0]], [0.0, 0.0]),
     }
     model = Model(labels={"background": 0, "one": 1}, regions_class_order=None, channels=2)
-    return Trials(methods, [], [["a"]], scores).choose(wanted, model, {}).method
+    return Trials(methods, {"a": methods}, scores).choose(wanted, model, {}).method
 
 
 def test_which_method_is_written() -> None:
@@ -341,10 +341,10 @@ def test_a_case_changes_the_nll_by_a_paired_bootstrap(features: np.ndarray) -> N
         (Temperature, (-1.0,), "got -1.0"),
         (Temperature, (1e-320,), "expected a temperature"),
         (Temperature, (np.nan,), "got nan"),
-        (Vector, ([1.0], [0.0, 0.0], SOFTMAX), r"expected numbers of the shape \(2,\)"),
+        (Vector, ([1.0], [0.0, 0.0], SOFTMAX), r"expected finite numbers of the shape \(2,\)"),
         (Vector, ([1.0, np.inf], [0.0, 0.0], SOFTMAX), "expected finite numbers"),
-        (Head, ([[1.0, 2.0], [1.0]], [0.0, 0.0]), r"expected numbers of the shape \(2, 2\)"),
-        (Head, ([[1.0]], [0.0, 0.0]), r"expected numbers of the shape \(2, 1\)"),
+        (Head, ([[1.0, 2.0], [1.0]], [0.0, 0.0]), "inhomogeneous shape"),
+        (Head, ([[1.0]], [0.0, 0.0]), r"expected finite numbers of the shape \(2, 1\)"),
     ],
 )
 def test_parameters_that_are_none(method: Any, parameters: tuple[Any, ...], message: str) -> None:
@@ -355,17 +355,27 @@ def test_parameters_that_are_none(method: Any, parameters: tuple[Any, ...], mess
 def test_drawn_voxels_stand_for_all() -> None:
     generator = np.random.default_rng(0)
     near, counted = generator.random(10_000) < 0.02, generator.random(10_000) < 0.9
-    index, weights = draw_voxels(near, counted, 600, "case")
+
+    def drawn_from(near: np.ndarray, most: int, name: str = "case") -> tuple[np.ndarray, np.ndarray]:
+        index, sample = Sample.draw(
+            name, meaning_of(SOFTMAX, 2), np.stack([1.0 - near, near]), np.where(counted, 1, 2), (10.0,), most
+        )
+        assert np.array_equal(sample.near[0], near[index])
+        assert (sample.truth == 1).all()
+        assert np.array_equal(sample.kept, near[index])
+        return index, sample.weights
+
+    index, weights = drawn_from(near, 600)
     assert index.size == 600
     assert (np.diff(index) > 0).all()
     assert counted[index].all()
     assert (near & counted).sum() == near[index].sum()  # fewer than half of what is drawn: all of them
     assert weights[near[index]] == pytest.approx(1)
     assert weights.sum() == pytest.approx(counted.sum())
-    assert (index != draw_voxels(near, counted, 600, "other")[0]).any()
+    assert (index != drawn_from(near, 600, "other")[0]).any()
     near_half = generator.random(10_000) < 0.5
-    assert near_half[draw_voxels(near_half, counted, 600, "case")[0]].sum() == 300
-    everything, ones = draw_voxels(near, counted, 20_000, "case")
+    assert near_half[drawn_from(near_half, 600)[0]].sum() == 300
+    everything, ones = drawn_from(near, 20_000)
     assert (everything == np.flatnonzero(counted)).all()
     assert (ones == 1).all()
 

@@ -103,7 +103,7 @@ def measure(options: argparse.Namespace) -> None:
     held_out: dict[str, Any] = {}
     few: dict[str, Any] = {}
     for network in networks:
-        sample = network.sample(PreprocessedCases.of_fold(network.predictor, network.fold))
+        sample = network.sample()
         trials = try_methods(sample, network.layer)
         fitted.append({**trials.fitted, **fits(sample, network.layer)})
         if len(networks) == 1:

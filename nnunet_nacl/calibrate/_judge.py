@@ -62,9 +62,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
         NLL=float(nll.sum() / foreground.sum()),
         NLL_change=percentile_interval(change, num_cases=len(sample.names)),
         ECE=float(mean_of_known(expected_calibration_error(tables))),
-        over_confidence=float(
-            mean_of_known(ratio((tables.confidence - tables.hits).sum(-1), tables.total))
-        ),
+        over_confidence=float(mean_of_known(tables.over_confidence)),
         Dice=_dice(sample, logits),
         changed=float(weights[differs].sum() / max(weights[seen].sum(), 1)),
     )

@@ -50,6 +50,7 @@ class Network:
     """One fold's network in nnU-Net's predictor, and the convolution whose output is the network's output.
 
     Attributes:
+        cases: that the fold is validated on.
         weights: that convolution's weight (C, F · kernel) and bias (C,).
         layer: what turns features into logits: the same, or of a convolution larger than 1×1, whose features are not
             linear in what is averaged, the identity: logits are its features then.
@@ -74,6 +75,8 @@ class Network:
         data_set = DataSet.read(model_folder / "dataset.json", plans, [])
         self.meaning = data_set.meaning
         self.model = Model.of_folder(model_folder, plans, data_set)
+        self.cases = PreprocessedCases.of_fold(self.predictor, fold)
+        check_as_trained(model_folder, self.predictor, fold, self.cases.names)
         self.settings = {
             "model_folder": str(model_folder),
             "checkpoint": checkpoint,
@@ -124,8 +127,9 @@ class Network:
         p = self.meaning.activation.probabilities(logits)
         return Sample.draw(name, self.meaning, p, labels, spacing, most, logits)
 
-    def sample(self, cases: PreprocessedCases) -> Sample:
-        """Voxels of all cases, with their features."""
+    def sample(self) -> Sample:
+        """Voxels of the validation cases, with their features."""
+        cases = self.cases
         most = voxels_per_case(len(self.layer[0][0]) + self.meaning.num_channels, len(cases.names))
         samples = []
         for name in tqdm(cases.names, desc=f"{self.folder.name}: features", unit="case"):
@@ -254,15 +258,12 @@ def calibrate_model(
         raise ValueError(
             "The last convolution is larger than 1×1: expected --method temperature or vector."
         )
-    of_folds = [PreprocessedCases.of_fold(network.predictor, network.fold) for network in networks]
-    for network, cases in zip(networks, of_folds, strict=True):
-        check_as_trained(model, network.predictor, network.fold, cases.names)
     together = None
     if images is not None and gt_folder is not None:
         together = _unseen_cases(networks[0], images, gt_folder)
     calibrations: list[Method] = []
-    for network, cases in zip(networks, of_folds, strict=True):
-        fit = _calibrate_fold(network, cases, method, save_probabilities=save_probabilities)
+    for network in networks:
+        fit = _calibrate_fold(network, method, save_probabilities=save_probabilities)
         calibrations.append(fit.calibration)
         yield fit, [network.folder / FOLD_CHECKPOINT]
     if together is not None:
@@ -270,10 +271,8 @@ def calibrate_model(
         yield _calibrate_together(networks, calibrations, together, method, settings)
 
 
-def _calibrate_fold(
-    network: Network, cases: PreprocessedCases, method: str | None, *, save_probabilities: bool
-) -> Fit:
-    sample = network.sample(cases)
+def _calibrate_fold(network: Network, method: str | None, *, save_probabilities: bool) -> Fit:
+    sample = network.sample()
     sample.check()
     trials = try_methods(sample, network.layer if network.has_features else None)
     fit = trials.choose(method, network.model, network.settings | {"fold": network.fold})
@@ -283,7 +282,7 @@ def _calibrate_fold(
     network.write(fit.calibration.layer(*network.weights), fit.method, written / FOLD_CHECKPOINT)
     fit.write(written / FOLD_FIT)
     if save_probabilities:
-        _predict_validation(network, cases, trials, fit, written / FOLD_VALIDATION)
+        _predict_validation(network, trials, fit, written / FOLD_VALIDATION)
     # They belong to the previous calibration of the folds.
     model = network.folder.parent
     for file in (*model.glob(f"fold_*/{ENSEMBLE_CHECKPOINT}"), model / ENSEMBLE_FIT):
@@ -308,16 +307,13 @@ def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
     shutil.rmtree(written)
 
 
-def _predict_validation(
-    network: Network, cases: PreprocessedCases, trials: Trials, fit: Fit, folder: Path
-) -> None:
+def _predict_validation(network: Network, trials: Trials, fit: Fit, folder: Path) -> None:
     """Predict the validation cases, each with the fit that was made without it."""
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
-    for name in tqdm(
-        cases.names, desc=f"{network.folder.name}: calibrated validation cases", unit="case"
-    ):
-        image, _, properties = cases.load(name)
+    doing = f"{network.folder.name}: calibrated validation cases"
+    for name in tqdm(network.cases.names, desc=doing, unit="case"):
+        image, _, properties = network.cases.load(name)
         layer = trials.unseen[name][fit.method].layer(*network.layer)
         logits = logits_of(network.features(image), layer)
         save_prediction(network.predictor, logits, properties, folder / name)

@@ -1,7 +1,7 @@
 """Calibration, overlap and surface metrics: arrays in, numbers out."""
 
 from nnunet_nacl.metrics._activation import Activation, Truth
-from nnunet_nacl.metrics._agreement import Argmax, SavedAs, labels_given
+from nnunet_nacl.metrics._agreement import SavedAs, labels_given
 from nnunet_nacl.metrics._arrays import (
     Array,
     Blocks,
@@ -42,7 +42,6 @@ __all__ = [
     "SCORES",
     "VOXEL_SETS",
     "Activation",
-    "Argmax",
     "Array",
     "BinCounts",
     "Blocks",

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._bootstrap import ratio
 from nnunet_nacl.typing import Floats, Mask
 
 Counts = NDArray[Any]
@@ -21,7 +22,7 @@ class BinCounts:
         count: int64 (..., M), voxels per bin; float64 in tables that are expected under perfect calibration.
         hits: the same of those that are right.
         confidence: float64 (..., M), sum of their confidences.
-        unbinned: int64 (...), voxels that count in N but are in no bin (see ``drop_zeros`` in :meth:`of`).
+        unbinned: int64 (...), voxels that count in N but are in no bin: those with p = 0 in the authors' protocol.
     """
 
     count: Counts
@@ -37,7 +38,6 @@ class BinCounts:
         num_bins: int = 15,
         *,
         weights: Floats | None = None,
-        drop_zeros: bool = False,
     ) -> "BinCounts":
         """Fill one table of M equal-width bins (lo, hi]; 0 belongs to the first.
 
@@ -48,8 +48,6 @@ class BinCounts:
             hits: (n,) bool, whether the event of that confidence happened.
             num_bins: M.
             weights: (n,) how many voxels each stands for; counts are float64 then.
-            drop_zeros: leave confidences of exactly 0 out of the bins, but not out of N, as the code does that the
-                paper's figures come from.
 
         Raises:
             ValueError: different shapes, or confidences outside [0, 1] or NaN.
@@ -62,11 +60,6 @@ class BinCounts:
             raise ValueError(
                 f"confidences must be in [0, 1]; got values from {confidences.min()} to {confidences.max()}."
             )
-        kept = confidences > 0 if drop_zeros else np.ones(confidences.shape, bool)
-        confidences = confidences[kept]
-        hits = hits[kept]
-        if weights is not None:
-            weights = weights[kept].astype(np.float64)
         # Truncating c * M finds the bin, or for a c on or rounded onto a bin's lower edge the next one. It is never too
         # low: a c above the rounded k/M is a step of its dtype above it, which times M exceeds the edge's rounding
         # error.
@@ -77,8 +70,7 @@ class BinCounts:
         )
         weighted = confidences if weights is None else confidences * weights
         confidence = np.bincount(bins, weighted, num_bins).astype(np.float64)
-        unbinned = np.count_nonzero(~kept)
-        return cls(wrong + right, right, confidence, np.array(unbinned, np.int64))
+        return cls(wrong + right, right, confidence, np.zeros((), np.int64))
 
     @classmethod
     def stack(cls, tables: "list[BinCounts]") -> "BinCounts":
@@ -110,6 +102,11 @@ class BinCounts:
         """N (...), the voxels of each table."""
         total: Counts = self.count.sum(-1) + self.unbinned
         return total
+
+    @property
+    def over_confidence(self) -> Floats:
+        """Confidence − accuracy (...) over all voxels; NaN for a table without voxels."""
+        return ratio((self.confidence - self.hits).sum(-1), self.total)
 
     @staticmethod
     def edges(num_bins: int, dtype: "np.dtype[np.floating]") -> Floats:

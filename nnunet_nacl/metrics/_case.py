@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from itertools import starmap
 from operator import add
 
 import numpy as np
@@ -12,7 +13,7 @@ from nnunet_nacl.metrics._arrays import Array, canonical_labels, check_shape, to
 from nnunet_nacl.metrics._bootstrap import mean_of_known
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, Structure
+from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._settings import Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
@@ -99,14 +100,16 @@ def evaluate_case(
     truth = to_numpy(ground_truth)
     given = None if prediction is None else to_numpy(prediction)
     if channel_axis == 1:
-        results = [
-            evaluate_case(
-                p[number], truth[number], None if given is None else given[number], logits=logits, regions=regions,
-                ignore_label=ignore_label, spacing_mm=spacing_mm, settings=settings,
-            )
-            for number in range(len(p))
-        ]  # fmt: skip
-        return reduce(add, results)
+        cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
+        evaluate = partial(
+            evaluate_case,
+            logits=logits,
+            regions=regions,
+            ignore_label=ignore_label,
+            spacing_mm=spacing_mm,
+            settings=settings,
+        )
+        return reduce(add, starmap(evaluate, cases))
     activation = Activation.SOFTMAX if regions is None else Activation.SIGMOID
     channels = Channels(activation.probabilities(p) if logits else p)
     if regions is None:
@@ -125,7 +128,7 @@ def evaluate_case(
         )
     for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
         check_shape(channels, meaning, labels.shape, name)
-    spacing = [1.0] * truth.ndim if spacing_mm is None else list(spacing_mm)
+    spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
     canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(given, meaning, None, "the prediction")
     return evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
@@ -147,8 +150,8 @@ def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]
     confusion[ignored] = 0
     metrics = {}
     for structure in case.meaning.structures:
-        labels = [structure] if isinstance(structure, int) else list(structure)
-        is_there = bool(confusion[labels].any())
+        labels = region_of(structure)
+        is_there = bool(confusion[labels, :].any())
         is_predicted = bool(confusion[:, labels].any())
         metrics[structure] = {
             "Dice": dice(confusion, labels),

@@ -83,7 +83,6 @@ def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
     return sums.tables(case.settings, num_classes)
 
 
-@dataclass(frozen=True)
 class _Sums:
     """What the compiled loops add to; C channels.
 
@@ -94,21 +93,12 @@ class _Sums:
         nll: (T, NUM_CELLS) negative log-likelihoods.
     """
 
-    activation: Activation
-    channels: Floats
-    top: Floats
-    nll: Floats
-
-    @classmethod
-    def zeros(cls, meaning: LabelMeaning, num_bins: int) -> "_Sums":
+    def __init__(self, meaning: LabelMeaning, num_bins: int) -> None:
         shape = (NUM_CELLS, num_bins + 1, COLUMNS)
-        channels = np.zeros((meaning.num_channels, *shape))
-        return cls(
-            meaning.activation,
-            channels,
-            np.zeros((meaning.num_tops, *shape)),
-            np.zeros((meaning.num_tops, NUM_CELLS)),
-        )
+        self.activation = meaning.activation
+        self.channels = np.zeros((meaning.num_channels, *shape))
+        self.top = np.zeros((meaning.num_tops, *shape))
+        self.nll = np.zeros((meaning.num_tops, NUM_CELLS))
 
     def tables(self, settings: Settings, num_classes: int) -> dict[Voxels, CalibrationTables]:
         """The tables of each voxel set."""
@@ -161,7 +151,7 @@ def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
     parts = case.channels.parts
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
-    sums = _Sums.zeros(meaning, case.settings.num_bins)
+    sums = _Sums(meaning, case.settings.num_bins)
     background = np.empty(truth.size, dtype)
     cells = np.empty(truth.size, np.uint8)
     given = labels_given(saved, meaning, case.thresholds, dtype)
@@ -209,7 +199,7 @@ def _count_regions(case: CaseArrays) -> _Sums:
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     # 1 − p is not rounded to the dtype of the file
     top_edges = _edges(case.settings.num_bins, dtype, dtype)
-    sums = _Sums.zeros(meaning, case.settings.num_bins)
+    sums = _Sums(meaning, case.settings.num_bins)
     given = labels_given(case.saved.reshape(-1), meaning, case.thresholds, dtype)
     whole = np.empty(truth.size, dtype)
     for channel, part, p in checked_blocks(case.channels, meaning.activation):

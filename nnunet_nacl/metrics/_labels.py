@@ -26,7 +26,7 @@ class LabelMeaning:
     known: tuple[int, ...]
     regions: tuple[Region, ...] | None = None
     written: tuple[int, ...] = field(default=(), compare=False)
-    labels: dict[str, int | Region] = field(default_factory=dict)
+    labels: dict[str, Structure] = field(default_factory=dict)
 
     @classmethod
     def of_names(
@@ -68,11 +68,11 @@ class LabelMeaning:
         return max(self.known) + 1
 
     @property
-    def structures(self) -> list[int | Region]:
+    def structures(self) -> list[Structure]:
         """The foreground labels, or the regions."""
         return list(range(1, self.num_channels)) if self.regions is None else list(self.regions)
 
-    def name_of(self, structure: int | Region) -> str:
+    def name_of(self, structure: Structure) -> str:
         """What ``dataset.json`` calls a label or region; the label itself if it has no name."""
         named = (
             name for name, value in self.labels.items() if region_of(value) == region_of(structure)

@@ -66,11 +66,10 @@ class SurfaceDistances:
                 raise ValueError(
                     f"the {name} is empty: it has no surface to measure a distance from."
                 )
-        axes = [axis for axis, size in enumerate(ground_truth.shape) if size > 1] or [0]
-        flat = tuple(axis for axis in range(ground_truth.ndim) if axis not in axes)
-        ground_truth = ground_truth.squeeze(flat)
-        prediction = prediction.squeeze(flat)
-        spacing = [spacing[axis] for axis in axes]
+        sizes = ground_truth.shape
+        spacing = [step for step, size in zip(spacing, sizes, strict=True) if size > 1] or [1.0]
+        ground_truth = np.atleast_1d(ground_truth.squeeze())
+        prediction = np.atleast_1d(prediction.squeeze())
         # Everything that matters lies in the box around both masks.
         box = find_objects((ground_truth | prediction).astype(np.uint8))[0]
         own, other = (mask & ~binary_erosion(mask) for mask in (ground_truth[box], prediction[box]))
@@ -78,6 +77,10 @@ class SurfaceDistances:
             distance_transform_edt(~other, sampling=spacing)[own],
             distance_transform_edt(~own, sampling=spacing)[other],
         )
+
+    @property
+    def _both(self) -> Floats:
+        return np.concatenate([self.from_ground_truth, self.from_prediction])
 
     def hd95(self) -> float:
         """HD95, the larger of the two directed 95th percentiles (as in MONAI and MetricsReloaded)."""
@@ -87,15 +90,11 @@ class SurfaceDistances:
 
     def assd(self) -> float:
         """Average symmetric surface distance: the mean over the surface voxels of both masks."""
-        return float(np.concatenate([self.from_ground_truth, self.from_prediction]).mean())
+        return float(self._both.mean())
 
     def nsd(self, tolerance: float) -> float:
         """Normalized surface distance (surface Dice): the share of both surfaces within ``tolerance`` of the other.
 
         A distance may exceed it by a millionth: files store spacings in float32, so that 5 × 0.2 mm are not quite 1 mm.
         """
-        limit = tolerance * (1 + 1e-6)
-        within = np.count_nonzero(self.from_ground_truth <= limit) + np.count_nonzero(
-            self.from_prediction <= limit
-        )
-        return within / (self.from_ground_truth.size + self.from_prediction.size)
+        return float((self._both <= tolerance * (1 + 1e-6)).mean())

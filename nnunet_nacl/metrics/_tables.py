@@ -1,7 +1,7 @@
 """The tables that every calibration metric of a voxel set is computed from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -86,17 +86,12 @@ class CalibrationTables:
         )
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        return CalibrationTables(
-            top=self.top + other.top,
-            classwise=self.classwise + other.classwise,
-            nll=self.nll + other.nll,
-            brier=self.brier + other.brier,
-            num_classes=max(self.num_classes, other.num_classes),
-            activation=self.activation,
-            image_voxels=self.image_voxels + other.image_voxels,
-            expected_top=_sum_if_known(self.expected_top, other.expected_top),
-            expected_classwise=_sum_if_known(self.expected_classwise, other.expected_classwise),
-        )
+        sums: dict[str, Any] = {}
+        for name in (*_BIN_TABLES, "nll", "brier", "image_voxels"):
+            own = getattr(self, name)
+            others = getattr(other, name)
+            sums[name] = None if own is None or others is None else own + others
+        return replace(self, num_classes=max(self.num_classes, other.num_classes), **sums)
 
     @property
     def foreground_voxels(self) -> int:
@@ -120,7 +115,7 @@ class CalibrationTables:
             "ACE": average_calibration_error(self.top),
             "NLL": ratio(self.nll, total),
             "Brier": ratio(self.brier, total),
-            "over_confidence": ratio((self.top.confidence - self.top.hits).sum(-1), total),
+            "over_confidence": self.top.over_confidence,
         }
         if self.expected_top is not None and self.expected_classwise is not None:
             # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
@@ -140,41 +135,22 @@ class CalibrationTables:
         return self._metrics["ECE"]
 
     @property
-    def CECE(self) -> float:  # noqa: N802
-        """Class-wise ECE, the mean over classes."""
-        return self._metrics["CECE"]
-
-    @property
-    def over_confidence(self) -> float:
-        """Confidence − accuracy."""
-        return self._metrics["over_confidence"]
-
-    @property
     def NLL_per_foreground(self) -> float:  # noqa: N802
         """See :meth:`per_foreground`."""
         return self.per_foreground()["NLL_per_foreground"]
 
-    @property
-    def Brier_per_foreground(self) -> float:  # noqa: N802
-        """See :meth:`per_foreground`."""
-        return self.per_foreground()["Brier_per_foreground"]
-
     def class_metrics(self) -> list[dict[str, float]]:
         """ECE, MCE and ACE of each channel."""
         errors = (expected_calibration_error, maximum_calibration_error, average_calibration_error)
-        by_error = [error(self.classwise).tolist() for error in errors]
-        return [
-            dict(zip(("ECE", "MCE", "ACE"), of_channel, strict=True))
-            for of_channel in zip(*by_error, strict=True)
-        ]
+        by_channel = np.stack([error(self.classwise) for error in errors], axis=-1).tolist()
+        return [dict(zip(("ECE", "MCE", "ACE"), found, strict=True)) for found in by_channel]
 
     def score_sums(self) -> dict[str, float]:
         """What :meth:`per_foreground` divides."""
-        voxels = self.foreground_voxels
         return {
             "NLL_sum": float(self.nll.sum()),
             "Brier_sum": float(self.brier.sum()),
-            "foreground_voxels": voxels,
+            "foreground_voxels": self.foreground_voxels,
         }
 
     def per_foreground(self) -> dict[str, float]:
@@ -190,7 +166,3 @@ class CalibrationTables:
             name: sums / (foreground or np.nan)
             for name, sums in zip(SCORES, (nll, brier), strict=True)
         }
-
-
-def _sum_if_known(table: BinCounts | None, other: BinCounts | None) -> BinCounts | None:
-    return None if table is None or other is None else table + other

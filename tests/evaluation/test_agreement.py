@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import Activation, Argmax, LabelMeaning, SavedAs, labels_given
+from nnunet_nacl.metrics import Activation, LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
 from tests.generated import add_case, write_upright
@@ -20,7 +21,7 @@ REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
 FILES = SavedAs("predictions/a.npz", "a.nii.gz")
 
 
-def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> Argmax:
+def given(p: np.ndarray, saved: np.ndarray, meaning: LabelMeaning) -> Any:
     found = labels_given(saved.reshape(-1), meaning, None, p.dtype)
     for channel, values in enumerate(p):
         found.add(channel, slice(None), values.reshape(-1).astype(np.result_type(p, np.float32)))

@@ -63,6 +63,14 @@ def settings_for(shape: tuple[int, ...], **more: Any) -> Settings:
     return Settings(("foreground", "union", "image", *distances), margin_mm=MARGIN_MM, **more)
 
 
+def table_of(confidences: np.ndarray, hits: np.ndarray, num_bins: int, *, drop_zeros: bool) -> BinCounts:
+    """One table; zeros that are dropped count in N only."""
+    if not drop_zeros:
+        return BinCounts.of(confidences, hits, num_bins)
+    kept = confidences > 0
+    return replace(BinCounts.of(confidences[kept], hits[kept], num_bins), unbinned=np.array((~kept).sum()))
+
+
 def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
     for field in fields(CalibrationTables):
         one, other = getattr(found, field.name), getattr(expected, field.name)
@@ -101,9 +109,9 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
         right = label[chosen] == y[chosen]
         of_right = p[:, chosen][y[chosen], np.arange(chosen.sum())].astype(float)
         one_hot = np.eye(3)[y[chosen]].T
-        tables = [BinCounts.of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)]
+        tables = [table_of(p[k][chosen], y[chosen] == k, num_bins, drop_zeros=drop) for k in range(3)]
         expected = CalibrationTables(
-            top=BinCounts.stack([BinCounts.of(top[chosen], right, num_bins, drop_zeros=drop)]),
+            top=BinCounts.stack([table_of(top[chosen], right, num_bins, drop_zeros=drop)]),
             classwise=BinCounts.stack(tables),
             nll=np.array([-np.log(np.maximum(of_right, NLL_CLIP)).sum()]),
             brier=np.array([np.square(p[:, chosen].astype(float) - one_hot).sum()]),
@@ -141,7 +149,7 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             sums = [float(confidence[chosen][rounded_in == k].sum()) for k in range(num_bins)]
             expected = CalibrationTables(
                 top=replace(rounded, confidence=np.array(sums)),
-                classwise=BinCounts.of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "authors"),
+                classwise=table_of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "authors"),
                 nll=np.array(-np.log(np.maximum(of_right, NLL_CLIP)).sum()),
                 brier=np.array(np.square(exact - inside)[chosen].sum()),
                 num_classes=len(REGIONS),

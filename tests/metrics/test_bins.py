@@ -75,8 +75,3 @@ def test_bins_equal_a_search_among_the_edges(dtype: type[np.floating], data: st.
     values = np.concatenate([near, random])
     expected = np.bincount(np.searchsorted(edges[1:-1], values, side="left"), minlength=num_bins)
     assert BinCounts.of(values, values > 0, num_bins).count.tolist() == expected.tolist()
-
-
-def test_dropped_zeros_count_in_n_only() -> None:
-    table = BinCounts.of(np.array([0.0, 0.0, 1.0]), np.array([True, False, True]), drop_zeros=True)
-    assert (table.count.sum(), table.hits.sum(), table.total) == (1, 1, 3)

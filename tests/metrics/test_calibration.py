@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import monai.metrics
 import netcal.metrics
 import numpy as np
@@ -50,7 +52,10 @@ def test_perfect_and_worst(error: object) -> None:
 def test_dropped_zeros_weaken_the_ece() -> None:
     p, y = np.array([0.0, 0.5, 0.5]), np.array([True, True, True])
     assert expected_calibration_error(BinCounts.of(p, y)) == pytest.approx((1 + 0.5 + 0.5) / 3)
-    assert expected_calibration_error(BinCounts.of(p, y, drop_zeros=True)) == pytest.approx((0.5 + 0.5) / 3)
+    table = replace(BinCounts.of(p[1:], y[1:]), unbinned=np.array(1))
+    assert table.total == 3
+    assert expected_calibration_error(table) == pytest.approx((0.5 + 0.5) / 3)
+    assert table.over_confidence == pytest.approx(-1 / 3)
 
 
 def test_equals_scikit_learns_curve() -> None:

@@ -154,7 +154,7 @@ class Sample:
         names, number = np.unique(of_voxels(cases, 0), return_inverse=True)
         around = True if near is None else to_numpy(near).reshape(-1, size)
         centered = meaning.activation.centered(rows)
-        return cls(
+        sample = cls(
             meaning,
             centered,
             meaning.activation.predicted(centered),
@@ -164,7 +164,9 @@ class Sample:
             number.astype(np.int32),
             tuple(map(str, names.tolist())),
             None if features is None else flattened(features, channel_axis),
-        ).take(counted)
+        )
+        # Taking them would lay the values out otherwise in memory, and round sums otherwise.
+        return sample if counted.all() else sample.take(counted)
 
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":

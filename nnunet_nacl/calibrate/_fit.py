@@ -106,7 +106,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trials:
-    """Methods by name: ``fitted`` to all cases, ``unseen`` to cases without the one named, and held-out scores."""
+    """Methods by name: ``fitted`` to all cases; of each case, those fitted without it (``unseen``); held-out scores."""
 
     fitted: Methods
     unseen: dict[str, Methods]

@@ -96,7 +96,7 @@ class Sample:
             ]
         )
         labels = labels.reshape(-1)
-        index, weights = _draw_voxels(near.any(0), labels != meaning.ignored, most, name)
+        index, weights = _draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, name)
         labels = labels[index]
         if logits is None:
             drawn = activation.logits(p.reshape(len(p), -1)[:, index])

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
-from itertools import starmap
+from functools import reduce
 from operator import add
 
 import numpy as np
@@ -101,15 +100,18 @@ def evaluate_case(
     given = None if prediction is None else to_numpy(prediction)
     if channel_axis == 1:
         cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
-        evaluate = partial(
-            evaluate_case,
-            logits=logits,
-            regions=regions,
-            ignore_label=ignore_label,
-            spacing_mm=spacing_mm,
-            settings=settings,
-        )
-        return reduce(add, starmap(evaluate, cases))
+        results = [
+            evaluate_case(
+                *case,
+                logits=logits,
+                regions=regions,
+                ignore_label=ignore_label,
+                spacing_mm=spacing_mm,
+                settings=settings,
+            )
+            for case in cases
+        ]
+        return reduce(add, results)
     activation = Activation.SOFTMAX if regions is None else Activation.SIGMOID
     channels = Channels(activation.probabilities(p) if logits else p)
     if regions is None:

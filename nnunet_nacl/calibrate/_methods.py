@@ -246,11 +246,10 @@ class Head:
         assert sample.features is not None
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
-        spread = np.sqrt(np.maximum((sample.features - mean[:, None]) ** 2 @ share, 1e-12))
+        centered = sample.features - mean[:, None]
+        spread = np.sqrt(np.maximum(centered**2 @ share, 1e-12))
         # Standardized features, and 1 for the bias
-        inputs = np.empty((len(mean) + 1, share.size), np.float32)
-        inputs[:-1] = (sample.features - mean[:, None]) / spread[:, None]
-        inputs[-1] = 1
+        inputs = np.vstack([centered / spread[:, None], np.ones_like(share)]).astype(np.float32)
         weight, bias = Temperature.of(sample).layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
         pull = strength * np.append(np.ones(len(mean)), 0)

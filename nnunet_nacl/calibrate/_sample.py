@@ -234,15 +234,12 @@ def _draw_voxels(
     )
     generator = np.random.default_rng([0, *digest.tolist()])
     strata = [np.flatnonzero(near & counted), np.flatnonzero(~near & counted)]
-    chosen = []
-    weights = []
+    weights = np.zeros(near.size, np.float32)  # 0: not drawn
     for stratum, other in (strata, strata[::-1]):
         size = min(stratum.size, max(most // 2, most - other.size))
-        whole = size == stratum.size
-        chosen.append(
-            stratum if whole else generator.choice(stratum, size, replace=False, shuffle=False)
-        )
-        weights.append(np.full(size, stratum.size / max(size, 1), np.float32))
-    indices = np.concatenate(chosen)
-    order = np.argsort(indices)
-    return indices[order], np.concatenate(weights)[order]
+        drawn = stratum
+        if size < stratum.size:
+            drawn = generator.choice(stratum, size, replace=False, shuffle=False)
+        weights[drawn] = stratum.size / max(size, 1)
+    indices = np.flatnonzero(weights)
+    return indices, weights[indices]

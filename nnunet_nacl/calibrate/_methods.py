@@ -249,7 +249,8 @@ class Head:
         centered = sample.features - mean[:, None]
         spread = np.sqrt(np.maximum(centered**2 @ share, 1e-12))
         # Standardized features, and 1 for the bias
-        inputs = np.vstack([centered / spread[:, None], np.ones_like(share)]).astype(np.float32)
+        rows = np.vstack([centered / spread[:, None], np.ones_like(share)])
+        inputs = rows.astype(np.float32, order="C")  # in which both products are fast
         weight, bias = Temperature.of(sample).layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
         pull = strength * np.append(np.ones(len(mean)), 0)

@@ -194,6 +194,8 @@ def compare(
     """
     import pandas as pd
 
+    if (features is None) != (layer is None):
+        raise ValueError("features and layer go together: expected both, or none of them.")
     sample = Sample.of_arrays(
         logits,
         labels,

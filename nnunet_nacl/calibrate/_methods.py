@@ -45,6 +45,7 @@ class Temperature:
     """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
 
     temperature: float
+    activation: Activation = Activation.SOFTMAX
     method: Literal["temperature"] = "temperature"
     num_channels: ClassVar[None] = None
 
@@ -57,7 +58,13 @@ class Temperature:
 
     @classmethod
     def fit(
-        cls, logits: Array, labels: Array, *, weights: Array | None = None, channel_axis: int = 0
+        cls,
+        logits: Array,
+        labels: Array,
+        *,
+        weights: Array | None = None,
+        ignore_label: int | None = None,
+        channel_axis: int = 0,
     ) -> "Temperature":
         """Fit to arrays or tensors, see :func:`compare` for their shapes.
 
@@ -65,7 +72,10 @@ class Temperature:
         >>> round(Temperature.fit(logits, np.array([0, 0, 1, 1])).temperature, 2)
         3.64
         """
-        return cls.of(Sample.of_arrays(logits, labels, weights=weights, channel_axis=channel_axis))
+        sample = Sample.of_arrays(
+            logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
+        )
+        return cls.of(sample)
 
     @classmethod
     def of(cls, sample: Sample) -> "Temperature":
@@ -79,22 +89,22 @@ class Temperature:
         log = minimize_scalar(
             nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}
         ).x
-        return cls(float(np.exp(log)))
+        return cls(float(np.exp(log)), sample.activation)
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
         return logits / logits.dtype.type(self.temperature)
 
-    def probabilities(self, logits: Array, *, channel_axis: int = 0, regions: bool = False) -> Any:
-        """Calibrated probabilities of logits, of the same shape and kind; of ``regions`` by a sigmoid."""
-        activation = Activation.SIGMOID if regions else Activation.SOFTMAX
+    def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
+        """Calibrated probabilities of logits, of the same shape and kind."""
         return _calibrated(
-            logits, channel_axis, lambda rows: activation.probabilities(self.logits(rows))
+            logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows))
         )
 
-    def layer(self, weight: Floats, bias: Floats) -> Layer:
-        """The last layer that gives calibrated logits."""
-        return weight / self.temperature, bias / self.temperature
+    def layer(self, weight: Array, bias: Array) -> Layer:
+        """The last layer that gives calibrated logits, of one as trained: see :func:`flat_layer`."""
+        rows, offset = flat_layer(weight, bias)
+        return rows / self.temperature, offset / self.temperature
 
 
 @dataclass(frozen=True)
@@ -124,13 +134,15 @@ class Vector:
         labels: Array,
         *,
         weights: Array | None = None,
+        ignore_label: int | None = None,
         channel_axis: int = 0,
         keeping: float = KEEPING,
     ) -> "Vector":
         """Fit to arrays or tensors, see :func:`compare` for their shapes; ``keeping`` is μ."""
-        return cls.of(
-            Sample.of_arrays(logits, labels, weights=weights, channel_axis=channel_axis), keeping
+        sample = Sample.of_arrays(
+            logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
         )
+        return cls.of(sample, keeping)
 
     @classmethod
     def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
@@ -164,11 +176,12 @@ class Vector:
             logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows))
         )
 
-    def layer(self, weight: Floats, bias: Floats) -> Layer:
-        """The last layer that gives calibrated logits."""
+    def layer(self, weight: Array, bias: Array) -> Layer:
+        """The last layer that gives calibrated logits, of one as trained: see :func:`flat_layer`."""
+        rows, offset = flat_layer(weight, bias)
         scale = np.array(self.scale)
-        calibrated_weight = scale[:, None] * self.activation.centered(weight)
-        return calibrated_weight, scale * self.activation.centered(bias) + np.array(self.shift)
+        calibrated_rows = scale[:, None] * self.activation.centered(rows)
+        return calibrated_rows, scale * self.activation.centered(offset) + np.array(self.shift)
 
 
 @dataclass(frozen=True)
@@ -208,6 +221,7 @@ class Head:
         layer: tuple[Array, Array],
         *,
         weights: Array | None = None,
+        ignore_label: int | None = None,
         channel_axis: int = 0,
         strength: float = STRENGTH,
         keeping: float = KEEPING,
@@ -219,15 +233,27 @@ class Head:
             labels: as there.
             layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
             weights: as there.
+            ignore_label: as there.
             channel_axis: as there.
             strength: λ.
             keeping: μ.
         """
         weight, bias = flat_layer(*layer)
+        num_features = np.shape(features)[channel_axis]
+        if weight.shape[1] != num_features:
+            raise ValueError(
+                f"layer: expected the weight of a 1×1 convolution of {num_features} features, "
+                f"(K, {num_features}); got {np.shape(layer[0])}."
+            )
         trained = cls(weight.tolist(), bias.tolist())
         logits = _calibrated(features, channel_axis, lambda rows: trained.logits(rows, rows))
         sample = Sample.of_arrays(
-            logits, labels, features=features, weights=weights, channel_axis=channel_axis
+            logits,
+            labels,
+            features=features,
+            weights=weights,
+            ignore_label=ignore_label,
+            channel_axis=channel_axis,
         )
         return cls.of(sample, (weight, bias), strength=strength, keeping=keeping)
 

@@ -137,7 +137,8 @@ class Sample:
             meaning = LabelMeaning(tuple(range(channels)))
         if truth.shape not in {(size,), rows.shape}:
             raise ValueError(
-                f"labels: expected one for each voxel of logits {np.shape(logits)}; got {np.shape(labels)}."
+                f"labels: expected one for each voxel of logits {np.shape(logits)} with {channels} channels; got "
+                f"{np.shape(labels)}. Of a batch (b, K, *spatial), give channel_axis=1."
             )
         counted = np.ones(size, bool)
         if meaning.activation is Activation.SOFTMAX:
@@ -153,6 +154,8 @@ class Sample:
 
         names, number = np.unique(of_voxels(cases, 0), return_inverse=True)
         around = True if near is None else to_numpy(near).reshape(-1, size)
+        if not np.isfinite(rows[:, counted]).all():
+            raise ValueError("logits: expected finite numbers; got NaN or infinity.")
         centered = meaning.activation.centered(rows)
         sample = cls(
             meaning,

@@ -25,7 +25,11 @@ Array: TypeAlias = Any
 
 def to_numpy(values: Array) -> NDArray[Any]:
     """A NumPy array of an array, or of a tensor on any device."""
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
+            values = values.float()
+    return np.asarray(values)
 
 
 def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
@@ -89,6 +93,9 @@ def canonical_labels(
     """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
+    if ignore_label is not None and ignore_label < 0:  # PyTorch's is −100
+        labels = np.where(labels == ignore_label, meaning.ignored, labels)
+        ignore_label = meaning.ignored
     known = {label: label for label in meaning.known}
     if ignore_label is not None:
         known[ignore_label] = meaning.ignored

@@ -1,7 +1,7 @@
 """One case: calibration tables over its voxel sets, and segmentation metrics."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -12,10 +12,11 @@ from nnunet_nacl.metrics._arrays import Array, canonical_labels, check_shape, to
 from nnunet_nacl.metrics._bootstrap import mean_of_known
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._count import CaseArrays, count_case
-from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
+from nnunet_nacl.metrics._labels import LabelMeaning, Region, Structure, region_of
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._settings import Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
+from nnunet_nacl.typing import Labels, Mask
 
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
@@ -78,14 +79,18 @@ def evaluate_case(
 
     Args:
         probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
-        ground_truth: (*spatial) integer labels.
-        prediction: (*spatial) integer labels of which segmentation metrics are; by default (classes only) argmax p.
+        ground_truth: (*spatial) integer labels; or, of regions, bool masks (R, *spatial), which may overlap.
+        prediction: what segmentation metrics are of, in the form of ``ground_truth``. By default argmax p, with masks
+            p > 1/2; labels of regions need one, as overlapping channels do not say which label wins.
         logits: whether ``probabilities`` are logits, of which the softmax or, of regions, the sigmoid is taken.
-        regions: the labels of each region, in the order of the channels; None for classes.
-        ignore_label: ground truth label of the voxels that count for nothing.
+        regions: with integer labels, the labels of each region, in the order of the channels; None for classes.
+        ignore_label: ground truth label of the voxels that count for nothing; not with masks.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
         channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial), whose cases are put together.
+
+    Returns:
+        The tables and metrics; ``segmentation`` is by label, by region, or of masks by their number from 1.
 
     Raises:
         ValueError: shapes do not fit, values are no probabilities, or a label is unknown.
@@ -98,6 +103,12 @@ def evaluate_case(
     p = to_numpy(probabilities)
     truth = to_numpy(ground_truth)
     given = None if prediction is None else to_numpy(prediction)
+    of_masks = truth.dtype == bool and truth.shape == p.shape
+    if not of_masks and truth.shape != (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :]):
+        raise ValueError(
+            f"expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
+            f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
+        )
     if channel_axis == 1:
         cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
         results = [
@@ -112,14 +123,20 @@ def evaluate_case(
             for case in cases
         ]
         return reduce(add, results)
-    activation = Activation.SOFTMAX if regions is None else Activation.SIGMOID
-    channels = Channels(activation.probabilities(p) if logits else p)
+    is_softmax = regions is None and not of_masks
+    if logits:
+        activation = Activation.SOFTMAX if is_softmax else Activation.SIGMOID
+        p = activation.probabilities(p.astype(np.result_type(p, np.float32)))
+    if of_masks:
+        truth, given, regions = _labels_of(truth, p > 0.5 if given is None else given)
+    channels = Channels(p)
     if regions is None:
         meaning = LabelMeaning(tuple(range(len(p))))
         given = p.argmax(0) if given is None else given
     elif given is None:
         raise ValueError(
-            "prediction is needed with regions: overlapping channels do not say which label wins."
+            "prediction is needed with labels of regions: overlapping channels do not say which label wins. Give it, "
+            "or the ground truth as bool masks."
         )
     else:
         highest = max(
@@ -133,7 +150,19 @@ def evaluate_case(
     spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
     canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(given, meaning, None, "the prediction")
-    return evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
+    result = evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))
+    if not of_masks:
+        return result
+    return replace(result, segmentation=dict(enumerate(result.segmentation.values(), start=1)))
+
+
+def _labels_of(truth: Mask, predicted: Mask) -> tuple[Labels, Labels, list[Region]]:
+    """Labels of masks (R, *spatial), one for each combination of regions that occurs; and those of each region."""
+    bits = 1 << np.arange(len(truth))
+    codes = [np.tensordot(bits, masks.astype(np.int64), 1) for masks in (truth, predicted)]
+    known = np.unique(np.concatenate([bits, *(code.reshape(-1) for code in codes)]))
+    regions = [tuple(np.flatnonzero(known & bit).tolist()) for bit in bits]
+    return np.searchsorted(known, codes[0]), np.searchsorted(known, codes[1]), regions
 
 
 def evaluate_arrays(case: CaseArrays) -> CaseResult:

@@ -40,7 +40,6 @@ def test_arrays_tensors_and_axes_agree() -> None:
     of_tensor = fits[0].probabilities(torch.from_numpy(logits), channel_axis=1)
     assert isinstance(of_tensor, torch.Tensor)
     assert of_tensor.numpy() == pytest.approx(expected, abs=1e-6)
-    assert fits[0].probabilities(first, regions=True) == pytest.approx(expit(first / fits[0].temperature), abs=1e-6)
     vector = Vector.fit(first, labels)
     assert vector.probabilities(first).sum(0) == pytest.approx(1, abs=1e-6)
 
@@ -72,6 +71,8 @@ def test_ignored_voxels_and_weights() -> None:
     rows = np.moveaxis(logits, 1, 0)
     kept = compare(rows[:, ~ignored], labels[~ignored], cases=cases()[~ignored])
     weighted = compare(logits, labels, cases=cases(), weights=(~ignored).astype(float), channel_axis=1)
+    temperature = Temperature.fit(logits, marked, ignore_label=3, channel_axis=1).temperature
+    assert temperature == pytest.approx(Temperature.fit(rows[:, ~ignored], labels[~ignored]).temperature)
     for frame in (kept, weighted):
         assert frame[["NLL", "ECE", "Dice"]].to_numpy() == pytest.approx(
             ignoring[["NLL", "ECE", "Dice"]].to_numpy(), 1e-4
@@ -83,6 +84,8 @@ def test_regions() -> None:
     right = 1.2 * generator.normal(size=(2, 8000))
     masks = generator.random(right.shape) < expit(right)
     assert Temperature.fit(3 * right, masks).temperature == pytest.approx(3, rel=0.1)
+    for fit in (Temperature.fit(3 * right, masks), Vector.fit(3 * right, masks)):  # by a sigmoid each
+        assert fit.probabilities(3 * right) == pytest.approx(expit(fit.logits(3 * right)), abs=1e-6)
     frame = compare(3 * right, masks, cases=np.arange(8000) // 1000)
     p = expit(3 * right)
     both = [
@@ -107,6 +110,11 @@ def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
     head = Head.fit(features, labels, (last.weight, last.bias), channel_axis=1)
     frame = compare(before, labels, cases=cases(), features=features, layer=(last.weight, last.bias), channel_axis=1)
     assert frame.loc["head", "NLL"] < frame.loc["as trained", "NLL"]
+    for method in (Temperature.fit(before, labels, channel_axis=1), Vector.fit(before, labels, channel_axis=1)):
+        weight, bias = method.layer(last.weight, last.bias)  # tensors (3, 5, 1, 1) and (3,)
+        of_layer = np.tensordot(weight, features.numpy(), ((1,), (1,))) + bias[:, None, None, None]
+        expected = method.probabilities(before, channel_axis=1).numpy()
+        assert softmax(of_layer, axis=0).swapaxes(0, 1) == pytest.approx(expected, abs=1e-5)
     weight, bias = head.layer()
     with torch.no_grad():
         last.weight.copy_(torch.from_numpy(weight).reshape(last.weight.shape))
@@ -123,7 +131,7 @@ def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
     [
         (
             np.zeros((8, 20, 19), int),
-            r"labels: expected one for each voxel of logits \(8, 3, 20, 20\); got \(8, 20, 19\)",
+            r"labels: expected one for each voxel of logits \(8, 3, 20, 20\) with 3 channels; got \(8, 20, 19\)",
         ),
         (np.full(SHAPE, 3), "labels: expected the whole numbers 0 to 2"),
         (np.full(SHAPE, -1), "labels: expected the whole numbers 0 to 2"),
@@ -132,6 +140,20 @@ def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
 def test_labels_that_do_not_fit(labels: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Temperature.fit(drawn()[0], labels, channel_axis=1)
+
+
+def test_logits_and_layers_that_do_not_fit() -> None:
+    logits, labels = drawn()
+    with pytest.raises(ValueError, match=r"with 8 channels; .* Of a batch \(b, K, \*spatial\), give channel_axis=1"):
+        Temperature.fit(logits, labels)
+    with pytest.raises(ValueError, match="features and layer go together"):
+        compare(logits, labels, cases=cases(), features=logits, channel_axis=1)
+    with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(K, 3\); got \(3, 3, 3, 3\)"):
+        Head.fit(logits, labels, (np.ones((3, 3, 3, 3)), np.ones(3)), channel_axis=1)
+    logits[0, 0, 0, 0] = np.nan
+    for method in (Temperature, Vector):
+        with pytest.raises(ValueError, match="logits: expected finite numbers; got NaN"):
+            method.fit(logits, labels, channel_axis=1)
 
 
 def test_one_case_cannot_be_held_out() -> None:

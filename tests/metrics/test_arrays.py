@@ -75,3 +75,47 @@ def test_a_folder_is_the_sum_of_its_cases(tmp_path: Path) -> None:
     image = together["image"]
     assert image.NLL_per_foreground == pytest.approx(folder.pooled("image")["NLL_per_foreground"])
     assert pytest.approx(folder.pooled("near")["ECE"]) == together["near"].ECE
+
+
+def test_masks_of_regions() -> None:
+    p, y = structure_case(1.5, regions=True)
+    regions = [(1, 2), (2,)]
+    by_labels = evaluate_case(p, y, (p > 0.5).sum(0), regions=regions)
+    masks = np.stack([np.isin(y, region) for region in regions])
+    by_masks = evaluate_case(p, masks)
+    assert numbers(by_masks) == pytest.approx(numbers(by_labels), rel=1e-12)
+    assert list(by_masks.segmentation) == [1, 2]
+    assert by_masks.segmentation[2] == by_labels.segmentation[2,]
+    batch = evaluate_case(torch.from_numpy(p)[None], torch.from_numpy(masks)[None], channel_axis=1)
+    assert numbers(batch) == pytest.approx(numbers(by_masks), rel=1e-12)
+    flat = [f1_score(mask.ravel(), of_region.ravel() > 0.5) for mask, of_region in zip(masks, p, strict=True)]
+    # Regions that overlap, and one that is nowhere
+    apart = evaluate_case(np.stack([p[1], p[0], 0 * p[0]]), np.stack([masks[1], masks[0], masks[0] & False]))
+    assert [apart.segmentation[number]["Dice"] for number in (2, 1)] == pytest.approx(flat)
+    assert np.isnan(apart.segmentation[3]["Dice"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits(dtype: torch.dtype) -> None:
+    p, y = structure_case(1.5)
+    logits = torch.from_numpy(np.log(p)).to(dtype)
+    expected = evaluate_case(logits.double().softmax(0), y)
+    assert numbers(evaluate_case(logits, y, logits=True)) == pytest.approx(numbers(expected), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("ignore_label", [-1, -100, 255])
+def test_ignored_labels(ignore_label: int) -> None:
+    p, y = structure_case(1.5)
+    ignored = np.arange(y.size).reshape(y.shape) % 3 == 0
+    marked = np.where(ignored, ignore_label, y)
+    found = evaluate_case(p, marked, ignore_label=ignore_label)["image"]
+    kept = evaluate_case(p[:, ~ignored], y[~ignored])["image"]
+    assert found.metrics() == pytest.approx(kept.metrics())
+
+
+def test_shapes_that_do_not_fit() -> None:
+    p, y = structure_case(1.5)
+    with pytest.raises(ValueError, match=r"\(b, K, \*spatial\) and \(b, \*spatial\); got .* with channel_axis=0"):
+        evaluate_case(p[None], y[None])
+    with pytest.raises(ValueError, match="or the ground truth as bool masks"):
+        evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])

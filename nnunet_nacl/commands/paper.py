@@ -56,6 +56,7 @@ def paper_networks(
     *,
     d: str | None = None,
     c: str | None = None,
+    p: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
 ) -> int:
     """List networks beside nnU-Net's own, or add one to a data set's plans.
@@ -84,7 +85,7 @@ def paper_networks(
         raise argparse.ArgumentError(None, "NETWORK goes with -d DATASET -c CONFIGURATION.")
     from nnunet_nacl.paper.networks import add_network
 
-    added = add_network(network, d, c, patch_size=patch_size)
+    added = add_network(network, d, c, plans=p, patch_size=patch_size)
     patch = "x".join(map(str, added.patch_size))
     print(
         f"Added the configuration {added.name} to {added.file}: {added.num_parameters / 1e6:.2f} million parameters,\n"

@@ -166,7 +166,7 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     from matplotlib.figure import Figure
 
     labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
-    # NnU-Net's own plot sets seaborn's, in letters of 27 points
+    # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")
         errors, logits = figure.subplots(2, 1, sharex=True)

@@ -62,7 +62,7 @@ def split(
         held_out = sorted(_draw("val", val, left, by_patient))
         training = [case for case in left if case not in held_out]
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
-        # NnU-Net copies the second when it plans
+        # The second is what nnU-Net copies when it plans
         for existing in (splits_file, folder / splits_file.name):
             if existing.exists():
                 raise FileExistsError(

@@ -5,10 +5,12 @@
 Writes a line for each method into the CSV file, in place of the model's earlier ones: scores on held-out validation
 cases and on the test cases (imagesTs, labelsTs of the raw data), with 95 % intervals by a bootstrap over cases. Beside
 the methods of ``nnunet_nacl calibrate`` there are isotonic regression, and vector and head fitted by cross-entropy
-alone; ``written`` is the method that the command writes. Of several folds, it averages their logits, as
-nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test cases, and every voxel of its preprocessed grid
-counts. ECE near: near the prediction as trained, the same voxels for all methods. With --counts, methods are also
-fitted to few validation cases, 20 draws each. benchmarks/tables.py writes the tables of the pages.
+alone; ``written`` is the method that the command writes, ``held_out_NLL_written`` what it prints of it, and
+``nested_NLL`` the NLL of that choice on cases that neither the fits nor the choice have seen. Of several folds, it
+averages their logits, as nnUNetv2_predict does. nnU-Net preprocesses, mirrors and predicts test cases, and every voxel
+of its preprocessed grid counts. ECE near: near the prediction as trained, the same voxels for all methods. With
+--counts, methods are also fitted to few validation cases, 20 draws each. benchmarks/tables.py writes the tables of the
+pages.
 """
 
 import argparse
@@ -91,6 +93,27 @@ def held_out_scores(sample: Sample, layer: Any) -> dict[str, Any]:
     return {name: judge(sample, of_method) for name, of_method in logits.items()}
 
 
+def only(sample: Sample, chosen: Any) -> Sample:
+    """The cases of these ascending numbers."""
+    part = sample.take(np.isin(sample.case, chosen))
+    names = tuple(sample.names[case] for case in chosen)
+    return replace(part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names)
+
+
+def nested_nll(sample: Sample, layer: Any, model: Any) -> float:
+    """NLL of the chosen method on cases that neither its fit nor the choice has seen; the whole five times over."""
+    logits = np.empty_like(sample.logits)
+    for part in split_cases(sample.names):
+        is_held_out = np.isin(sample.names, part)
+        method = try_methods(only(sample, np.flatnonzero(~is_held_out)), layer).choose(
+            None, model, {}
+        )
+        inside = is_held_out[sample.case]
+        held_out = sample.take(inside)
+        logits[:, inside] = method.calibration.logits(held_out.logits, held_out.features)
+    return judge(sample, logits).NLL
+
+
 def measure(options: argparse.Namespace) -> None:
     """One model, or the ensemble of several folds."""
     start = time.time()
@@ -102,13 +125,19 @@ def measure(options: argparse.Namespace) -> None:
     fitted = []
     held_out: dict[str, Any] = {}
     few: dict[str, Any] = {}
+    choice: dict[str, Any] = {}
     for network in networks:
         sample = network.sample()
         trials = try_methods(sample, network.layer)
         fitted.append({**trials.fitted, **fits(sample, network.layer)})
         if len(networks) == 1:
             held_out = {**trials.scores, **held_out_scores(sample, network.layer)}
-            written = trials.choose(None, network.model, {}).method
+            chosen = trials.choose(None, network.model, {}).method
+            choice = {
+                "written": chosen,
+                "held_out_NLL_written": trials.scores[chosen].NLL,
+                "nested_NLL": nested_nll(sample, network.layer, network.model),
+            }
             if options.counts:
                 few = few_cases(sample, network.layer)
     fit_seconds = time.time() - start
@@ -143,7 +172,7 @@ def measure(options: argparse.Namespace) -> None:
         "trainer": options.trainer,
         "folds": " ".join(options.fold),
         "test_cases": len(samples),
-        "written": written if len(networks) == 1 else "",
+        **choice,
         "fit_seconds": fit_seconds,
         "seconds": time.time() - start,
         **of_training(networks),
@@ -183,11 +212,7 @@ def few_cases(sample: Sample, layer: Any) -> dict[str, Any]:
     for count in (count for count in COUNTS if count <= len(sample.names)):
         for draw in range(DRAWS):
             chosen = np.sort(np.random.default_rng(draw).permutation(len(sample.names))[:count])
-            part = sample.take(np.isin(sample.case, chosen))
-            names = tuple(sample.names[case] for case in chosen)
-            part = replace(
-                part, case=np.searchsorted(chosen, part.case).astype(np.int32), names=names
-            )
+            part = only(sample, chosen)
             for method in (Temperature.of(part), Vector.of(part), Head.of(part, layer)):
                 fitted[f"{method.method} of {count} cases, {draw}"] = method
     return fitted

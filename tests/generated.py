@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import SimpleITK as sitk
 import torch
 from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.ndimage import distance_transform_edt
+from scipy.special import softmax as softmax_along
 from torch.nn.functional import one_hot
 
 LABELS = {"background": 0, "one": 1, "two": 2}
@@ -24,10 +26,7 @@ SHAPE = (5, 12, 14)
 SHARES = np.array([[8, 4, 4], [14, 1, 1], [1, 12, 3], [2, 4, 10], [5, 10, 1]]) / 16
 """How often each class occurs among the voxels of each of five kinds."""
 
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(0))
-    return powers / powers.sum(0)
+softmax = partial(softmax_along, axis=0)
 
 
 def known_case(temperature: float, seed: int = 0, repeats: int = 15) -> tuple[np.ndarray, np.ndarray]:
@@ -39,18 +38,6 @@ def known_case(temperature: float, seed: int = 0, repeats: int = 15) -> tuple[np
     order = np.random.default_rng(seed).permutation(y.size)
     shape = (repeats, 8, 10)
     return p[:, order].reshape(3, *shape).astype(np.float32), y[order].reshape(shape)
-
-
-def region_case(temperature: float, seed: int = 0, size: int = 2000) -> tuple[np.ndarray, np.ndarray]:
-    """Sigmoid channels (whole, core) and y; σ(logit / temperature) is the chance of each region."""
-    generator = np.random.default_rng(seed)
-    core = generator.normal(-1, 2, size)
-    whole = core + generator.exponential(1, size)
-    chance = 1 / (1 + np.exp(-np.stack([whole, core])))
-    draw = generator.random(size)
-    y = (draw < chance[0]).astype(int) + (draw < chance[1])
-    p = 1 / (1 + np.exp(-temperature * np.stack([whole, core])))
-    return p.reshape(2, size // 100, 10, 10).astype(np.float32), y.reshape(size // 100, 10, 10)
 
 
 def structure_case(temperature: float, seed: int = 0, regions: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -87,7 +74,7 @@ def segment(p: np.ndarray, regions: bool = False) -> np.ndarray:
     if not regions:
         return p.argmax(0)
     labels = np.zeros(p.shape[1:], int)
-    for channel, label in zip(p, (1, 2), strict=True):
+    for label, channel in enumerate(p, start=1):
         labels[channel > 0.5] = label
     return labels
 
@@ -127,8 +114,8 @@ def description(regions: bool = False) -> str:
     return json.dumps(content)
 
 
-def plans(dataset: str = "Dataset001_Toy") -> str:
-    names = {"dataset_name": dataset, "plans_name": "nnUNetPlans"}
+def plans() -> str:
+    names = {"dataset_name": "Dataset001_Toy", "plans_name": "nnUNetPlans"}
     return json.dumps({"image_reader_writer": "SimpleITKIO", "label_manager": "LabelManager", **names})
 
 
@@ -156,11 +143,10 @@ def write_folder(
 ) -> tuple[Path, Path]:
     """Ground truth, and predictions as nnU-Net leaves them, for which ``temperature`` is exactly right.
 
-    A case for each letter of ``names``, with seeds from ``first``; of :func:`structure_case` if ``structure``.
+    A case for each of ``names``, with seeds from ``first``; of :func:`structure_case` if ``structure``.
     """
-    draw = structure_case if structure else region_case if regions else known_case
-    more = {"regions": regions} if structure else {}
-    cases = {name: draw(temperature, seed, **more) for seed, name in enumerate(names, first)}
+    draw = partial(structure_case, regions=regions) if structure else known_case
+    cases = {name: draw(temperature, seed) for seed, name in enumerate(names, first)}
     predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions)
     (folder / "labels").mkdir()
     for name, (_, y) in cases.items():

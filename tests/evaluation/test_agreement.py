@@ -14,7 +14,7 @@ from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Activation, LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import Folders
-from tests.generated import add_case, write_upright
+from tests.generated import add_case, segment, softmax, write_upright
 
 CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
@@ -39,17 +39,7 @@ def smooth_case(seed: int, *, regions: bool = False, shape: tuple[int, ...] = (6
     if regions:
         return (1 / (1 + np.exp(3 - logits))).astype(np.float32)
     logits[0] += 1
-    powers = np.exp(logits - logits.max(0))
-    return (powers / powers.sum(0)).astype(np.float32)
-
-
-def nnunets(p: np.ndarray, meaning: LabelMeaning) -> np.ndarray:
-    if meaning.activation is Activation.SOFTMAX:
-        return p.argmax(0).astype(np.uint8)
-    labels = np.zeros(p.shape[1:], np.uint8)
-    for number, label in enumerate(meaning.written):
-        labels[p[number] > 0.5] = label
-    return labels
+    return softmax(logits).astype(np.float32)
 
 
 def postprocessed(labels: np.ndarray, structures: list[list[int] | tuple[int, ...] | int]) -> np.ndarray:
@@ -66,7 +56,7 @@ def test_whatever_nnunets_postprocessing_leaves(meaning: LabelMeaning, structure
     changed = 0
     for seed in range(6):
         p = smooth_case(seed, regions=meaning is REGIONS)
-        labels = nnunets(p, meaning)
+        labels = segment(p, meaning is REGIONS)
         saved = postprocessed(labels, structures)
         assert (saved > 0).any()
         changed += int((saved != labels).any())
@@ -82,7 +72,7 @@ def test_whatever_nnunets_postprocessing_leaves(meaning: LabelMeaning, structure
 ])  # fmt: skip
 def test_whatever_it_cannot_leave(meaning: LabelMeaning, change: Callable[[np.ndarray], np.ndarray]) -> None:
     p = smooth_case(0, regions=meaning is REGIONS)
-    saved = change(nnunets(p, meaning)).astype(np.uint8)
+    saved = change(segment(p, meaning is REGIONS)).astype(np.uint8)
     rule = "each region where p exceeds 1/2" if meaning is REGIONS else "the argmax"
     found = rf"predictions/a.npz: the segmentation a.nii.gz .*; expected {rule}, but for .* orientation read wrongly\?"
     with pytest.raises(ValueError, match=found):
@@ -104,7 +94,6 @@ def test_ties() -> None:
 def smooth(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
     """Two cases as nnU-Net leaves them, of structures in several components."""
     regions = request.param == "regions"
-    meaning = REGIONS if regions else CLASSES
     gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
     gt_folder.mkdir()
     predictions.mkdir()
@@ -113,11 +102,9 @@ def smooth(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
     content = {"labels": labels, "file_ending": ".nii.gz", **({"regions_class_order": [1, 2, 3]} if regions else {})}
     (predictions / "dataset.json").write_text(json.dumps(content))
     for number in range(2):
-        p = smooth_case(number, regions=regions)
-        add_case(
-            gt_folder, predictions, f"case_{number}", p, nnunets(smooth_case(number + 9, regions=regions), meaning)
-        )
-        write_upright(nnunets(p, meaning), predictions / f"case_{number}.nii.gz")
+        p, other = (smooth_case(seed, regions=regions) for seed in (number, number + 9))
+        add_case(gt_folder, predictions, f"case_{number}", p, segment(other, regions))
+        write_upright(segment(p, regions), predictions / f"case_{number}.nii.gz")
     return gt_folder, predictions
 
 
@@ -125,7 +112,7 @@ def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
     before = evaluate(Predictions.of_folder(*smooth))
     regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
     for number in range(2):
-        labels = nnunets(smooth_case(number, regions=regions), REGIONS if regions else CLASSES)
+        labels = segment(smooth_case(number, regions=regions), regions)
         saved = postprocessed(labels, [[1, 2, 3], 2, 1])
         assert not np.array_equal(saved, labels)
         write_upright(saved, smooth[1] / f"case_{number}.nii.gz")

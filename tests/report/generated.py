@@ -11,7 +11,7 @@ from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
 from nnunet_nacl.metrics import CaseResult, LabelMeaning, Settings, evaluate_case
 from nnunet_nacl.nnunet import CaseFiles
-from tests.generated import write_upright
+from tests.generated import softmax, write_upright
 
 NAMED = tuple(f"case_{number:02d}" for number in range(8))
 
@@ -21,8 +21,7 @@ DEFAULT, SURFACE = Settings(), Settings(surface=True)
 def tempered(p: np.ndarray, temperature: float, generator: np.random.Generator) -> np.ndarray:
     """Probabilities (C, ...) of a noisy model that is sharper (below 1) or softer than ``p``."""
     logits = (np.log(np.maximum(p, 1e-6)) + generator.normal(0, 0.3, p.shape)) / temperature
-    logits -= logits.max(0)
-    return (np.exp(logits) / np.exp(logits).sum(0)).astype(np.float32)
+    return softmax(logits).astype(np.float32)
 
 
 def make_result(

@@ -12,9 +12,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import CaseResult, evaluate_case
 from nnunet_nacl.nnunet import Predictions
-from tests.generated import SPACING, structure_case, write_labels, write_predictions
-
-VOXEL_SETS = ("foreground", "union", "near", "image")
+from tests.generated import SPACING, structure_case, write_folder
 
 
 def numbers(result: CaseResult) -> list[float]:
@@ -60,16 +58,11 @@ def test_against_other_libraries() -> None:
 
 
 def test_a_folder_is_the_sum_of_its_cases(tmp_path: Path) -> None:
-    cases = {name: structure_case(1.5, seed) for seed, name in enumerate("abc")}
-    predictions = write_predictions(tmp_path / "predictions", {name: p for name, (p, _) in cases.items()})
-    (tmp_path / "labels").mkdir()
-    for name, (_, y) in cases.items():
-        write_labels(y, tmp_path / "labels" / f"{name}.nii.gz")
-    folder = evaluate(Predictions.of_folder(tmp_path / "labels", predictions))
-    of_arrays = [evaluate_case(p, y, spacing_mm=SPACING) for p, y in cases.values()]
-    together = of_arrays[0] + of_arrays[1] + of_arrays[2]
+    folder = evaluate(Predictions.of_folder(*write_folder(tmp_path, "abc", temperature=1.5, structure=True)))
+    first, second, third = (evaluate_case(*structure_case(1.5, seed), spacing_mm=SPACING) for seed in range(3))
+    together = first + second + third
     assert together.Dice == pytest.approx(folder.foreground_mean("Dice"))
-    for voxels in VOXEL_SETS:
+    for voxels in ("foreground", "union", "near", "image"):
         metrics = together[voxels].metrics()
         assert metrics == pytest.approx({name: folder.pooled(voxels)[name] for name in metrics}, abs=1e-9)
     image = together["image"]

@@ -1,12 +1,14 @@
-"""Toy data sets in nnU-Net's raw format, planned, preprocessed and trained on by nnU-Net's own commands."""
+"""Toy data sets in nnU-Net's raw format, planned, preprocessed and trained on by nnU-Net's own commands; a browser."""
 
 import json
 import os
+import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 # The tests keep all cores busy. Threads that wait for each other there took half of the suite's time. The second is for
 # nnU-Net, which asks for a thread for each core. To be set before anything imports NumPy or PyTorch.
@@ -59,13 +61,14 @@ class NNUNet:
             "nnUNet_def_n_proc": "1",
         }
 
-    def run(self, *command: object, fails: bool = False, as_user: bool = False) -> str:
+    def run(self, *command: object, fails: bool = False, as_user: bool = False, **changed: str) -> str:
         """Run a command of the environment that the tests run in; returns what it printed.
 
         Args:
             command: name and arguments.
             fails: whether it should.
             as_user: start it as from a shell, rather than in a forked process that need not import PyTorch.
+            changed: variables of its environment.
         """
         arguments = [str(part) for part in command]
         environment = {
@@ -73,6 +76,7 @@ class NNUNet:
             **self.environment,
             # 0 worker processes for augmentation suits training, but crashes planning.
             "nnUNet_n_proc_DA": "1" if "plan" in arguments[0] else "0",
+            **changed,
         }
         with TemporaryDirectory() as folder:
             log = Path(folder) / "log"
@@ -128,6 +132,25 @@ def add_small_configurations(plans_file: Path) -> None:
     cascade["3d_lowres_small"] = {"inherits_from": "3d_small", "next_stage": "3d_cascade_small"}
     cascade["3d_cascade_small"] = {"inherits_from": "3d_small", "previous_stage": "3d_lowres_small"}
     plans_file.write_text(json.dumps(plans))
+
+
+def copy_data_set(source: NNUNet, kind: str, to: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
+    """A copy of a toy data set, which tests may spoil; this process's environment points to it.
+
+    It has no splits, and two test cases, toy_a and toy_b.
+    """
+    copy, name = NNUNet(to), KINDS[kind][0]
+    for part in ("raw", "preprocessed"):
+        without = shutil.ignore_patterns("splits_final.json")
+        shutil.copytree(source.folder / part / name, to / part / name, ignore=without)
+    for part, ending in (("images", "_0000.nii.gz"), ("labels", ".nii.gz")):
+        of_training, of_test = (to / "raw" / name / f"{part}{one}" for one in ("Tr", "Ts"))
+        of_test.mkdir()
+        for trained, test in (("toy_0", "toy_a"), ("toy_1", "toy_b")):
+            shutil.copy(of_training / f"{trained}{ending}", of_test / f"{test}{ending}")
+    for variable, value in copy.environment.items():
+        monkeypatch.setenv(variable, value)
+    return copy
 
 
 def once(done: Path, make: Callable[[], object]) -> None:
@@ -195,3 +218,30 @@ def trained(preprocessed: Preprocessed) -> Trained:
         return model
 
     return train
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield found
+        found.close()
+
+
+def opened(browser: Any, file: Path, width: int, height: int, **options: Any) -> tuple[Any, list[str]]:
+    """The page, and what the console said and what was asked of the network."""
+    page = browser.new_context(viewport={"width": width, "height": height}, **options).new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.extend([request.url] * (not request.url.startswith(("file:", "data:")))))
+    page.goto(file.as_uri())
+    return page, said

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.linking import trainers_path
-from tests.conftest import KINDS, NUM_CASES, Preprocessed
+from tests.conftest import KINDS, NUM_CASES, Preprocessed, copy_data_set
 from tests.generated import write_folder
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -24,29 +24,16 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def run(preprocessed: Preprocessed, tmp_path: Path) -> Run:
+def run(preprocessed: Preprocessed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a benchmark beside an nnU-Net of its own: a toy data set with test cases, preprocessed for 2d_small."""
-    name = KINDS["labels"][0]
-    nnunet, _ = preprocessed("labels", "2d_small")
-    folders = {part: tmp_path / part for part in ("raw", "preprocessed", "results")}
-    folders["results"].mkdir()
-    for part in ("raw", "preprocessed"):
-        shutil.copytree(nnunet.folder / part / name, folders[part] / name)
-    for of_training, of_test, ending in (
-        ("imagesTr", "imagesTs", "_0000.nii.gz"),
-        ("labelsTr", "labelsTs", ".nii.gz"),
-    ):
-        (folders["raw"] / name / of_test).mkdir()
-        for case in CASES[:2]:
-            source = folders["raw"] / name / of_training / f"{case}{ending}"
-            shutil.copy(source, folders["raw"] / name / of_test / f"new_{case}{ending}")
+    nnunet = copy_data_set(preprocessed("labels", "2d_small")[0], "labels", tmp_path, monkeypatch)
+    (tmp_path / "results").mkdir()
     splits = [{"train": CASES[5:], "val": CASES[:5]}]
-    (folders["preprocessed"] / name / "splits_final.json").write_text(json.dumps(splits))
+    (tmp_path / "preprocessed" / KINDS["labels"][0] / "splits_final.json").write_text(json.dumps(splits))
     environment = {
         **os.environ,
-        **{f"nnUNet_{part}": str(folder) for part, folder in folders.items()},
+        **nnunet.environment,
         "nnUNet_extTrainer": os.pathsep.join([str(trainers_path()), str(BENCHMARKS / "dice_candidates")]),
-        "nnUNet_def_n_proc": "1",
         "nnUNet_n_proc_DA": "1",
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
     }

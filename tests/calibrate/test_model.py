@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from nnunet_nacl.calibrate import Fit, Network, Score, Unchanged, apply_folder, 
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
 from nnunet_nacl.nnunet import load_predictor, read_checkpoint
-from tests.conftest import KINDS, Planned, Trained
+from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
 OF_REGIONS = "nnUNetTrainerDiceNACL_2epochs_2iterations"
@@ -30,6 +29,7 @@ CASES = [f"toy_{number}" for number in range(6)]
 class Copy:
     """A model to write into, with preprocessed data whose fold 0 is validated on five cases."""
 
+    nnunet: NNUNet
     model: Path
     raw: Path
     preprocessed: Path
@@ -46,21 +46,14 @@ def copy_of(
     planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str, str, str], Copy]:
     def make(kind: str, configuration: str, trainer: str) -> Copy:
-        nnunet, name = planned(kind)[0], KINDS[kind][0]
         source = trained(kind, configuration, trainer)
-        model = tmp_path / "results" / name / source.name
+        nnunet = copy_data_set(planned(kind)[0], kind, tmp_path, monkeypatch)
+        raw, preprocessed, results = (tmp_path / part / KINDS[kind][0] for part in ("raw", "preprocessed", "results"))
+        model = results / source.name
         shutil.copytree(source, model, ignore=shutil.ignore_patterns("validation"))
-        preprocessed = tmp_path / "preprocessed" / name
-        preprocessed.mkdir(parents=True)
-        for entry in (nnunet.folder / "preprocessed" / name).iterdir():
-            if entry.name != "splits_final.json":
-                (preprocessed / entry.name).symlink_to(entry)
         splits = [{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[:1], "val": CASES[1:]}]
         (preprocessed / "splits_final.json").write_text(json.dumps(splits))
-        monkeypatch.setenv("nnUNet_preprocessed", str(preprocessed.parent))
-        monkeypatch.setenv("nnUNet_results", str(model.parent.parent))
-        monkeypatch.setenv("nnUNet_raw", str(nnunet.folder / "raw"))
-        return Copy(model, nnunet.folder / "raw" / name, preprocessed)
+        return Copy(nnunet, model, raw, preprocessed)
 
     return make
 
@@ -115,7 +108,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
 
 
 def test_a_stock_nnunet_predicts_with_it(
-    copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    copy_of: Callable[..., Copy], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     model = export_model(copy.model).rename(copy.model.with_name("nnUNetTrainer__nnUNetPlans__2d_small"))
@@ -138,13 +131,11 @@ def test_a_stock_nnunet_predicts_with_it(
     both = "fold_0/checkpoint_calibrated.pth, fold_1/checkpoint_calibrated.pth"
     assert f"{model} has {both} already: replace them with --overwrite" in capfd.readouterr().err
 
-    nnunet = planned("labels")[0]
-    environment = {**nnunet.environment, "nnUNet_extTrainer": ""}
     for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
-        type(nnunet).run(
-            SimpleNamespace(folder=nnunet.folder, environment=environment),
+        copy.nnunet.run(
             "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr", "-o", tmp_path / name, "-m", model,
             "-f", 0, "-chk", checkpoint, "-device", "cpu", "--save_probabilities", "-npp", 1, "-nps", 1,
+            nnUNet_extTrainer="",
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())
     (tmp_path / "fit.json").write_text(json.dumps(fit | {"cases": []}))  # else apply refuses cases of the fit
@@ -279,19 +270,11 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
 
 
 @pytest.mark.slow
-def test_nnunets_own_commands_in_a_calibrated_model(
-    copy_of: Callable[..., Copy], planned: Planned, tmp_path: Path
-) -> None:
+def test_nnunets_own_commands_in_a_calibrated_model(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     calibrate(copy.model, 0, method="temperature")
     ours = {name: data for name, data in files_of(copy.model).items() if "calibrat" in name}
-    nnunet = planned("labels")[0]
-    environment = {**nnunet.environment, "nnUNet_results": str(copy.model.parent.parent)}
-    environment["nnUNet_preprocessed"] = str(copy.preprocessed.parent)
-
-    def run(*command: object, **changed: str) -> None:
-        place = SimpleNamespace(folder=nnunet.folder, environment=environment | changed)
-        type(nnunet).run(place, *command)
+    run = copy.nnunet.run
 
     def predict(name: str, configuration: str, checkpoint: str, **changed: str) -> Path:
         run("nnUNetv2_predict", "-d", 901, "-c", configuration, "-tr", OURS, "-f", 0, "-chk", checkpoint,
@@ -345,7 +328,6 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
     plans = copy.preprocessed / "nnUNetPlans.json"
     content = json.loads(plans.read_text())
     content["configurations"]["2d"]["spacing"] = [3.0, 3.0]
-    plans.unlink()
     plans.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"nnUNetPlans\.json has changed since .* spacing is \[3\.0, 3\.0\], and \[1"):
         calibrate(copy.model, 0)
@@ -355,13 +337,11 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     with pytest.raises(ValueError, match="fold all is validated on the cases that it was trained with"):
         calibrate(copy.model, "all")
-    with pytest.raises(FileNotFoundError, match=r"has no fold 3; there are fold_0"):
-        calibrate(copy.model, 3)
     splits = copy.preprocessed / "splits_final.json"
     splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 3 of 3 have one"):
         calibrate(copy.model, 0)
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
-    (splits.parent / "nnUNetPlans_2d").unlink()
+    shutil.rmtree(splits.parent / "nnUNetPlans_2d")
     with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
         calibrate(copy.model, 0)

@@ -1,7 +1,5 @@
 """The page in a browser: headless Chromium, at desktop and phone width."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +8,8 @@ import pytest
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import read_results, write_report
+from tests.conftest import opened
 from tests.generated import write_folder
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (Debian: apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
@@ -31,29 +27,6 @@ def deep_page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluate(Predictions.of_folder(truth, predicted))
     write_report(read_results([predicted]), folder / "report.html")
     return folder / "report.html"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield found
-        found.close()
-
-
-def opened(browser: Any, file: Path, width: int, height: int, **options: Any) -> tuple[Any, list[str]]:
-    """The page, and what the console said and what was asked of the network."""
-    page = browser.new_context(viewport={"width": width, "height": height}, **options).new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: said.extend([request.url] * (not request.url.startswith(("file:", "data:")))))
-    page.goto(file.as_uri())
-    return page, said
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), [(1280, 900, "light"), (390, 844, "dark")])

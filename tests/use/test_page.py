@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from PIL import Image
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.use import most_doubtful, review_folder
+from tests import conftest
 from tests.generated import ENDING, write_folder
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="module")
@@ -67,24 +66,10 @@ def test_names_are_escaped(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(page: Path) -> Any:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium here (Debian: apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        shown = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
-        said: list[str] = []
-        shown.on("console", lambda message: said.append(message.text))
-        shown.on("pageerror", lambda error: said.append(str(error)))
-        shown.on("request", lambda one: said.extend([one.url] * (not one.url.startswith(("file:", "data:")))))
-        shown.goto(page.as_uri())
-        yield shown
-        assert said == []
-        browser.close()
+def opened(browser: Any, page: Path) -> Iterator[Any]:
+    shown, said = conftest.opened(browser, page, 1280, 800)
+    yield shown
+    assert said == []
 
 
 def test_it_works_by_keyboard(opened: Any) -> None:

@@ -1,14 +1,12 @@
 """A toy data set with two test cases, planned and preprocessed by nnU-Net."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments import Job, Run
-from tests.conftest import KINDS, NNUNet, Preprocessed
-from tests.paper.networks.conftest import copy_data_set
+from tests.conftest import KINDS, NNUNet, Preprocessed, copy_data_set
 
 NAME = KINDS["labels"][0]
 TEST_CASES = ["toy_a", "toy_b"]
@@ -18,13 +16,7 @@ TRAINER = "nnUNetTrainerNACL_1epochs_2iterations"
 @pytest.fixture
 def nnunet(preprocessed: Preprocessed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
     """A copy of nnU-Net's folder, which tests may spoil; this process's environment points to it."""
-    copy = copy_data_set(preprocessed("labels", "2d_small")[0], "labels", tmp_path / "nnunet", monkeypatch)
-    raw = copy.folder / "raw" / NAME
-    for part, ending in (("images", "_0000.nii.gz"), ("labels", ".nii.gz")):
-        (raw / f"{part}Ts").mkdir()
-        for case, source_case in zip(TEST_CASES, ("toy_0", "toy_1"), strict=True):
-            shutil.copy(raw / f"{part}Tr" / f"{source_case}{ending}", raw / f"{part}Ts" / f"{case}{ending}")
-    return copy
+    return copy_data_set(preprocessed("labels", "2d_small")[0], "labels", tmp_path / "nnunet", monkeypatch)
 
 
 @pytest.fixture

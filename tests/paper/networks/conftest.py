@@ -1,7 +1,6 @@
 """Configurations of copied toy data sets with other networks, added as users add them, then made small."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from nnunet_nacl.paper.networks import add_network
-from tests.conftest import KINDS, NNUNet, Planned
+from tests.conftest import KINDS, NNUNet, Planned, copy_data_set
 
 SMALL: dict[str, dict[str, object]] = {
     "unet": {"features_per_stage": [4, 4, 8, 8, 8]},
@@ -28,17 +27,6 @@ def patch_size(network: str, dims: int) -> tuple[int, ...]:
     first = {"swin_unetr": 64}.get(network, 32)
     others = {"swin_unetr": 32, "unet": 32}.get(network, 16)
     return (first, *(others,) * (dims - 1))
-
-
-def copy_data_set(source: NNUNet, kind: str, to: Path, monkeypatch: pytest.MonkeyPatch) -> NNUNet:
-    """A copy of a toy data set without its splits, which tests may spoil; this process's environment points to it."""
-    copy = NNUNet(to)
-    for part in ("raw", "preprocessed"):
-        without = shutil.ignore_patterns("splits_final.json")
-        shutil.copytree(source.folder / part / KINDS[kind][0], copy.folder / part / KINDS[kind][0], ignore=without)
-    for name, value in copy.environment.items():
-        monkeypatch.setenv(name, value)
-    return copy
 
 
 def add_small_network(nnunet: NNUNet, kind: str, configuration: str, network: str) -> None:

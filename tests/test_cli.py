@@ -99,32 +99,25 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "status", "message"),
     [
-        ("", "expected a command"),
-        ("evalute", "there is no command 'evalute'"),
-        ("evaluate gt pred -d 4", "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
-        ("calibrate gt pred", "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
-        ("calibrate -d 4 -c 2d -i images", "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
-        ("calibrate gt pred -o f.json --method head", "without head"),
-        ("link zzz", "nnunet_nacl link: error: unrecognized arguments: zzz"),
-        ("paper networks unet", "NETWORK goes with -d DATASET -c CONFIGURATION."),
+        ("", 2, "expected a command"),
+        ("evalute", 2, "there is no command 'evalute'"),
+        ("evaluate gt pred -d 4", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("calibrate gt pred", 2, "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
+        ("calibrate -d 4 -c 2d -i images", 2, "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
+        ("calibrate gt pred -o f.json --method head", 2, "without head"),
+        ("link zzz", 2, "nnunet_nacl link: error: unrecognized arguments: zzz"),
+        ("paper networks unet", 2, "NETWORK goes with -d DATASET -c CONFIGURATION."),
+        ("experiment main -d 901", 2, "the following arguments are required: -d, -c"),
+        ("experiment all -d 901 -c 2d --methods NACL", 2, "--methods does not go with all"),
+        ("experiment main -d 4 -c 2d --epochs 0", 1, "--epochs: expected 1 or more; got 0."),
+        ("experiment main -d 4 -c 2d --iterations -5", 1, "--iterations: expected 1 or more; got -5."),
+        ("experiment mian -d 901 -c 2d", 1, "There is no study 'mian'; there are main, hyperparameters"),
     ],
 )
-def test_wrong_usage(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(*line.split()) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("experiment main -d 4 -c 2d --epochs 0", "--epochs: expected 1 or more; got 0."),
-        ("experiment main -d 4 -c 2d --iterations -5", "--iterations: expected 1 or more; got -5."),
-    ],
-)
-def test_numbers_out_of_range(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(*line.split()) == 1
+def test_wrong_usage(line: str, status: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(*line.split()) == status
     assert message in capsys.readouterr().err
 
 

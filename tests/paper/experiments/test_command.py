@@ -136,21 +136,3 @@ def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) ->
     assert "nnUNetTrainerNACL " in printed
     assert "nnUNetTrainerMbLS" not in printed
     assert "No method of the study main can be trained on" in run("main", "--dry_run", "--methods", "MbLS", status=1)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["mian", "-d", "901", "-c", "2d"], "There is no study 'mian'; there are main, hyperparameters"),
-        (["main", "-d", "901"], "the following arguments are required: -d, -c"),
-        (["all", "-d", "901", "-c", "2d", "--methods", "NACL"], "--methods does not go with all"),
-    ],
-)
-@pytest.mark.usefixtures("nnunet")
-def test_wrong_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        status = cli.main(["experiment", *arguments])
-    except SystemExit as ended:
-        status = ended.code
-    assert status != 0
-    assert message in capsys.readouterr().err

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import resource
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import torch
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import NOTE_NAME, export_model
 from tests.conftest import KINDS, Planned, Trained
+from tests.test_files import at_most
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
 CHECKPOINT = {"init_args": {"configuration": "2d"}, "logging": {}, "current_epoch": 1}
@@ -148,12 +148,8 @@ def test_what_checkpoints_hold_can_be_read(model_folder: Path, numpy_name: str) 
 
 def test_a_full_disk_is_named(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_checkpoint(model_folder, network_weights=torch.zeros(9999))
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
-    try:
+    with at_most(5000):
         assert main(["export", str(model_folder)]) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     fold = model_folder.with_name(f"{model_folder.name}_stock") / "fold_0"
     assert f"'{fold / 'checkpoint_final.pth'}'" in capsys.readouterr().err
     assert not list(fold.iterdir())

@@ -1,10 +1,8 @@
-"""The loop over cases: bad ones are skipped, finished ones kept, and an interrupt ends it."""
+"""The loop over cases: bad ones are skipped, finished ones kept. That an interrupt ends it: tests/evaluation."""
 
 import errno
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,29 +76,3 @@ def test_finished_cases_are_kept(tmp_path: Path) -> None:
     assert sorted(journal.finished()) == ["B", "a"]
     journal.remove()
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_all_processes(tmp_path: Path, sent: signal.Signals) -> None:
-    """While they return results larger than a pipe holds, which blocked the others for good."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import signal, sys\n"
-        "from dataclasses import dataclass\n"
-        "from nnunet_nacl.cases import each_case\n"
-        "@dataclass(frozen=True)\n"
-        "class Case:\n"
-        "    name: str\n"
-        "def work(case):\n"
-        "    if case.name == '50':\n"
-        "        print('working', flush=True)\n"
-        "    return bytes(150_000)\n"
-        "if __name__ == '__main__':\n"
-        "    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-        "    each_case([Case(str(n)) for n in range(10**4)], work, doing='x', num_processes=4)\n"
-    )
-    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"working\n"
-        process.send_signal(sent)
-        assert process.wait(60) != 0

@@ -1,7 +1,7 @@
 import csv
 import json
 import math
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,11 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWit
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
 from nnunet_nacl import evaluation
-from nnunet_nacl.evaluation import evaluate
+from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
 from tests.evaluation.evaluated import SUMMARY, Folders, run_evaluate, summary_of
-from tests.generated import LABELS, add_case, noisy_case, write_upright
+from tests.generated import LABELS, add_case, noisy_case, write_model, write_upright
 
 
 def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,34 +147,20 @@ def test_surface_distances_use_the_files_spacing(folders: Folders) -> None:
     assert (found["HD95"], found["HD95_voxels"]) == (5, 1)
 
 
-@pytest.fixture
-def model(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model folder of two folds, whose second is empty."""
-    gt_folder, predictions = folders
+def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, preprocessed = write_model(tmp_path, ["ab", "c"])
     monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
     monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
-    preprocessed = tmp_path / "preprocessed" / "Dataset007_Toy"
-    shutil.copytree(gt_folder, preprocessed / "gt_segmentations")
-    splits = [{"train": [], "val": ["case_0", "case_1", "case_2"]}, {"train": [], "val": []}]
-    (preprocessed / "splits_final.json").write_text(json.dumps(splits))
-    folder = tmp_path / "results" / "Dataset007_Toy" / "nnUNetTrainer__nnUNetPlans__2d"
-    shutil.copytree(predictions, folder / "fold_0" / "validation")
-    (folder / "fold_1" / "validation").mkdir(parents=True)
-    (folder / "fold_0" / "validation" / "dataset.json").rename(folder / "dataset.json")
-    (folder / "plans.json").write_text(json.dumps({"image_reader_writer": "SimpleITKIO"}))
-    return folder
 
+    def evaluate_folds(*folds: int, validated: Sequence[str]) -> FolderResult:
+        splits = [{"train": [], "val": [*cases]} for cases in validated]
+        (preprocessed / "splits_final.json").write_text(json.dumps(splits))
+        return evaluate(Predictions.of_model(1, "2d", trainer="nnUNetTrainerNACL", folds=folds))
 
-def test_folds_of_a_model(model: Path, tmp_path: Path) -> None:
-    assert len(evaluate(Predictions.of_model(7, "2d", folds=[0])).cases) == 3
-    validation = model / "fold_0" / "validation"
-    assert (validation / SUMMARY).is_file()
-    for file in validation.glob("case_2*"):
-        file.rename(model / "fold_1" / "validation" / file.name)
+    assert len(evaluate_folds(0, validated=["ab", "c"]).cases) == 2
+    assert (model / "fold_0" / "validation" / SUMMARY).is_file()
     # a case that the fold should have validated on, and has not
-    assert [entry.case for entry in evaluate(Predictions.of_model(7, "2d", folds=[0])).skipped] == ["case_2"]
-    splits = [{"train": [], "val": ["case_0", "case_1"]}, {"train": [], "val": ["case_2"]}]
-    (tmp_path / "preprocessed" / "Dataset007_Toy" / "splits_final.json").write_text(json.dumps(splits))
-    both = evaluate(Predictions.of_model("7", "2d", folds=[0, 1]))
+    assert [entry.case for entry in evaluate_folds(0, validated=["abc", ""]).skipped] == ["c"]
+    both = evaluate_folds(0, 1, validated=["ab", "c"])
     assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()

@@ -37,12 +37,9 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
     ("options", "message"),
     [
         ("--num_parts 0", "num_parts must be 1 or more; got 0."),
-        ("--num_parts -1", "num_parts must be 1 or more; got -1."),
         ("--part_id 1", "part_id must be from 0 to 0, one of 1 parts; got 1."),
-        ("--num_parts 2 --part_id 2", "part_id must be from 0 to 1, one of 2 parts; got 2."),
         ("--num_parts 2 --part_id -1", "part_id must be from 0 to 1, one of 2 parts; got -1."),
         ("--bins 100000", "bins must be from 1 to 1000; got 100000."),
-        ("-np -3", "-np: expected 1 or more processes; got -3."),
         ("-np 0", "-np: expected 1 or more processes; got 0."),
     ],
 )
@@ -134,17 +131,6 @@ def test_another_way_of_counting_keeps_nothing(folders: Folders, capsys: pytest.
     assert evaluated_again(folders, capsys) == 0
 
 
-def script(folders: Folders, change: str) -> list[str]:
-    """The command, with worker processes that do something before they read label maps."""
-    file = folders[0].parent / "changed.py"
-    file.write_text(
-        "import sys, time\nfrom nnunet_nacl.nnunet import Reader\nread = Reader.read_labels\n"
-        f"def changed(self, file):\n    {change}\n    return read(self, file)\nReader.read_labels = changed\n"
-        "from nnunet_nacl.cli import main\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
-    )
-    return [sys.executable, str(file), "evaluate", *map(str, folders), "-np", "2"]
-
-
 def processes_of(session: int) -> list[str]:
     command = ["ps", "-o", "pid=,args=", "--sid", str(session)]
     listed = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -158,14 +144,21 @@ def wait_until(fulfilled: object, seconds: float = 120) -> None:
     assert fulfilled()  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_interrupted_it_ends_at_once_and_goes_on(folders: Folders, number: signal.Signals) -> None:
     """With two processes, one of which would take an hour; their results do not fit into a pipe."""
     assert run_evaluate(folders) == 0
     whole = content(folders[1] / SUMMARY)
     for file in folders[1].glob("calibration_*"):
         file.unlink()
-    command = script(folders, "'case_2' in str(file) and time.sleep(3600)")
+    program = folders[0].parent / "slow.py"
+    program.write_text(
+        "import sys, time\nfrom nnunet_nacl.nnunet import Reader\nread = Reader.read_labels\n"
+        "def slow(self, file):\n    'case_2' in str(file) and time.sleep(3600)\n    return read(self, file)\n"
+        "Reader.read_labels = slow\n"
+        "from nnunet_nacl.cli import main\nif __name__ == '__main__': sys.exit(main(sys.argv[1:]))\n"
+    )
+    command = [sys.executable, str(program), "evaluate", *map(str, folders), "-np", "2"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
 from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate import Fit, Temperature, Unchanged, apply_folder, calibrate_folder, calibration_of
 from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.nnunet import Predictions
-from tests.generated import ENDING, known_case, probabilities, softmax, write_case, write_folder, write_labels
+from tests.generated import ENDING, known_case, probabilities, read, softmax, write_case, write_folder, write_labels
 
 NAMES = "abcdef"
 
@@ -29,17 +28,22 @@ def fit_file(train: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return file
 
 
+@pytest.fixture(scope="module")
+def temperature_file(train: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("temperature") / "fit.json"
+    calibrate_folder(Predictions.of_folder(*train), file, method="temperature")
+    return file
+
+
 @pytest.fixture
 def new(tmp_path: Path) -> tuple[Path, Path]:
     return write_folder(tmp_path / "new", "xyz", first=100)
 
 
-def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tmp_path: Path) -> None:
-    fit = calibrate_folder(Predictions.of_folder(*train), tmp_path / "fit.json", method="temperature")
+def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], temperature_file: Path) -> None:
+    fit = Fit.read(temperature_file)
     p = np.concatenate([probabilities(train[1], name).reshape(3, -1) for name in NAMES], axis=1).astype(float)
-    y = np.concatenate(
-        [sitk.GetArrayFromImage(sitk.ReadImage(str(train[0] / f"{name}{ENDING}"))).reshape(-1) for name in NAMES]
-    )
+    y = np.concatenate([read(train[0] / f"{name}{ENDING}").reshape(-1) for name in NAMES])
     oracle = minimize_scalar(
         lambda t: -np.log(softmax(np.log(p) / t)[y, np.arange(y.size)]).mean(), bounds=(1, 5), method="bounded"
     ).x
@@ -77,7 +81,7 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         logits = logits - logits.mean(0)
         expected = softmax(fit.calibration.logits(logits))
         assert probabilities(tmp_path / "calibrated", name).reshape(3, -1) == pytest.approx(expected, abs=1e-6)
-        labels = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "calibrated" / f"{name}{ENDING}")))
+        labels = read(tmp_path / "calibrated" / f"{name}{ENDING}")
         assert (labels == probabilities(tmp_path / "calibrated", name).argmax(0)).all()
     assert str(calibration_of(tmp_path / "calibrated")).startswith(fit.method)
     with pytest.raises(ValueError, match="is calibrated already"):
@@ -86,9 +90,8 @@ def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
         calibrate_folder(Predictions.of_folder(new[0], tmp_path / "calibrated"), tmp_path / "fit.json")
 
 
-def test_temperature_keeps_each_label(train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path) -> None:
-    calibrate_folder(Predictions.of_folder(*train), tmp_path / "fit.json", method="temperature")
-    apply_folder(tmp_path / "fit.json", new[1], tmp_path / "calibrated", num_processes=2)
+def test_temperature_keeps_each_label(temperature_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:
+    apply_folder(temperature_file, new[1], tmp_path / "calibrated", num_processes=2)
     for name in "xyz":
         before, after = (probabilities(folder, name) for folder in (new[1], tmp_path / "calibrated"))
         assert (before.argmax(0) == after.argmax(0)).all()
@@ -108,13 +111,12 @@ def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path],
 
 
 def test_an_earlier_calibration_is_replaced_whole(
-    fit_file: Path, train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
+    fit_file: Path, temperature_file: Path, train: tuple[Path, Path], new: tuple[Path, Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "calibrated"
     apply_folder(fit_file, new[1], output)
-    calibrate_folder(Predictions.of_folder(*train), tmp_path / "other.json", method="temperature")
     (new[1] / "y.npz").write_bytes(b"damaged")
-    done, skipped = apply_folder(tmp_path / "other.json", new[1], output, overwrite=True)
+    done, skipped = apply_folder(temperature_file, new[1], output, overwrite=True)
     assert (done, [entry.case for entry in skipped]) == (["x", "z"], ["y"])
     assert not list(output.glob("y.*"))  # of the earlier calibration
     assert str(calibration_of(output)).startswith("temperature")

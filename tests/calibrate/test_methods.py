@@ -196,13 +196,6 @@ def test_a_last_layer_gives_calibrated_logits(activation: Activation, features: 
         assert weight @ few + bias[:, None] == pytest.approx(method.logits(trained), abs=1e-10)
 
 
-def test_vector_of_probabilities_is_that_of_logits(features: np.ndarray) -> None:
-    trained = LAYER[0] @ features[:, :100] + LAYER[1][:, None]
-    vector = Vector([0.5, 1.5, 0.8], [0.1, 0.2, -0.4], SOFTMAX)
-    of_p = vector.logits(SOFTMAX.logits(softmax(trained, axis=0)))
-    assert softmax(of_p, axis=0) == pytest.approx(softmax(vector.logits(trained), axis=0), abs=1e-10)
-
-
 def test_a_strong_pull_is_temperature_scaling(features: np.ndarray) -> None:
     right = LAYER[0] @ features + LAYER[1][:, None]
     sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=features)

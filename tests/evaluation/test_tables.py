@@ -16,6 +16,9 @@ MARGIN_MM = 2.5
 SMALL, SEVERAL_BLOCKS = (4, 8, 7), (2, 190, 190)
 each_shape = pytest.mark.parametrize("shape", [SMALL, SEVERAL_BLOCKS, (1, 1, 1)], ids=["small", "blocks", "one voxel"])
 each_protocol = pytest.mark.parametrize("protocol", ["standard", "authors"])
+each_dtype = pytest.mark.parametrize(
+    ("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 1000), (np.float64, 15)]
+)
 
 
 def draw_labels(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -39,14 +42,16 @@ def of_classes(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def of_regions(shape: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1 and multiples of 1/15; y, some of it ignored."""
+    """p (2, *shape), 0.05 or less in one half; some 0, 1/2, 1, multiples of 1/15 and beside them; y, some ignored."""
     generator = np.random.default_rng(1)
     y = draw_labels(generator, shape)
     p = generator.choice([0, 0.01, 0.5, 1, *(np.arange(15) / 15)], (2, *shape))
     p = np.where(generator.random(p.shape) < 0.5, p, generator.random(p.shape))
     far = p[:, :, shape[1] // 2 :]
     far[...] = generator.choice([0, 0.01, 0.05], far.shape)
-    return p.astype(dtype), y
+    p = p.astype(dtype)
+    beside = np.nextafter(p, generator.choice([0, 1], p.shape).astype(dtype))
+    return np.where(generator.random(p.shape) < 0.3, beside, p), y
 
 
 def around(core: np.ndarray, width_mm: float) -> np.ndarray:
@@ -90,7 +95,7 @@ def assert_equal(found: CalibrationTables, expected: CalibrationTables) -> None:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
+@each_dtype
 @pytest.mark.parametrize("predicted", ["argmax", "other"])
 def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any, predicted: str) -> None:
     p, y = of_classes(shape, dtype)
@@ -124,7 +129,7 @@ def test_of_classes(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
 
 @each_shape
 @each_protocol
-@pytest.mark.parametrize(("dtype", "num_bins"), [(np.float16, 15), (np.float32, 15), (np.float32, 4), (np.float64, 15)])
+@each_dtype
 def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype: Any) -> None:
     p, y = of_regions(shape, dtype)
     counts = y != IGNORED
@@ -146,7 +151,7 @@ def test_of_regions(shape: tuple[int, ...], protocol: Any, num_bins: int, dtype:
             edges = (np.arange(num_bins + 1) / num_bins).astype(of_top_bins)
             rounded_in = np.searchsorted(edges, confidence[chosen].astype(of_top_bins), side="left") - 1
             rounded = BinCounts.of(confidence[chosen].astype(of_top_bins), right[chosen], num_bins)
-            sums = [float(confidence[chosen][rounded_in == k].sum()) for k in range(num_bins)]
+            sums = np.bincount(rounded_in, weights=confidence[chosen], minlength=num_bins).astype(float)
             expected = CalibrationTables(
                 top=replace(rounded, confidence=np.array(sums)),
                 classwise=table_of(p[r][chosen], inside[chosen], num_bins, drop_zeros=protocol == "authors"),

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
+
+from tests.generated import write_upright
 
 
 def write_image(
@@ -13,23 +14,15 @@ def write_image(
     values: Sequence[int] | None = None,
     *,
     shape: tuple[int, ...] = (6, 5, 4),
-    spacing: tuple[float, ...] = (0.9, 0.9, 3.0),
+    spacing: tuple[float, ...] = (3.0, 0.9, 0.9),
 ) -> Path:
     """Write an image of noise, or a mask that holds the values in equal parts."""
-    generator = np.random.default_rng(0)
-    voxels = generator.normal(size=shape).astype(np.float32)
+    voxels = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     if values is not None:
         voxels = np.resize(np.array(values, dtype=np.uint8), shape)
-    image = sitk.GetImageFromArray(voxels)
-    image.SetSpacing(spacing)
-    image.SetOrigin((-10, 4, 2))
     file.parent.mkdir(parents=True, exist_ok=True)
-    sitk.WriteImage(image, str(file))
+    write_upright(voxels, file, spacing)
     return file
-
-
-def read_values(file: Path) -> np.ndarray:
-    return sitk.GetArrayFromImage(sitk.ReadImage(str(file)))
 
 
 @pytest.fixture

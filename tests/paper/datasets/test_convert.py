@@ -14,14 +14,11 @@ from nnunetv2.utilities import utils as nnunet_utils
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.paper.datasets import CONVERTERS, convert
-from tests.paper.datasets.conftest import read_values, write_image
+from tests.generated import names, read
+from tests.paper.datasets.conftest import write_image
 
 # Everything is written into nnUNet_raw, which the fixture nnunet makes.
 pytestmark = pytest.mark.usefixtures("nnunet")
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def description(folder: Path) -> dict[str, object]:
@@ -49,9 +46,9 @@ def test_nnunet_accepts_what_converters_make(
 def test_flare21(flare21: Path, nnunet: Path) -> None:
     folder = convert("flare21", flare21, dataset_id=21)
     assert folder == nnunet / "raw" / "Dataset021_FLARE21"
-    assert names(folder / "imagesTr") == [f"train_00{i}_0000.nii.gz" for i in range(3)]
-    assert names(folder / "labelsTr") == [f"train_00{i}.nii.gz" for i in range(3)]
-    assert names(folder / "imagesTs") == ["validation_001_0000.nii.gz"]
+    assert names(folder / "imagesTr") == {f"train_00{i}_0000.nii.gz" for i in range(3)}
+    assert names(folder / "labelsTr") == {f"train_00{i}.nii.gz" for i in range(3)}
+    assert names(folder / "imagesTs") == {"validation_001_0000.nii.gz"}
     published = flare21 / "TrainingMask" / "train_000.nii.gz"
     assert (folder / "labelsTr" / "train_000.nii.gz").samefile(published)
     assert description(folder)["labels"] == {"background": 0, "liver": 1, "kidneys": 2, "spleen": 3, "pancreas": 4}
@@ -62,17 +59,17 @@ def test_brats19(brats19: Path) -> None:
     """As four classes, as the paper's authors trained, or as nnU-Net's regions, of the same label maps."""
     folder = convert("brats19", brats19, dataset_id=43)
     assert len(names(folder / "imagesTr")) == 3 * 4
-    assert names(folder / "labelsTr") == [f"BraTS19_{case}_1.nii.gz" for case in ("2013_0", "CBICA_AAB", "TCIA01")]
+    assert names(folder / "labelsTr") == {f"BraTS19_{case}_1.nii.gz" for case in ("2013_0", "CBICA_AAB", "TCIA01")}
     published = brats19 / "HGG" / "BraTS19_TCIA01_1" / "BraTS19_TCIA01_1_t1ce.nii.gz"
     assert (folder / "imagesTr" / "BraTS19_TCIA01_1_0001.nii.gz").samefile(published)
-    published = read_values(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz")
-    converted = read_values(folder / "labelsTr" / "BraTS19_2013_0_1.nii.gz")
+    published = read(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz")
+    converted = read(folder / "labelsTr" / "BraTS19_2013_0_1.nii.gz")
     np.testing.assert_array_equal(converted, np.array([0, 2, 1, -1, 3])[published])
     classes = {"background": 0, "edema": 1, "necrotic and non-enhancing core": 2, "enhancing tumor": 3}
     assert description(folder)["labels"] == classes
     assert description(folder)["channel_names"] == {"0": "T1", "1": "T1ce", "2": "T2", "3": "FLAIR"}
     of_regions = convert("brats19_regions", brats19, dataset_id=44)
-    np.testing.assert_array_equal(read_values(of_regions / "labelsTr" / "BraTS19_2013_0_1.nii.gz"), converted)
+    np.testing.assert_array_equal(read(of_regions / "labelsTr" / "BraTS19_2013_0_1.nii.gz"), converted)
     regions = {"background": 0, "whole tumor": [1, 2, 3], "tumor core": [2, 3], "enhancing tumor": [3]}
     assert description(of_regions)["labels"] == regions
     assert description(of_regions)["regions_class_order"] == [1, 2, 3]
@@ -89,28 +86,28 @@ def test_brats19_unpacked(brats19: Path) -> None:
     write_image(other / f"{other.name}_flair.nii")
     folder = convert("brats19", brats19, dataset_id=43)
     assert description(folder)["file_ending"] == ".nii"
-    assert names(folder / "labelsTr")[0] == "BraTS19_2013_0_1.nii"
+    assert "BraTS19_2013_0_1.nii" in names(folder / "labelsTr")
 
 
 def test_kits19(kits19: Path) -> None:
     folder = convert("kits19", kits19, dataset_id=19)
-    assert names(folder / "imagesTr") == ["case_00000_0000.nii.gz", "case_00209_0000.nii.gz"]
-    assert names(folder / "labelsTr") == ["case_00000.nii.gz", "case_00209.nii.gz"]
-    assert names(folder / "imagesTs") == ["case_00210_0000.nii.gz"]
+    assert names(folder / "imagesTr") == {"case_00000_0000.nii.gz", "case_00209_0000.nii.gz"}
+    assert names(folder / "labelsTr") == {"case_00000.nii.gz", "case_00209.nii.gz"}
+    assert names(folder / "imagesTs") == {"case_00210_0000.nii.gz"}
     assert not (folder / "labelsTs").exists()
     assert description(folder)["labels"] == {"background": 0, "kidney": 1, "tumor": 2}
 
 
 def test_mrbrains18(mrbrains18: Path) -> None:
     folder = convert("mrbrains18", mrbrains18, dataset_id=18)
-    assert names(folder / "imagesTr") == [f"mrbrains18_{i}_000{c}.nii.gz" for i in (14, 1) for c in range(3)]
-    assert names(folder / "imagesTs") == [f"mrbrains18_2_000{c}.nii.gz" for c in range(3)]
-    assert names(folder / "labelsTs") == ["mrbrains18_2.nii.gz"]
+    assert names(folder / "imagesTr") == {f"mrbrains18_{i}_000{c}.nii.gz" for i in (14, 1) for c in range(3)}
+    assert names(folder / "imagesTs") == {f"mrbrains18_2_000{c}.nii.gz" for c in range(3)}
+    assert names(folder / "labelsTs") == {"mrbrains18_2.nii.gz"}
     assert description(folder)["channel_names"] == {"0": "FLAIR", "1": "T1", "2": "IR"}
     registered = mrbrains18 / "training" / "14" / "pre" / "reg_T1.nii.gz"
     assert (folder / "imagesTr" / "mrbrains18_14_0001.nii.gz").samefile(registered)
-    published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
-    tissues = read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz")
+    published = read(mrbrains18 / "training" / "1" / "segm.nii.gz")
+    tissues = read(folder / "labelsTr" / "mrbrains18_1.nii.gz")
     np.testing.assert_array_equal(tissues, np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4])[published])
     labels = {"background": 0, "gray matter": 1, "white matter": 2, "cerebrospinal fluid": 3, "ignore": 4}
     assert description(folder)["labels"] == labels
@@ -122,9 +119,9 @@ def test_mrbrains18_with_all_structures_and_without_registered_names(mrbrains18:
         for sequence in ("T1", "IR"):
             (pre / f"reg_{sequence}.nii.gz").replace(pre / f"{sequence}.nii.gz")
     folder = convert("mrbrains18_structures", mrbrains18, dataset_id=18)
-    published = read_values(mrbrains18 / "training" / "1" / "segm.nii.gz")
-    np.testing.assert_array_equal(read_values(folder / "labelsTr" / "mrbrains18_1.nii.gz"), np.minimum(published, 9))
-    assert names(folder) == ["dataset.json", "imagesTr", "labelsTr"]
+    published = read(mrbrains18 / "training" / "1" / "segm.nii.gz")
+    np.testing.assert_array_equal(read(folder / "labelsTr" / "mrbrains18_1.nii.gz"), np.minimum(published, 9))
+    assert names(folder) == {"dataset.json", "imagesTr", "labelsTr"}
     assert (folder / "imagesTr" / "mrbrains18_1_0001.nii.gz").samefile(mrbrains18 / "training/1/pre/T1.nii.gz")
 
 
@@ -155,14 +152,14 @@ def test_all_that_is_missing_is_listed(flare21: Path, nnunet: Path) -> None:
         f"{flare21 / 'TrainingMask' / 'train_000.nii.gz'} is missing.",
         f"{flare21 / 'TrainingImg' / 'train_001_0000.nii.gz'} is missing.",
     ]
-    assert names(nnunet / "raw") == []
+    assert names(nnunet / "raw") == set()
 
 
 def test_labels_that_were_not_published(brats19: Path, nnunet: Path) -> None:
     mask = write_image(brats19 / "LGG" / "BraTS19_2013_0_1" / "BraTS19_2013_0_1_seg.nii.gz", (0, 1, 3))
     with pytest.raises(ValueError, match=rf"{re.escape(str(mask))} holds \[3\]; expected labels \[0, 1, 2, 4\]\."):
         convert("brats19", brats19, dataset_id=1)
-    assert names(nnunet / "raw") == []  # though other cases had been converted
+    assert names(nnunet / "raw") == set()  # though other cases had been converted
 
 
 def test_ids_that_are_taken(flare21: Path, nnunet: Path) -> None:

@@ -13,7 +13,6 @@ from scipy.ndimage import gaussian_filter
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import Activation, LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
-from tests.evaluation.evaluated import Folders
 from tests.generated import add_case, segment, softmax, write_upright
 
 CLASSES = LabelMeaning(tuple(range(4)))
@@ -90,33 +89,26 @@ def test_ties() -> None:
         assert np.array_equal(given(p, labels, REGIONS).labels(), labels.reshape(-1)) == right
 
 
-@pytest.fixture(params=["classes", "regions"])
-def smooth(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
+@pytest.mark.parametrize("regions", [False, True])
+def test_postprocessed_cases_are_evaluated(tmp_path: Path, regions: bool) -> None:
     """Two cases as nnU-Net leaves them, of structures in several components."""
-    regions = request.param == "regions"
     gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
     gt_folder.mkdir()
     predictions.mkdir()
-    names = {"a": [1, 2, 3], "b": [2, 3], "c": 3} if regions else {"a": 1, "b": 2, "c": 3}
-    labels = {"background": 0, **names}
-    content = {"labels": labels, "file_ending": ".nii.gz", **({"regions_class_order": [1, 2, 3]} if regions else {})}
+    structures = {"a": [1, 2, 3], "b": [2, 3], "c": 3} if regions else {"a": 1, "b": 2, "c": 3}
+    content = {"labels": {"background": 0, **structures}, "regions_class_order": [1, 2, 3], "file_ending": ".nii.gz"}
     (predictions / "dataset.json").write_text(json.dumps(content))
     for number in range(2):
         p, other = (smooth_case(seed, regions=regions) for seed in (number, number + 9))
         add_case(gt_folder, predictions, f"case_{number}", p, segment(other, regions))
         write_upright(segment(p, regions), predictions / f"case_{number}.nii.gz")
-    return gt_folder, predictions
-
-
-def test_postprocessed_cases_are_evaluated(smooth: Folders) -> None:
-    before = evaluate(Predictions.of_folder(*smooth))
-    regions = "regions_class_order" in (smooth[1] / "dataset.json").read_text()
+    before = evaluate(Predictions.of_folder(gt_folder, predictions))
     for number in range(2):
         labels = segment(smooth_case(number, regions=regions), regions)
         saved = postprocessed(labels, [[1, 2, 3], 2, 1])
         assert not np.array_equal(saved, labels)
-        write_upright(saved, smooth[1] / f"case_{number}.nii.gz")
-    after = evaluate(Predictions.of_folder(*smooth))
-    assert after.skipped == []
+        write_upright(saved, predictions / f"case_{number}.nii.gz")
+    after = evaluate(Predictions.of_folder(gt_folder, predictions))
+    assert before.skipped == after.skipped == []
     for voxels in after.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)

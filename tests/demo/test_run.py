@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.demo import DATASET, _run
+from nnunet_nacl.demo import DATASET
 from nnunet_nacl.evaluation import SUMMARY_NAME, read_result
-from nnunet_nacl.nnunet import PreprocessedDataSet
-from nnunet_nacl.paper.experiments import Job, Run
-from tests.generated import write_folder
 
 
 def start(folder: Path) -> "subprocess.Popen[str]":
@@ -50,27 +47,6 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError:  # the process has ended since it was listed
         return b""
-
-
-def test_calibrated_by_two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = []
-    monkeypatch.setattr(_run, "_run", lambda command, _: commands.append(command))
-    evaluated = []
-    monkeypatch.setattr(_run, "evaluate", evaluated.append)
-    data = PreprocessedDataSet(DATASET, "2d_demo", "nnUNetPlans", *[tmp_path] * 3, [], [], ".nii.gz", False)
-    job = Job(Run("a", "nnUNetTrainerDiceCE", 0, 0), {"train": [], "val": []}, data, tmp_path / "out")
-    job.raw.mkdir()
-    labels, predictions = write_folder(job.raw, "a")
-    labels.rename(job.raw / "labelsTs")
-    predicted = job.output / "predictions_calibrated" / "nnUNetTrainerDiceCE" / "fold_0"
-    predicted.parent.mkdir(parents=True)
-    predictions.rename(predicted)
-    output = _run._calibrate(job)
-    model = ["-d", "996", "-c", "2d_demo", "-tr", "nnUNetTrainerDiceCE", "-f", "0"]
-    assert commands[0][:10] == ["nnunet_nacl", "calibrate", *model]
-    assert commands[1][:13] == ["nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(output), *model]
-    assert commands[1][13:16] == ["-chk", "checkpoint_calibrated.pth", "--save_probabilities"]
-    assert [predictions.pred_folders for predictions in evaluated] == [(output,)]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "dice_candidates"))
-from dice_candidates import ProperWeightedCrossEntropy, nnUNetTrainerProperWeightedCE_paperSchedule_8epochs
+from dice_candidates import ProperWeightedCrossEntropy
 
 
 def test_by_hand() -> None:
@@ -34,7 +34,3 @@ def test_the_softmax_becomes_the_posterior() -> None:
     labels = torch.arange(3).repeat_interleave(torch.tensor([5, 2, 3])).reshape(1, 1, 1, 10)
     ProperWeightedCrossEntropy()(logits.reshape(1, 3, 1, 1).expand(1, 3, 1, 10), labels).backward()
     torch.testing.assert_close(logits.grad, torch.zeros(3), atol=1e-6, rtol=0)
-
-
-def test_its_trainer() -> None:
-    assert nnUNetTrainerProperWeightedCE_paperSchedule_8epochs.recipe.paper_schedule

@@ -46,7 +46,7 @@ def test_a_stock_nnunet_runs_the_exported_model(planned: Planned, trained: Train
         "-o", tmp_path / "ours", "--save_probabilities", "-npp", 0, "-nps", 0, "-device", "cpu", "--disable_tta",
     )  # fmt: skip
 
-    assert f"Wrote {exported}" in nnunet.run("nnunet_nacl", "export", model, as_user=True)
+    assert f"Wrote {exported}" in nnunet.run("nnunet_nacl", "export", model)
     assert TRAINER in (exported / NOTE_NAME).read_text()
     command = [sys.executable, "-c", STOCK, exported, images, tmp_path / "stock"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,7 +1,5 @@
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +8,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from tests.commands import run_forked
 from tests.evaluation.evaluated import Folders, reasons, run_evaluate, summary_of
 from tests.generated import noisy_case, write_upright
 
@@ -89,10 +88,9 @@ def test_a_name_that_is_not_utf8_is_refused(folders: Folders) -> None:
     name = os.fsdecode(b"caf\xe9")
     for folder, ending in ((folders[0], ".nii.gz"), (folders[1], ".nii.gz"), (folders[1], ".npz")):
         shutil.copy(folder / f"case_1{ending}", folder / f"{name}{ending}")
-    command = [sys.executable, "-m", "nnunet_nacl.cli", "evaluate", *map(str, folders), "-np", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "caf\ufffd.nii.gz: expected a file name in UTF-8" in done.stderr
+    log = folders[0].with_name("log")
+    assert run_forked(["nnunet_nacl", "evaluate", *map(str, folders), "-np", "1"], os.environ, log) == 1
+    assert "caf\ufffd.nii.gz: expected a file name in UTF-8" in log.read_text()
     assert len(summary_of(folders)["metric_per_case"]) == 3
 
 

@@ -13,13 +13,6 @@ from tests.generated import write_folder
 
 
 @pytest.fixture(scope="module")
-def page_file(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(read_results([*runs.values()]), file)
-    return file
-
-
-@pytest.fixture(scope="module")
 def deep_page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of images with several slices."""
     folder = tmp_path_factory.mktemp("deep")

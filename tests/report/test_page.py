@@ -12,7 +12,7 @@ from nnunet_nacl.report import answer, compare, methods_table, read_results, to_
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
-QUICK = Settings(voxels=("foreground",))
+QUICK, SCORES = Settings(voxels=("foreground",)), Settings(voxels=("near", "image"))
 VOID = {"meta", "link", "br", "img", "input", "hr", "image"}
 NASTY = "<script>alert(1)</script> \"x\" & 'y' $a_b^c$ \\frac {}"
 
@@ -84,12 +84,9 @@ def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -
     return page_of(file)
 
 
-def test_everything_is_there(runs: dict[str, Path], tmp_path: Path) -> None:
-    results = read_results([*runs.values()])
-    file = tmp_path / "report.html"
-    write_report(results, file, command="nnunet_nacl report a b 'c d'")
-    page = page_of(file)
-    comparison = compare(results["Dataset004_Demo"])
+def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
+    page = page_of(page_file)
+    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
     for column in methods_table(comparison).columns:
         assert all(text.partition(" (")[0] in page.text for text in column.texts())
     assert "nnunet_nacl report a b 'c d'" in page.text
@@ -99,17 +96,17 @@ def test_everything_is_there(runs: dict[str, Path], tmp_path: Path) -> None:
     assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3)
     assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
     assert "Not shown" not in page.text
-    assert file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
+    assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
     copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
     assert len(copied) == 2 * page.tags["table"]
     table = methods_table(replace(comparison, dataset="Dataset004_Demo"))
     assert {to_csv(table), to_latex(table)} <= set(copied)
-    assert file.stat().st_size < 2e6
+    assert page_file.stat().st_size < 2e6
 
 
 def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
-    results = {"soft": make_blurred(2.0), "true": make_blurred(1.0), "sharp": make_blurred(0.5)}
+    results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
     told = answer(compare(results))
     assert {one.name: one.verdict.value for one in told.judgements} == {
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
@@ -136,7 +133,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
 
 
 def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_path: Path) -> None:
-    few = {"cases": NAMED[:3], "settings": Settings()}
+    few = {"cases": NAMED[:3], "settings": SCORES}
     results = {f"m{number}": make_result(0.2 + 0.2 * number, **few) for number in range(6)}
     folder = tmp_path / "calibrated"
     folder.mkdir()
@@ -163,7 +160,8 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     page = write(tmp_path, {"alone": make_result(0.4, settings=QUICK)})
     assert "Ranks" not in page.text
     assert page.tags["svg"] == 1 + 1
-    page = write(tmp_path, {name: make_result(t, cases=NAMED[:1]) for name, t in (("one", 0.4), ("other", 1.0))})
+    few = {"cases": NAMED[:1], "settings": SCORES}
+    page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
     assert "are not told apart by this case." in page.text
     assert f"The only case: {NAMED[0]}" in page.text

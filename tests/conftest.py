@@ -220,6 +220,24 @@ def trained(preprocessed: Preprocessed) -> Trained:
     return train
 
 
+@pytest.fixture(scope="session")
+def predicted(trained: Trained, planned: Planned) -> Trained:
+    """``predicted(kind, configuration, trainer)``: that model's predictions of the training images, not mirrored."""
+
+    def predict(kind: str, configuration: str, trainer: str) -> Path:
+        model, (nnunet, number) = trained(kind, configuration, trainer), planned(kind)
+        folder = nnunet.folder / "predictions" / KINDS[kind][0] / model.name
+        images = nnunet.folder / "raw" / KINDS[kind][0] / "imagesTr"
+        command = [
+            "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", trainer, "-i", images, "-o", folder,
+            "--save_probabilities", "-npp", 0, "-nps", 0, "-device", "cpu", "--disable_tta",
+        ]  # fmt: skip
+        once(folder.with_suffix(".predicted"), lambda: nnunet.run(*command))
+        return folder
+
+    return predict
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium."""

@@ -32,28 +32,23 @@ predictor.predict_from_files_sequential(sys.argv[2], sys.argv[3], save_probabili
 """
 
 
-def test_a_stock_nnunet_runs_the_exported_model(planned: Planned, trained: Trained, tmp_path: Path) -> None:
-    nnunet, number = planned("labels")
-    model = trained("labels", "2d_small", TRAINER)
-    images, exported = tmp_path / "images", model.with_name(f"{model.name}_stock")
-    for folder in (images, tmp_path / "ours", tmp_path / "stock"):
-        folder.mkdir()
+def test_a_stock_nnunet_runs_the_exported_model(
+    planned: Planned, trained: Trained, predicted: Trained, tmp_path: Path
+) -> None:
+    nnunet, _ = planned("labels")
+    model, ours = (make("labels", "2d_small", TRAINER) for make in (trained, predicted))
+    images, stock, exported = tmp_path / "images", tmp_path / "stock", model.with_name(f"{model.name}_stock")
+    images.mkdir()
+    stock.mkdir()
     for case in ("toy_0", "toy_1"):
         shutil.copy(nnunet.folder / "raw" / KINDS["labels"][0] / "imagesTr" / f"{case}_0000.nii.gz", images)
-    # In another process: nnU-Net forks here, which deadlocks in one with threads.
-    nnunet.run(
-        "nnUNetv2_predict", "-d", number, "-c", "2d_small", "-f", 0, "-tr", TRAINER, "-i", images,
-        "-o", tmp_path / "ours", "--save_probabilities", "-npp", 0, "-nps", 0, "-device", "cpu", "--disable_tta",
-    )  # fmt: skip
-
     assert f"Wrote {exported}" in nnunet.run("nnunet_nacl", "export", model)
     assert TRAINER in (exported / NOTE_NAME).read_text()
-    command = [sys.executable, "-c", STOCK, exported, images, tmp_path / "stock"]
+    command = [sys.executable, "-c", STOCK, exported, images, stock]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     for case in ("toy_0", "toy_1"):
-        one, other = (np.load(tmp_path / name / f"{case}.npz")["probabilities"] for name in ("ours", "stock"))
-        assert np.array_equal(one, other)
+        assert np.array_equal(*(np.load(folder / f"{case}.npz")["probabilities"] for folder in (ours, stock)))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES
-from tests.conftest import KINDS, NNUNet, Preprocessed, Trained
+from tests.conftest import KINDS, NNUNet, Planned, Preprocessed, Trained
 
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 BRIEF = "2epochs_2iterations"
@@ -27,23 +27,19 @@ def log(fold: Path) -> str:
     ],
 )
 def test_train_predict_evaluate(
-    preprocessed: Preprocessed, trained: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
+    planned: Planned, trained: Trained, predicted: Trained, tmp_path: Path, kind: str, configuration: str, trainer: str
 ) -> None:
-    nnunet, number = preprocessed(kind, configuration)
+    nnunet, _ = planned(kind)
     fold = trained(kind, configuration, f"{trainer}_{BRIEF}") / "fold_0"
     printed = log(fold)
     assert f"nnunet_nacl trains with {'SVLS' if 'SVLS' in trainer else 'NACL'}Loss(" in printed
     assert f"ignore_label={3 if 'ignore' in kind else None}, regions={'regions' in kind}" in printed
     assert ("MemoryEfficientSoftDiceLoss" in printed) == ("Dice" in trainer)
     check_progress(fold, printed)
-    raw, predictions = nnunet.folder / "raw" / KINDS[kind][0], tmp_path / "predictions"
-    nnunet.run(
-        "nnUNetv2_predict", "-d", number, "-c", configuration, "-f", 0, "-tr", f"{trainer}_{BRIEF}",
-        "-i", raw / "imagesTr", "-o", predictions, "--save_probabilities", "-npp", 0, "-nps", 0,
-        "-device", "cpu", "--disable_tta",
-    )  # fmt: skip
-    nnunet.run("nnunet_nacl", "evaluate", raw / "labelsTr", predictions)
-    summary = json.loads((predictions / "calibration_summary.json").read_text())
+    predictions, output = predicted(kind, configuration, f"{trainer}_{BRIEF}"), tmp_path / "summary.json"
+    labels = nnunet.folder / "raw" / KINDS[kind][0] / "labelsTr"
+    nnunet.run("nnunet_nacl", "evaluate", labels, predictions, "-o", output)
+    summary = json.loads(output.read_text())
     assert summary["num_cases"]["evaluated"] == 6
     assert all(0 < summary["mean"][voxels]["ECE"] < 1 for voxels in ("foreground", "union"))
 

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,11 +31,6 @@ def reviews_of(folders: dict[str, Path]) -> Reviews:
     return read_reviews(compare(results))
 
 
-def judgement_in(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "review.json").read_text())["judgements"][-1]
-    return found
-
-
 def test_values_are_the_reviews(reviewed: dict[str, Path]) -> None:
     found = reviews_of(reviewed)
     assert list(found.judgements) == found.names == ["sharp", "right", "soft"]
@@ -46,7 +40,7 @@ def test_values_are_the_reviews(reviewed: dict[str, Path]) -> None:
     points = np.concatenate([line.get_xydata() for line in dice.lines[1:]])
     assert np.abs(points[:, 0] - points[:, 1]).mean() == pytest.approx(found.judgements["right"]["dice_error"])
     for name, judgement in found.judgements.items():
-        expected = judgement_in(reviewed[name])
+        expected = json.loads((reviewed[name] / "review.json").read_text())["judgements"][-1]
         assert judgement == expected
         numbers = ("dice_error", "dice_bias", "spearman", "aurc", "excess_aurc", "volume_bias_share")
         assert list(values.loc[name]) == pytest.approx([expected[one] for one in numbers])

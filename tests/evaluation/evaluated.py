@@ -32,8 +32,3 @@ def content(summary: Path) -> str:
         for table in (one.top, one.classwise)
     ]
     return json.dumps([json.loads(summary.read_text()), tables])
-
-
-def truncated(_: Path, predictions: Path) -> None:
-    file = predictions / "case_1.npz"
-    file.write_bytes(file.read_bytes()[:3000])

@@ -11,7 +11,7 @@ from nnunetv2.postprocessing.remove_connected_components import remove_all_but_l
 from scipy.ndimage import gaussian_filter
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import Activation, LabelMeaning, SavedAs, labels_given
+from nnunet_nacl.metrics import LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
 from tests.generated import add_case, segment, softmax, write_upright
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from weakref import WeakKeyDictionary
+from functools import cached_property, lru_cache
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from nnunet_nacl.metrics import (
+    SCORES,
     Interval,
+    Voxels,
     mean_of_known,
     percentile_interval,
     ratio,
@@ -16,8 +19,6 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method
 from nnunet_nacl.typing import Floats
-
-_SCORES = {"NLL_per_foreground": "nll", "Brier_per_foreground": "brier"}
 
 
 @dataclass(eq=False)
@@ -99,24 +100,21 @@ def pooled_gaps(gaps: Floats, voxels: Floats) -> Estimate:
     return Estimate(resampled, cases, int(voxels.any(1).sum()))
 
 
-_ESTIMATES: "WeakKeyDictionary[Method, dict[Metric, Estimate]]" = WeakKeyDictionary()
-
-
 @dataclass(frozen=True)
 class Metric:
     """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set."""
 
     name: str
-    voxels: str = ""
+    voxels: Voxels | Literal[""] = ""
     higher_is_better: bool = False
     digits: int = 3
     unit: str = ""
 
     @property
     def title(self) -> str:
-        if self.name in _SCORES:
+        if self.name in SCORES:
             return self.name.replace("_per_foreground", " per foreground voxel")
-        name, expected, _ = self.name.partition("_expected")
+        name, expected, _ = self.name.removesuffix("_voxels").partition("_expected")
         return f"{name} {self.voxels}{' if perfectly calibrated' if expected else ''}".strip()
 
     @property
@@ -127,26 +125,21 @@ class Metric:
     @property
     def axis(self) -> str:
         """The title, and over which voxels: plots and tables show the same value."""
-        if self.name in _SCORES:
+        if self.name in SCORES:
             return self.title
         return f"{self.title}, {'pooled' if self.voxels in POOLED else 'mean over cases'}"
 
+    @lru_cache(maxsize=1024)  # noqa: B019 - several tables and plots show the same; so much stays in memory
     def of(self, method: Method) -> Estimate:
         """The estimate of a method, made once."""
-        made = _ESTIMATES.setdefault(method, {})
-        if self not in made:
-            made[self] = self._of(method)
-        return made[self]
-
-    def _of(self, method: Method) -> Estimate:
-        if self.name in _SCORES:  # over all regions
-            all_tables = method.tables(self.voxels)
-            sums = np.array(
-                [float(getattr(tables, _SCORES[self.name]).sum()) for tables in all_tables]
+        if not self.voxels:
+            return case_means(self.values(method))
+        if self.name in SCORES:  # over all regions
+            sums = pd.DataFrame(
+                [tables.score_sums() for tables in method.result.tables(self.voxels)]
             )
-            return per_foreground(
-                sums, np.array([float(tables.foreground_voxels) for tables in all_tables])
-            )
+            score = sums[self.name.replace("per_foreground", "sum")]
+            return per_foreground(score.to_numpy(), sums["foreground_voxels"].to_numpy(np.float64))
         if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
             tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
             rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
@@ -157,11 +150,10 @@ class Metric:
 
     def values(self, method: Method) -> Floats:
         """(cases, structures), or (cases, 1) for what belongs to no single structure; NaN where not defined."""
-        if not self.voxels:
-            return method.segmentation(self.name)
-        return np.array(
-            [[tables.metrics().get(self.name, np.nan)] for tables in method.tables(self.voxels)]
-        )
+        result = method.result
+        if self.voxels:
+            return np.array(result.values(self.voxels, self.name))[:, None]
+        return np.array([result.segmentation(one, self.name) for one in result.structures]).T
 
 
 def voxels_text(voxels: str) -> str:
@@ -189,7 +181,7 @@ def segmentation_metrics(comparison: Comparison) -> list[Metric]:
     return [DICE, Metric("HD95", digits=2, unit="mm")] if comparison.has_surface else [DICE]
 
 
-def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+def judging_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
     """NLL per foreground voxel, and ECE over a voxel set, by default near, else image: lowest if perfectly calibrated.
 
     Empty if neither near nor image was evaluated, and no set is asked for.
@@ -199,7 +191,7 @@ def judging_metrics(comparison: Comparison, voxels: str | None = None) -> list[M
     return scores + [Metric("ECE", name) for name in pooled[:1]]
 
 
-def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+def paper_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
     """The paper's: ECE and CECE over a voxel set, by default over each that labels choose."""
     sets = (
         [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
@@ -207,20 +199,16 @@ def paper_metrics(comparison: Comparison, voxels: str | None = None) -> list[Met
     return [Metric(name, one) for name in ("ECE", "CECE") for one in sets]
 
 
-def leading_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+def leading_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
     """The columns of the table of methods; without near and image the paper's."""
     judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
-    brier = [Metric("Brier_per_foreground", "image")] if comparison.has_scores else []
-    return [
-        *segmentation_metrics(comparison),
-        *judging[: len(brier)],
-        *brier,
-        *judging[len(brier) :],
-    ]
+    if comparison.has_scores:
+        judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
+    return segmentation_metrics(comparison) + judging
 
 
-def compared_metrics(comparison: Comparison, voxels: str | None = None) -> list[Metric]:
+def compared_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
     """All metrics that methods are compared by: the leading ones, then the paper's."""
-    return list(
-        dict.fromkeys([*leading_metrics(comparison, voxels), *paper_metrics(comparison, voxels)])
-    )
+    leading = leading_metrics(comparison, voxels)
+    others = paper_metrics(comparison, voxels)
+    return leading + [metric for metric in others if metric not in leading]

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count
@@ -17,12 +16,12 @@ from tqdm import tqdm
 
 from nnunet_nacl import __version__
 from nnunet_nacl.files import check_output, printable, whole_file
+from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
 from nnunet_nacl.report._metrics import (
     DICE,
-    Metric,
     judging_metrics,
     number_text,
     paper_metrics,
@@ -30,15 +29,16 @@ from nnunet_nacl.report._metrics import (
 )
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
-from nnunet_nacl.report._reliability import Judgement, judge
+from nnunet_nacl.report._reliability import Verdict, judge
 from nnunet_nacl.report._results import calibrated_by, evaluate_command
 from nnunet_nacl.report._review import read_reviews
-from nnunet_nacl.report._statistics import Difference, Order, all_rankings, differences, order_by
+from nnunet_nacl.report._statistics import all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 
-_SWITCHED = ("near", "foreground", "union", "image")  # voxel sets in the order of the page's switch
+_SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
+"""Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
 _HEAD = 1 << 20
 _WIDE = 0.95  # a share of the image from which near is not near any more
@@ -84,21 +84,29 @@ def write_report(
     ]
     alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
     shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
-    used = [
-        comparison
-        for comparison in comparisons
-        if published_data_set(comparison.dataset) and any(map(published_method, comparison.names))
-    ]
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("nnunet_nacl.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.loader = PackageLoader("nnunet_nacl.report")
-    environment.filters |= {"voxels": voxels_text, "number": number_text, "p": tables.p_text}
-    environment.filters |= {"csv": tables.to_csv, "latex": tables.to_latex}
+    environment.filters |= {
+        "voxels": voxels_text,
+        "number": number_text,
+        "p": tables.p_text,
+        "csv": tables.to_csv,
+        "latex": tables.to_latex,
+    }
     html = environment.get_template("report.html.j2").render(
         sections=sections,
         together=_rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
-        published=list(map(tables.published_table, used)),
+        published=[
+            tables.published_table(comparison)
+            for comparison in comparisons
+            if published_data_set(comparison.dataset)
+            and any(map(published_method, comparison.names))
+        ],
         datasets=[comparison.dataset for comparison in comparisons],
         command=command,
         version=__version__,
@@ -128,17 +136,14 @@ def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
 
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
     """Everything that is shown of a data set."""
-    main = comparison.main
     reviews = read_reviews(comparison)
     section: dict[str, Any] = {
         "comparison": comparison,
-        "main": main,
         "num_cases": len(comparison.cases),
         "answer": answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
         "study": study,
-        "missing": [],
-        "study_pictures": [],
+        "study_pictures": _pictures(panels.study_panels(comparison, study) if study else []),
         "methods": tables.methods_table(comparison),
         "folded": [],
         "structures": tables.structures_table(comparison),
@@ -149,44 +154,39 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "radar": [],
         "rankings": [],
         "reviews": reviews,
-        "review_table": None,
+        "review_table": tables.review_table(reviews) if reviews.judgements else None,
         "review_pictures": _pictures(
             partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements
         ),
-        "case_views": case_views(comparison, main, images),
+        "case_views": case_views(comparison, images),
         "cases": tables.cases_table(comparison),
         "label_legend": legend(comparison.methods[0].result.meaning),
         "settings": {method.name: _settings(method) for method in comparison.methods},
         "commands": [evaluate_command(method.result) for method in comparison.methods],
     }
-    if study:
-        section["missing"] = [
-            each.method for each in study.variants if each.method not in comparison.names
-        ]
-        section["study_pictures"] = _pictures(panels.study_panels(comparison, study))
     if len(comparison.names) > 1:
         section["folded"].append(tables.differences_table(comparison))
         section["tradeoff"] = _pictures(panels.tradeoff_panels(comparison))
     if len(comparison.names) > 2:
-        section["radar"] = _pictures(panels.radar_panels(comparison, main))
+        section["radar"] = _pictures(panels.radar_panels(comparison))
         section["rankings"] = _rankings([comparison])
     if judging_metrics(comparison) and paper_metrics(comparison):
         section["folded"].append(tables.paper_table(comparison, expected=True))
-    if reviews.judgements:
-        section["review_table"] = tables.review_table(reviews)
     return section
 
 
-def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
-    # Else they show little but the easy background
-    drawn = voxels != "image" or comparison.main == "image"
-    overlaid = drawn and voxels != comparison.main
+def _voxel_set(comparison: Comparison, voxels: Voxels) -> dict[str, Any]:
+    overlaid: list[Panel] = []
+    single: list[Panel] = []
+    # Those of the image show little but the easy background
+    if voxels != "image" or comparison.main == "image":
+        single = panels.reliability_panels(comparison, voxels)
+        if voxels != comparison.main:
+            overlaid = panels.reliability_panels(comparison, voxels, overlaid=True)
     return {
         "voxels": voxels,
-        "overlaid": _pictures(panels.reliability_panels(comparison, voxels, overlaid=True))
-        if overlaid
-        else [],
-        "single": _pictures(panels.reliability_panels(comparison, voxels)) if drawn else [],
+        "overlaid": _pictures(overlaid),
+        "single": _pictures(single),
         "scores": tables.scores_table(comparison, voxels),
         "by_label": voxels not in POOLED,
     }
@@ -194,92 +194,77 @@ def _voxel_set(comparison: Comparison, voxels: str) -> dict[str, Any]:
 
 def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
-    found = all_rankings(comparisons)
-    pictures = _pictures(partial(rank_heatmap, ranking) for ranking in found)
-    shown = [tables.rank_table(ranking, comparisons) for ranking in found]
     return [
-        {"table": table, "picture": drawn} for table, drawn in zip(shown, pictures, strict=True)
+        {
+            "table": tables.rank_table(ranking, comparisons),
+            "pictures": _pictures([partial(rank_heatmap, ranking)]),
+        }
+        for ranking in all_rankings(comparisons)
     ]
 
 
-@dataclass(frozen=True)
-class Answer:
+def answer(comparison: Comparison) -> dict[str, Any]:
     """What the first screen says.
 
-    Attributes:
-        judgements: of the methods that are named.
-        error_set: the voxel set of their ECE.
-        before: calibrated method -> what it was before.
-        wide: methods of which near is nearly the whole image.
-        judge: what methods are ordered by.
-        order: the methods by it, and which differences are significant.
-        dice_gap: the first one's Dice less the baseline's.
-        lacking: method -> command that evaluates it over near and image.
-        to_calibrate: methods that are off and stand here without a calibrated twin.
-        next_folder: predictions to go on with.
-        next_truth: their ground truth.
+    ``judgements`` of the methods that are named, by their ECE over ``error_set``; of the calibrated ones what they were
+    ``before``; those of which near is ``wide``, nearly the whole image; the ``order`` of the methods by ``judge``, and
+    ``dice_gap``, the first one's Dice less the baseline's; the commands that evaluate what is ``lacking``; methods
+    ``to_calibrate``, which are off and stand here without a calibrated twin, and the folders ``following`` from that.
     """
-
-    judgements: list[Judgement]
-    error_set: str
-    before: dict[str, str]
-    wide: list[str]
-    judge: Metric | None
-    order: Order | None
-    dice_gap: Difference | None
-    lacking: dict[str, str]
-    to_calibrate: list[str]
-    next_folder: str
-    next_truth: str
-
-
-def answer(comparison: Comparison) -> Answer:
-    """Judgements, which differences are significant, and what to do next."""
+    judged_by = None
     order = None
-    judge_by = None
-    error_set = comparison.main
     names = comparison.names
     if judging := judging_metrics(comparison):
-        judge_by = judging[0]
-        error_set = judging[-1].voxels
-        order = order_by(comparison, judge_by)
+        judged_by = judging[0]
+        order = order_by(comparison, judged_by)
         names = order.names or names
-    calibrated = [method.name for method in comparison.methods if calibrated_by(method.origin)]
+    folders = {method.name: method.result.origin.folders[0] for method in comparison.methods}
+    # Without near and image, nothing is judged
+    error_set = next((voxels for voxels in POOLED if voxels in comparison.voxels), comparison.main)
+    name_of = {Path(pair.pred_folder).resolve(): name for name, pair in folders.items()}
+    calibrated = {
+        method.name: mark[1].resolve()
+        for method in comparison.methods
+        if (mark := calibrated_by(method.result.origin))
+    }
+    before = {name: name_of[folder] for name, folder in calibrated.items() if folder in name_of}
     named = names
     if len(names) > _ALL_NAMED:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
     judgements = [judge(comparison, name, error_set) for name in named] if judging else []
-    off = [judgement.name for judgement in judgements if judgement.verdict.is_off]
-    lacking = [m for m in comparison.methods if not set(POOLED) <= set(m.origin.settings.voxels)]
-    before = {name: found for name in calibrated if (found := comparison.before(comparison[name]))}
-    stems = {
-        name: re.sub(_CALIBRATED, "", comparison[name].origin.folders[0].pred_folder)
-        for name in comparison.names
-    }
+    stems = {name: re.sub(_CALIBRATED, "", pair.pred_folder) for name, pair in folders.items()}
     twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
     done = {*calibrated, *before.values(), *twins}
-    to_calibrate = [name for name in off if name not in done]
-    following = comparison[[*to_calibrate, *names][0]].origin.folders[0]
+    to_calibrate = [
+        judgement.name
+        for judgement in judgements
+        if judgement.verdict in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH}
+        and judgement.name not in done
+    ]
     wide = []
     if "near" in comparison.voxels:
-        wide = [name for name in names if comparison[name].pooled("near")["share"] > _WIDE]
-    return Answer(
-        judgements=[judgement for judgement in judgements if not np.isnan(judgement.error)],
-        error_set=error_set,
-        before=before,
-        wide=wide,
-        judge=judge_by,
-        order=order,
-        dice_gap=differences(comparison, DICE).get(names[0]),
-        lacking={method.name: evaluate_command(method.result) for method in lacking},
-        to_calibrate=to_calibrate,
-        next_folder=following.pred_folder,
-        next_truth=following.gt_folder,
-    )
+        wide = [name for name in names if comparison[name].result.pooled("near")["share"] > _WIDE]
+    return {
+        "judgements": [judgement for judgement in judgements if not np.isnan(judgement.error)],
+        "error_set": error_set,
+        "before": before,
+        "wide": wide,
+        "judge": judged_by,
+        "order": order,
+        "dice_gap": differences(comparison, DICE).get(names[0]),
+        "lacking": {
+            method.name: evaluate_command(method.result)
+            for method in comparison.methods
+            if not set(POOLED) <= set(method.result.voxels)
+        },
+        "to_calibrate": to_calibrate,
+        "following": folders[[*to_calibrate, *names][0]],
+    }
 
 
 def _settings(method: Method) -> dict[str, str]:
-    settings = {**method.origin.settings_json(), "versions": method.origin.versions}
+    origin = method.result.origin
+    settings = {**origin.settings_json(), "versions": origin.versions}
     return {
         key: json.dumps(value, ensure_ascii=False).strip('"{}') for key, value in settings.items()
     }

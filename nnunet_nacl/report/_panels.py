@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from nnunet_nacl.files import check_output
+from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, Metric, judging_metrics, paper_metrics
 from nnunet_nacl.report._reliability import top_label_curves
@@ -26,7 +27,7 @@ from nnunet_nacl.report.plots._style import Panel, draw_panels, save_plot
 
 
 def write_plot(
-    results: Mapping[str, Results], kind: str, file: str | Path, *, voxels: str | None = None
+    results: Mapping[str, Results], kind: str, file: str | Path, *, voxels: Voxels | None = None
 ) -> None:
     """Write a plot of the report; a file that exists is replaced.
 
@@ -56,7 +57,7 @@ def write_plot(
 
 
 def reliability_panels(
-    comparison: Comparison, voxels: str | None = None, *, overlaid: bool = False
+    comparison: Comparison, voxels: Voxels | None = None, *, overlaid: bool = False
 ) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
     names = comparison.names
@@ -69,13 +70,13 @@ def reliability_panels(
     return [partial(reliability_curves, curves, names=names) for curves in of_panels]
 
 
-def tradeoff_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
+def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
     """Dice against what calibration is judged by; over a given voxel set, against ECE and CECE."""
     metrics = (voxels is None and judging_metrics(comparison)) or paper_metrics(comparison, voxels)
     return [partial(tradeoff_scatter, comparison, metric) for metric in metrics]
 
 
-def radar_panels(comparison: Comparison, voxels: str | None = None) -> list[Panel]:
+def radar_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
     """The paper's radar plot."""
     return [partial(radar, comparison, Metric("ECE", voxels or comparison.main))]
 

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import file_state
-from nnunet_nacl.metrics import LabelMeaning
+from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use import LABEL_COLORS, picture, window_around
 
@@ -31,30 +30,25 @@ _OPACITY = 165  # of 255, of labels over the image
 _WRONG = (255, 45, 45)
 
 
-def chosen_cases(comparison: Comparison, voxels: str) -> dict[str, str]:
+def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
     """What a case is chosen for -> case: by the methods' ECE, its mean over them and by how much they differ."""
-    by_method = np.array(
-        [Metric("ECE", voxels).values(method)[:, 0] for method in comparison.methods]
-    )
+    by_method = np.array([method.result.values(voxels, "ECE") for method in comparison.methods])
     errors = by_method.mean(axis=0)
     spread = np.ptp(by_method, axis=0)
     order = [int(row) for row in np.argsort(errors, kind="stable") if not np.isnan(errors[row])]
     if len(order) < 2:
         return {"The only case": comparison.cases[order[0]]} if order else {}
-    median = order[(len(order) - 1) // 2]
+    # Of few cases, one may have several roles, and keeps the last
     roles = {
-        "Worst calibrated case": order[-1],
-        "Median case": median,
-        "Best calibrated case": order[0],
+        order[-1]: "Worst calibrated case",
+        order[(len(order) - 1) // 2]: "Median case",
+        order[0]: "Best calibrated case",
     }
-    others = [row for row in order if row not in roles.values()]
+    others = [row for row in order if row not in roles]
     if len(by_method) > 1 and others:
-        roles = {
-            "Where the methods differ most": max(others, key=lambda row: float(spread[row])),
-            **roles,
-        }
-    roles_of = {row: role for role, row in roles.items()}  # of few cases, one may have several
-    return {role: comparison.cases[row] for row, role in roles_of.items()}
+        differing = max(others, key=lambda row: float(spread[row]))
+        roles = {differing: "Where the methods differ most", **roles}
+    return {role: comparison.cases[row] for row, role in roles.items()}
 
 
 @dataclass(frozen=True)
@@ -68,9 +62,7 @@ class Slices:
         ground_truth: labels.
         ignored: where the ground truth has the ignore label.
         image: the first channel, if it can be read.
-        segmentations: of each method.
-        confidences: max_k p_k of each method, with regions the lowest max(p_r, 1 − p_r).
-        wrong: of each method, what is wrong and at least 90 % sure.
+        methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
         missing: which image or methods cannot be read, or have changed.
     """
 
@@ -80,31 +72,15 @@ class Slices:
     ground_truth: Labels
     ignored: Mask
     image: NDArray[Any] | None
-    segmentations: dict[str, Labels]
-    confidences: dict[str, Floats]
-    wrong: dict[str, Mask]
+    methods: dict[str, tuple[Labels, Floats]]
     missing: list[str]
-
-
-@dataclass
-class CaseView:
-    """A case that the page shows: why, its slices as :func:`slice_layers` makes them, the one that is shown first."""
-
-    name: str
-    title: str
-    slices: list[dict[str, Any]]
-    problems: list[str]
-    first: int = 0
-    num_slices: int = 0
 
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
     """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest."""
-    by_method = {
-        m.name: next(found for found in m.result.cases if found.name == case).states
-        for m in comparison.methods
-    }
-    origin = comparison.methods[0].origin
+    row = comparison.cases.index(case)
+    by_method = {method.name: method.result.cases[row].states for method in comparison.methods}
+    origin = comparison.methods[0].result.origin
     reader = Reader(origin.reader)
     truth_file = _file(next(iter(by_method.values())), "reference")
     read = reader.read_labels(truth_file)
@@ -117,15 +93,13 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     spaced = filled[np.linspace(0, len(filled) - 1, _SLICES).round().astype(int)]
     numbers = sorted({*spaced.tolist(), int(filled[areas[filled].argmax()])})
     missing: list[str] = []
-    segmentations: dict[str, Labels] = {}
-    confidences: dict[str, Floats] = {}
+    methods: dict[str, tuple[Labels, Floats]] = {}
     image = None
     for name, states in by_method.items():
         with _noting(missing, name):
             segmentation = reader.read_labels(_file(states, "prediction")).labels[numbers]
             p = _probabilities(_file(states, "probabilities"), numbers)
-            confidences[name] = comparison.activation.confidence(p)
-            segmentations[name] = segmentation
+            methods[name] = (segmentation, comparison.activation.confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
         (first, *_), geometry = reader.read_image([file])
@@ -136,12 +110,9 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         if not origin.settings.ignore_geometry:
             geometry.check_same(read.geometry)
         image = first[numbers]
-    shown = [foreground[numbers], *(image > 0 for image in segmentations.values())]
+    shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
     truth = truth[numbers][window]
-    segmentations = {name: image[window] for name, image in segmentations.items()}
-    confidences = {name: image[window] for name, image in confidences.items()}
-    wrong = {name: (image != truth) & (truth <= highest) for name, image in segmentations.items()}
     return Slices(
         numbers=numbers,
         num_slices=len(foreground),
@@ -149,23 +120,25 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
         ground_truth=truth,
         ignored=truth > highest,
         image=None if image is None else image[window],
-        segmentations=segmentations,
-        confidences=confidences,
-        wrong={name: voxels & (confidences[name] >= SURE) for name, voxels in wrong.items()},
+        methods={
+            name: (segmentation[window], confidence[window])
+            for name, (segmentation, confidence) in methods.items()
+        },
         missing=missing,
     )
 
 
 def _probabilities(file: Path, numbers: list[int]) -> NDArray[np.float32]:
-    """Those of some slices, (C, S, H, W); the others are not held."""
+    """Those of some slices, (C, S, H, W); of the others, no more than a channel is held."""
     channels = NpzChannels(file)
-    num_channels, num_slices, height, width = channels.shape
-    chosen = np.isin(np.arange(num_slices), numbers).repeat(height * width)
-    place = np.cumsum(chosen) - 1
-    p = np.empty((num_channels, len(numbers) * height * width), np.float32)
+    num_channels, *shape = channels.shape
+    p = np.empty((num_channels, len(numbers), *shape[1:]), np.float32)
+    whole = np.empty(shape, np.float32)
     for channel, part, block in channels.blocks():
-        p[channel, place[part][chosen[part]]] = block[chosen[part]]
-    return p.reshape(num_channels, len(numbers), height, width)
+        whole.reshape(-1)[part] = block
+        if part.stop == whole.size:
+            p[channel] = whole[numbers]
+    return p
 
 
 @contextmanager
@@ -197,43 +170,48 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     return images / f"{case}_0000{truth_file.name.removeprefix(case)}"
 
 
-def case_views(comparison: Comparison, voxels: str, images: Path | None = None) -> list[CaseView]:
-    """Pictures of the best, median and worst case by ECE over a voxel set, and of the one where methods differ most."""
+def case_views(comparison: Comparison, images: Path | None) -> list[dict[str, Any]]:
+    """Pictures of the best, median and worst case by ECE, and of the one where methods differ most.
+
+    The slice ``first`` is shown first.
+    """
     views = []
-    for role, name in chosen_cases(comparison, voxels).items():
-        view = CaseView(name, role, [], [])
-        with _noting(view.problems, "pictures"):
+    for role, name in chosen_cases(comparison, comparison.main).items():
+        view: dict[str, Any] = {"name": name, "title": role, "slices": [], "problems": []}
+        with _noting(view["problems"], "pictures"):
             data = read_slices(comparison, name, images)
-            view.first = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
-            view.num_slices = data.num_slices
-            view.problems += data.missing
-            view.slices = [slice_layers(data, row) for row in range(len(data.numbers))]
+            view["first"] = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
+            view["num_slices"] = data.num_slices
+            view["problems"] += data.missing
+            view["slices"] = [slice_layers(data, row) for row in range(len(data.numbers))]
         views.append(view)
     return views
 
 
 def slice_layers(data: Slices, row: int) -> dict[str, Any]:
     """A slice as the page embeds it: pictures as ``data:`` addresses, outlines of the ground truth as SVG paths."""
-    truth = np.where(data.ignored, 0, data.ground_truth)[row]
+    counted = ~data.ignored[row]
+    truth = np.where(counted, data.ground_truth[row], 0)
     step = math.ceil(max(truth.shape) / _LARGEST)
-    small = (row, slice(None, None, step), slice(None, None, step))
-    methods = [
-        {
-            "name": name,
-            "share_wrong": float(wrong[row].mean()),
-            "segmentation": _label_layer(data.segmentations[name][small]),
-            "confidence": _confidence_layer(data.confidences[name][small], wrong[small]),
-        }
-        for name, wrong in data.wrong.items()
-    ]
-    shown = picture(truth, None if data.image is None else data.image[row])
-    number = data.numbers[row] + 1
-    ground_truth = _label_layer(truth[small[1:]])
+    small = (slice(None, None, step), slice(None, None, step))
+    methods = []
+    for name, (segmentations, confidences) in data.methods.items():
+        segmentation = segmentations[row]
+        confidence = confidences[row]
+        wrong = (segmentation != truth) & counted & (confidence >= SURE)
+        methods.append(
+            {
+                "name": name,
+                "share_wrong": float(wrong.mean()),
+                "segmentation": _label_layer(segmentation[small]),
+                "confidence": _confidence_layer(confidence[small], wrong[small]),
+            }
+        )
     return {
-        **shown,
-        "number": number,
+        **picture(truth, None if data.image is None else data.image[row]),
+        "number": data.numbers[row] + 1,
         "aspect": data.aspect,
-        "ground_truth": ground_truth,
+        "ground_truth": _label_layer(truth[small]),
         "methods": methods,
     }
 
@@ -242,9 +220,9 @@ def legend(labels: LabelMeaning) -> list[tuple[str, str]]:
     """Color and name of each label of a segmentation; with regions the smallest one that a label belongs to."""
     entries = []
     for label in filter(None, labels.known):
-        holding = [region for region in labels.regions or () if label in region]
-        if holding or labels.regions is None:
-            name = labels.name_of(min(holding, key=len) if holding else label)
+        holding = [region for region in map(region_of, labels.structures) if label in region]
+        if holding:
+            name = labels.name_of(min(holding, key=len))
             entries.append((LABEL_COLORS[(label - 1) % len(LABEL_COLORS)], name))
     return entries
 

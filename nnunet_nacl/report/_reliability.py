@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from scipy.special import rel_entr
 
 from nnunet_nacl.metrics import (
     NLL_CLIP,
     Activation,
     BinCounts,
     Interval,
+    Voxels,
     expected_calibration_error,
     ratio,
     resample_weights,
@@ -32,8 +34,8 @@ class Reliability:
     r"""A curve with M bins. Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
 
     ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high``
-    are the ends of the accuracy's 95 % bootstrap interval over cases. Expected is what a perfectly calibrated model
-    with the same probabilities would have; None where that lies on the diagonal, or is not known.
+    are the ends of the accuracy's 95 % bootstrap interval over cases. Expected are confidence and accuracy of a
+    perfectly calibrated model with the same probabilities; None where they lie on the diagonal, or are not known.
     """
 
     name: str
@@ -45,8 +47,7 @@ class Reliability:
     low: Floats
     high: Floats
     error: float
-    expected_confidence: Floats | None = None
-    expected_accuracy: Floats | None = None
+    expected: tuple[Floats, Floats] | None
 
     @property
     def is_faint(self) -> Mask:
@@ -57,22 +58,20 @@ class Reliability:
         """Accuracy, low or high at 90 %, on the line between the points; NaN if hardly any voxel has it."""
         inside = (self.edges[:-1] <= ASKED) & (self.edges[1:] >= ASKED)  # two bins at an edge
         known = ~self.is_faint
-        return (
-            float(np.interp(ASKED, self.confidence[known], values[known]))
-            if inside[known].any()
-            else np.nan
-        )
+        if not inside[known].any():
+            return np.nan
+        return float(np.interp(ASKED, self.confidence[known], values[known]))
 
 
-def top_label_curves(comparison: Comparison, method: str, voxels: str) -> list[Reliability]:
+def top_label_curves(comparison: Comparison, method: str, voxels: Voxels) -> list[Reliability]:
     """Curves of max_k p_k against argmax being right, over all cases pooled: one, or with regions one for each."""
     of_what = [""] if comparison.activation is Activation.SOFTMAX else comparison.structures
     return [_curve(comparison[method], name, voxels, row) for row, name in enumerate(of_what)]
 
 
-def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
+def _curve(method: Method, what: str, voxels: Voxels, row: int) -> Reliability:
     tables = method.bins(voxels, "top")[:, row]
-    expected = method.bins(voxels, "expected_top")
+    by_model = method.bins(voxels, "expected_top")
     num_cases, num_bins = tables.count.shape
     pooled = tables.sum()
     ends = np.full((2, num_bins), np.nan)
@@ -80,7 +79,10 @@ def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
     weights = resample_weights(num_cases)  # no interval from a single case
     resampled = ratio(weights @ tables.hits[:, filled], weights @ tables.count[:, filled])
     ends[:, filled] = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-    line = None if expected is None else expected[:, row].sum()
+    expected = None
+    if by_model is not None:
+        line = by_model[:, row].sum()
+        expected = (ratio(line.confidence, line.count), ratio(line.hits, line.count))
     return Reliability(
         name=method.name,
         what=what,
@@ -91,8 +93,7 @@ def _curve(method: Method, what: str, voxels: str, row: int) -> Reliability:
         low=ends[0],
         high=ends[1],
         error=float(expected_calibration_error(pooled)),
-        expected_confidence=None if line is None else ratio(line.confidence, line.count),
-        expected_accuracy=None if line is None else ratio(line.hits, line.count),
+        expected=expected,
     )
 
 
@@ -104,10 +105,6 @@ class Verdict(Enum):
     TOO_SURE = "too sure"
     NOT_SURE_ENOUGH = "not sure enough"
     UNTOLD = "these cases do not tell"
-
-    @property
-    def is_off(self) -> bool:
-        return self in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH}
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ class Judgement:
     by_chance: Interval
 
 
-def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
+def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
     """Compare the ECE over near or image with what it would be by chance under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
@@ -137,25 +134,23 @@ def judge(comparison: Comparison, method: str, voxels: str) -> Judgement:
     they are right, if that can be told.
     """
     curve = top_label_curves(comparison, method, voxels)[0]
-    pooled = comparison[method].pooled(voxels)
+    pooled = comparison[method].result.pooled(voxels)
     error = pooled["ECE"]
     by_chance = error_by_chance(comparison, method, voxels)
-    accuracy, least, most = (
-        curve.read_off(values) for values in (curve.accuracy, curve.low, curve.high)
-    )
+    accuracy = curve.read_off(curve.accuracy)
     verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
     if error > max(by_chance[1], _CLOSE):
         verdict = Verdict.TOO_SURE if pooled["over_confidence"] > 0 else Verdict.NOT_SURE_ENOUGH
         if abs(accuracy - ASKED) <= _NEARLY:
             verdict = Verdict.NEARLY
-    elif most < ASKED - _CLOSE_WHERE_ASKED:
+    elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
         verdict = Verdict.TOO_SURE
-    elif least > ASKED + _CLOSE_WHERE_ASKED:
+    elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
         verdict = Verdict.NOT_SURE_ENOUGH
     return Judgement(method, verdict, accuracy, error, by_chance)
 
 
-def error_by_chance(comparison: Comparison, method: str, voxels: str) -> Interval:
+def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Interval:
     r"""95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
 
     Its gaps of each bin, confidences minus hits, have the mean 0 over cases. So each bin's mean gap is taken from the
@@ -191,9 +186,8 @@ def split_scores(tables: BinCounts, num_rows: int, activation: Activation) -> di
     base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
 
     def divergence(p: Floats, other: Floats) -> Floats:
-        known = np.maximum(p, 1e-300)
-        bounded = np.maximum(other, NLL_CLIP)
-        return np.where(p > 0, p * np.log(known / bounded), 0) - p + other
+        relative: Floats = rel_entr(p, np.maximum(other, NLL_CLIP))
+        return relative - p + other
 
     found = {}
     for score, of in (("NLL", divergence), ("Brier", lambda p, other: (p - other) ** 2)):

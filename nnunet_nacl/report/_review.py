@@ -8,9 +8,12 @@ from typing import Any
 import pandas as pd
 
 from nnunet_nacl.report._comparison import Comparison, Method
+from nnunet_nacl.report._metrics import DICE
 from nnunet_nacl.report._results import review_command
 from nnunet_nacl.use import judge, read_judged
 
+Row = dict[str, Any]
+"""What a review predicts of a structure of a case, and what is true, as :func:`read_judged` reads it."""
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
 
@@ -20,13 +23,13 @@ class Reviews:
     """What the reviews say of the cases that all of them have.
 
     ``names`` are all compared methods, ``judgements`` those with a usable review; ``missing`` are the commands that
-    make the others; ``problems`` say why a review that is there is not used. The rows of ``frame`` are a structure of a
-    case by a ``method``, as :func:`read_judged` reads them.
+    make the others; ``problems`` say why a review that is there is not used. ``frame`` has the rows of all, and the
+    ``method`` of each.
     """
 
     names: list[str]
     frame: pd.DataFrame
-    judgements: dict[str, dict[str, Any]]
+    judgements: dict[str, Row]
     cases: list[str]
     missing: dict[str, str]
     problems: list[str]
@@ -34,7 +37,7 @@ class Reviews:
 
 def read_reviews(comparison: Comparison) -> Reviews:
     """Read the reviews beside the predictions, or beside the summaries."""
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    found: dict[str, dict[str, list[Row]]] = {}
     problems: list[str] = []
     for method in comparison.methods:
         try:
@@ -66,21 +69,18 @@ def read_reviews(comparison: Comparison) -> Reviews:
     return Reviews(comparison.names, frame, judgements, cases, missing, problems)
 
 
-def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[dict[str, Any]]]:
+def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Row]]:
     """Case -> rows of its compared structures, in their order; without the cases of which a review lacks any."""
-    summary = method.result.file
-    rows = list[dict[str, Any]]()
-    for folders in (
-        [Path(pair.pred_folder) for pair in method.result.origin.folders],
-        [summary and summary.parent],
-    ):
+    places = [[Path(pair.pred_folder) for pair in method.result.origin.folders]]
+    if method.result.file is not None:
+        places.append([method.result.file.parent])
+    rows: list[Row] = []
+    for folders in places:
         with suppress(FileNotFoundError):
-            rows = rows or [
-                row for folder in folders if folder is not None for row in read_judged(folder)
-            ]
+            rows = rows or [row for folder in folders for row in read_judged(folder)]
     by_structure = {(row["case"], row["structure"]): row for row in rows}
     found = {}
-    for case, evaluated in zip(comparison.cases, method.segmentation("Dice"), strict=True):
+    for case, evaluated in zip(comparison.cases, DICE.values(method), strict=True):
         of_case = [
             by_structure[case, structure]
             for structure in comparison.structures
@@ -91,10 +91,8 @@ def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[dic
         found[case] = of_case
         for row, dice in zip(of_case, evaluated, strict=True):
             if abs(row["dice"] - dice) > _SAME_DICE:  # never of NaN: the structure is in neither
-                differs = (
-                    f"the Dice of {row['structure']} in {case} is {row['dice']:.6g} in the review"
-                )
                 raise ValueError(
-                    f"{differs}, {dice:.6g} in the evaluation. Review and evaluate the same predictions."
+                    f"the Dice of {row['structure']} in {case} is {row['dice']:.6g} in the review, {dice:.6g} in the "
+                    "evaluation. Review and evaluate the same predictions."
                 )
     return found

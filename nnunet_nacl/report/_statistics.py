@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
+from functools import lru_cache
 
 import numpy as np
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import Interval, ratio, resample_weights
+from nnunet_nacl.metrics import Interval, Voxels, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Comparison
 from nnunet_nacl.report._metrics import (
     DICE,
@@ -41,32 +41,19 @@ class Difference:
         return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
-_TESTED: WeakKeyDictionary[Comparison, dict[tuple[Metric, str], dict[str, Difference]]] = (
-    WeakKeyDictionary()
-)
-
-
+@lru_cache(maxsize=256)  # several tables, and the order of the methods, ask for the same tests
 def differences(
     comparison: Comparison, metric: Metric, baseline: str | None = None
 ) -> dict[str, Difference]:
     """Every other method compared with the baseline."""
-    baseline = baseline or comparison.baseline
-    tested = _TESTED.setdefault(comparison, {})
-    if (metric, baseline) in tested:
-        return tested[metric, baseline]
-    base = metric.of(comparison[baseline])
-    gaps = {
-        method.name: metric.of(method).minus(base)
-        for method in comparison.methods
-        if method.name != baseline
+    base = comparison[baseline or comparison.baseline]
+    others = [method for method in comparison.methods if method is not base]
+    gaps = [metric.of(method).minus(metric.of(base)) for method in others]
+    p_values = [_p_value(gap) for gap in gaps]
+    return {
+        method.name: Difference(gap.value, gap.interval, p, p_holm)
+        for method, gap, p, p_holm in zip(others, gaps, p_values, holm(p_values), strict=True)
     }
-    p_values = [_p_value(gap) for gap in gaps.values()]
-    corrected = holm(p_values)
-    tested[metric, baseline] = {
-        name: Difference(gap.value, gap.interval, p, p_holm)
-        for (name, gap), p, p_holm in zip(gaps.items(), p_values, corrected, strict=True)
-    }
-    return tested[metric, baseline]
 
 
 @dataclass(frozen=True)
@@ -138,7 +125,9 @@ class Ranking:
     first: Floats
 
 
-def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None) -> Ranking | None:
+def rank_by_scores(
+    comparisons: Sequence[Comparison], voxels: Voxels | None = None
+) -> Ranking | None:
     """Sum-rank by Dice and what calibration is judged by; None if data sets differ in that."""
     judging, *others = (judging_metrics(comparison, voxels) for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
@@ -146,7 +135,7 @@ def rank_by_scores(comparisons: Sequence[Comparison], voxels: str | None = None)
 
 
 def rank_methods(
-    comparisons: Sequence[Comparison], scheme: str, voxels: str | None = None
+    comparisons: Sequence[Comparison], scheme: str, voxels: Voxels | None = None
 ) -> Ranking:
     """Rank the methods by the paper's metrics: Dice, HD95 (if measured), ECE and CECE."""
     voxels = voxels or _paper_voxels(comparisons)
@@ -158,7 +147,7 @@ def rank_methods(
     return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
 
 
-def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
+def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
     shared = [
         name for name in comparisons[0].voxels if all(name in other.voxels for other in comparisons)
     ]
@@ -167,7 +156,7 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> str:
     return next((voxels for voxels in shared if voxels not in POOLED), shared[0])
 
 
-def all_rankings(comparisons: Sequence[Comparison], voxels: str | None = None) -> list[Ranking]:
+def all_rankings(comparisons: Sequence[Comparison], voxels: Voxels | None = None) -> list[Ranking]:
     """By what methods are judged by, then the paper's, as far as there are the voxel sets that they need."""
     of_paper = voxels or _paper_voxels(comparisons)
     schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
@@ -187,8 +176,8 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
             got = f"{', '.join(names)} and {', '.join(comparison.names)}"
             raise ValueError(f"rankings need the same methods in every data set; got {got}.")
         num_cases = len(comparison.cases)
-        weights = np.concatenate(
-            [np.ones((1, num_cases)), resample_weights(num_cases, _RANKED_RESAMPLES, number)]
+        weights = np.vstack(
+            [np.ones(num_cases), resample_weights(num_cases, _RANKED_RESAMPLES, number)]
         )
         of_metrics = [
             _ranks([metric.of(comparison[name]) for name in names], metric, scheme, weights)
@@ -208,12 +197,10 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
 def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Floats) -> Floats:
     """(resamples, M) ranks by a metric, in each of the resamples."""
     if scheme == "sum-rank":
-        return ranks(
-            np.stack([estimate.resampled(weights) for estimate in estimates], axis=1),
-            metric.higher_is_better,
-        )
-    by_case = np.stack(
-        [estimate.by_case for estimate in estimates if estimate.by_case is not None], axis=1
+        values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
+        return ranks(values, metric.higher_is_better)
+    by_case = np.column_stack(
+        [estimate.by_case for estimate in estimates if estimate.by_case is not None]
     )
     return mean_case_rank(by_case, metric.higher_is_better, weights)
 

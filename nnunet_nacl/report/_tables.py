@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from nnunet_nacl.files import printable, write_csv
-from nnunet_nacl.metrics import Interval, expected_calibration_error, mean_of_known
+from nnunet_nacl.metrics import Interval, Voxels, expected_calibration_error, mean_of_known
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, Metric, case_means, number_text, voxels_text
+from nnunet_nacl.report._metrics import DICE, Metric, number_text, voxels_text
 from nnunet_nacl.report._published import (
     DATA_SETS,
     published_data_set,
@@ -31,6 +31,7 @@ from nnunet_nacl.report._statistics import (
     rank_by_scores,
     rank_methods,
 )
+from nnunet_nacl.typing import Mask
 
 _INTERVALS = ", with 95 % bootstrap intervals"
 _LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
@@ -58,7 +59,7 @@ class Column:
     arrow: str = ""
     best: str | None = None
 
-    def texts(self, *, intervals: bool = True, digits: int | None = None) -> list[str]:
+    def texts(self, *, intervals: bool, digits: int | None) -> list[str]:
         """What is shown of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
         digits = self.digits if digits is None else digits
         shown = []
@@ -74,44 +75,45 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column; ``index`` says what rows are, such as ``method``."""
+    """Numbers by row and column; ``index`` says what rows are, such as ``method``.
+
+    ``intervals``: whether intervals and p-values are shown; ``digits``: after the decimal point, by default each
+    column's own.
+    """
 
     title: str
     note: str
     index: str
     rows: list[str]
     columns: list[Column]
+    intervals: bool = True
+    digits: int | None = None
 
-    def values(self, *, intervals: bool = True) -> pd.DataFrame:
+    def values(self) -> pd.DataFrame:
         """The unrounded numbers; ends of intervals and p-values have columns of their own."""
         found: dict[str, Sequence[float]] = {}
         for column in self.columns:
             found[column.title] = column.values
-            if column.intervals is not None and intervals and not np.isnan(column.intervals).all():
-                found[f"{column.title} low"], found[f"{column.title} high"] = zip(
-                    *column.intervals, strict=True
-                )
-            if column.p is not None and intervals and not np.isnan(column.p).all():
+            if not self.intervals:
+                continue
+            if column.intervals is not None and not np.isnan(column.intervals).all():
+                found[f"{column.title} low"] = [low for low, _ in column.intervals]
+                found[f"{column.title} high"] = [high for _, high in column.intervals]
+            if column.p is not None and not np.isnan(column.p).all():
                 found[f"{column.title} p"] = column.p
         return pd.DataFrame(found, pd.Index(self.rows, name=self.index), dtype=np.float64)
 
-    def shown(self, *, intervals: bool = True, digits: int | None = None) -> pd.DataFrame:
+    def shown(self) -> pd.DataFrame:
         """The texts of the cells; titles have their arrows."""
         texts = {
-            f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=intervals, digits=digits)
+            f"{c.title} {c.arrow}".rstrip(): c.texts(intervals=self.intervals, digits=self.digits)
             for c in self.columns
         }
         return pd.DataFrame(texts, pd.Index(self.rows, name=self.index))
 
-    def note_with(self, *, intervals: bool) -> str:
-        """The note; without intervals, it says nothing of them."""
-        return self.note if intervals else self.note.replace(_INTERVALS, "")
-
-    def bold(self) -> pd.DataFrame:
+    def bold(self) -> Mask:
         """Which cells are bold."""
-        shown = self.shown()
-        best = [[column.best == row for column in self.columns] for row in self.rows]
-        return pd.DataFrame(best, shown.index, shown.columns)
+        return np.array([[column.best == row for column in self.columns] for row in self.rows])
 
 
 def p_text(p: float) -> str:
@@ -119,38 +121,29 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def to_markdown(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
+def to_markdown(table: Table) -> str:
     """A GitHub Markdown table with its title and note."""
-    texts = table.shown(intervals=intervals, digits=digits).map(_escaped)
+    texts = table.shown().map(_escaped)
     texts = texts.mask(table.bold(), "**" + texts + "**").rename(_escaped).reset_index()
-    note = table.note_with(intervals=intervals)
     rows = [
         [_escaped(head) for head in texts.columns],
         ["---"] * len(texts.columns),
         *texts.to_numpy().tolist(),
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(note)}\n"
+    return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(table.note)}\n"
 
 
 def _escaped(text: str) -> str:
     return re.sub(r"([\\|*_<>`~$\[\]])", r"\\\1", " ".join(text.split()).replace("&", "&amp;"))
 
 
-def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
+def to_latex(table: Table) -> str:
     r"""A LaTeX table for ``\usepackage{booktabs}``."""
-    style = table.shown(intervals=intervals, digits=digits).style
-    style = (
-        style.format(escape="latex")
-        .format_index(escape="latex", axis=0)
-        .format_index(escape="latex", axis=1)
-    )
-    bold = table.bold()
-    style = style.apply(
-        lambda _: bold.map(lambda is_best: "textbf:--rwrap;" if is_best else ""), axis=None
-    )
-    note = table.note_with(intervals=intervals)
-    caption = f"{table.title}. {note}".translate(_LATEX_SPECIAL)
+    style = table.shown().style.format(escape="latex")
+    style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
+    style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
+    caption = f"{table.title}. {table.note}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
@@ -159,20 +152,19 @@ def to_latex(table: Table, *, intervals: bool = True, digits: int | None = None)
     return text
 
 
-def to_csv(table: Table, *, intervals: bool = True, digits: int | None = None) -> str:
+def to_csv(table: Table) -> str:
     """CSV with unrounded numbers, empty if not defined."""
-    del digits
-    values = table.values(intervals=intervals)
+    texts = table.values().map("{:.10g}".format).replace("nan", "").reset_index()
     stream = io.StringIO()
-    rows = [
-        [name, *("" if np.isnan(value) else f"{value:.10g}" for value in row)]
-        for name, *row in values.itertuples()
-    ]
-    write_csv(stream, [[table.index, *values.columns], *rows], lineterminator="\n")
+    write_csv(stream, [texts.columns, *texts.to_numpy()], lineterminator="\n")
     return stream.getvalue()
 
 
-FORMATS: dict[str, Callable[..., str]] = {"markdown": to_markdown, "latex": to_latex, "csv": to_csv}
+FORMATS: dict[str, Callable[[Table], str]] = {
+    "markdown": to_markdown,
+    "latex": to_latex,
+    "csv": to_csv,
+}
 
 
 def _table(
@@ -187,15 +179,8 @@ def _table(
 
 
 def _titled(title: str, *comparisons: Comparison) -> str:
-    return ": ".join(
-        filter(
-            None,
-            [
-                title,
-                ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset),
-            ],
-        )
-    )
+    datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
+    return f"{title}: {datasets}" if datasets else title
 
 
 def _cases(comparison: Comparison) -> str:
@@ -210,15 +195,16 @@ def _columns(
     columns = []
     for metric in metrics:
         estimates = [metric.of(method) for method in comparison.methods]
-        best = None
-        if len(estimates) > 1:
-            order = order_by(comparison, metric)
-            best = order.names[0] if len(order.leaders) == 1 and order.behind else None
-        title = f"{metric.title} ({metric.unit})" if metric.unit else metric.title
-        values = [estimate.value for estimate in estimates]
-        intervals = [estimate.interval for estimate in estimates]
+        order = order_by(comparison, metric)
         columns.append(
-            Column(title, values, intervals, None, metric.digits, arrow=metric.arrow, best=best)
+            Column(
+                title=f"{metric.title} ({metric.unit})" if metric.unit else metric.title,
+                values=[estimate.value for estimate in estimates],
+                intervals=[estimate.interval for estimate in estimates],
+                digits=metric.digits,
+                arrow=metric.arrow,
+                best=order.names[0] if len(order.leaders) == 1 and order.behind else None,
+            )
         )
         if expected and metric.voxels and metric.voxels not in POOLED:
             by_model = replace(metric, name=f"{metric.name}_expected")
@@ -228,7 +214,7 @@ def _columns(
     return columns
 
 
-def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Segmentation, scores and ECE; ordered by what calibration is judged by."""
     judging = _metrics.judging_metrics(comparison, voxels)
     metrics = _metrics.leading_metrics(comparison, voxels)
@@ -244,7 +230,7 @@ def methods_table(comparison: Comparison, voxels: str | None = None) -> Table:
 
 
 def paper_table(
-    comparison: Comparison, voxels: str | None = None, *, expected: bool = False
+    comparison: Comparison, voxels: Voxels | None = None, *, expected: bool = False
 ) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
@@ -255,17 +241,17 @@ def paper_table(
     return _table("Segmentation and calibration, as in papers", comparison, note, columns)
 
 
-def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
     dataset = published_data_set(comparison.dataset)
     voxels = voxels or "foreground"
-    metrics = [DICE, Metric("HD95_voxels", digits=2)] if comparison.has_surface else [DICE]
-    metrics += _metrics.paper_metrics(comparison, voxels) if voxels in comparison.voxels else []
-    columns = [
-        replace(c, title=c.title.replace("_voxels", " (voxels)"))
-        for c in _columns(comparison, metrics)
-    ]
+    metrics = [DICE]
+    if comparison.has_surface:
+        metrics.append(Metric("HD95_voxels", digits=2, unit="voxels"))
+    if voxels in comparison.voxels:
+        metrics += _metrics.paper_metrics(comparison, voxels)
+    columns = _columns(comparison, metrics)
     for metric, unit, arrow, digits in (("DSC", "", "↑", 3), ("HD", " (pixels)", "↓", 2), ("ECE", "", "↓", 3),
                                         ("CECE", "", "↓", 3)):  # fmt: skip
         values = [published_value(method, metric, dataset) for method in theirs]
@@ -283,7 +269,7 @@ def published_table(comparison: Comparison, voxels: str | None = None) -> Table:
     return _table("Beside the paper", comparison, note, columns)
 
 
-def differences_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
         raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
@@ -291,11 +277,16 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in _metrics.compared_metrics(comparison, voxels):
         gaps = differences(comparison, metric).values()
-        means, intervals, p_values = zip(
-            *((gap.mean, gap.interval, gap.p_holm) for gap in gaps), strict=True
-        )
         columns.append(
-            Column(metric.title, means, intervals, p_values, metric.digits, True, metric.arrow)
+            Column(
+                title=metric.title,
+                values=[gap.mean for gap in gaps],
+                intervals=[gap.interval for gap in gaps],
+                p=[gap.p_holm for gap in gaps],
+                digits=metric.digits,
+                signed=True,
+                arrow=metric.arrow,
+            )
         )
     note = (
         f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
@@ -310,31 +301,29 @@ def differences_table(comparison: Comparison, voxels: str | None = None) -> Tabl
     )
 
 
-def structures_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Dice, HD95 and class ECE of each structure."""
     voxels = voxels or comparison.main
     columns = []
     for metric in _metrics.segmentation_metrics(comparison):
         for method in comparison.methods:
-            means = [case_means(values).value for values in metric.values(method).T[:, :, None]]
+            means = list(mean_of_known(metric.values(method).T))
             title = f"{metric.title} {method.name}"
             columns.append(Column(title, means, digits=metric.digits, arrow=metric.arrow))
     for method in comparison.methods:
         counts = method.bins(voxels, "classwise")
         errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
-        means = [
-            case_means(values).value for values in errors.T[-len(comparison.structures) :, :, None]
-        ]
+        means = list(mean_of_known(errors.T)[-len(comparison.structures) :])
         columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
     pooled = " of all cases together" if voxels in POOLED else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
     return _table("Structures", comparison, note, columns, "structure")
 
 
-def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
     voxels = voxels or comparison.main
-    pooled = [method.pooled(voxels) for method in comparison.methods]
+    pooled = [method.result.pooled(voxels) for method in comparison.methods]
     columns = [
         Column(title, [values.get(metric, np.nan) for values in pooled], signed="−" in title)
         for title, metric in (
@@ -346,11 +335,9 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         )
         if any(metric in values for values in pooled)
     ]
-    further = [Metric(name, voxels) for name in ("MCE", "ACE")]
-    columns += [
-        Column(metric.name, [metric.of(method).value for method in comparison.methods])
-        for metric in further
-    ]
+    for name in ("MCE", "ACE"):
+        metric = Metric(name, voxels)
+        columns.append(Column(name, [metric.of(method).value for method in comparison.methods]))
     splits = [
         split_scores(
             method.bins(voxels, "classwise").sum(),
@@ -359,15 +346,9 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
         )
         for method in comparison.methods
     ]
-    columns += [
-        Column(
-            title,
-            [split[title] for split in splits],
-            digits=4,
-            arrow="↓" if "calibration" in title else "↑",
-        )
-        for title in splits[0]
-    ]
+    for title in splits[0]:
+        arrow = "↓" if "calibration" in title else "↑"
+        columns.append(Column(title, [split[title] for split in splits], digits=4, arrow=arrow))
     note = (
         "MCE and ACE: means over cases; the rest over the voxels of all cases together. NLL and Brier are calibration "
         "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
@@ -376,23 +357,26 @@ def scores_table(comparison: Comparison, voxels: str | None = None) -> Table:
     return _table(f"Further metrics {voxels_text(voxels)}", comparison, note, columns)
 
 
-def cases_table(comparison: Comparison, voxels: str | None = None) -> Table:
+def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Dice and ECE of every case and method."""
-    ece = Metric("ECE", voxels or comparison.main)
+    voxels = voxels or comparison.main
     columns = [
         Column(f"{metric.name} {method.name}", list(mean_of_known(metric.values(method))))
         for method in comparison.methods
-        for metric in (DICE, ece)
+        for metric in (DICE, Metric("ECE", voxels))
     ]
-    note = f"Dice: mean over the structures. ECE: {voxels_text(ece.voxels)}."
+    note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
     return _table("Cases", comparison, note, columns, "case")
 
 
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     """A ranking, and how often a method comes first when the cases are drawn anew."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
-    ranks = zip([*ranking.metrics, "overall"], [*ranking.by_metric.T, ranking.overall], strict=True)
-    columns = [Column(title, list(values), digits=digits) for title, values in ranks]
+    columns = [
+        Column(metric, list(values), digits=digits)
+        for metric, values in zip(ranking.metrics, ranking.by_metric.T, strict=True)
+    ]
+    columns.append(Column("overall", list(ranking.overall), digits=digits))
     columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
     title = f"{ranking.scheme.capitalize()} by {', '.join(ranking.metrics)}"
     note = (
@@ -420,7 +404,7 @@ def review_table(reviews: Reviews) -> Table:
     )
 
 
-TABLES: dict[str, Callable[[Comparison, str | None], Table]] = {
+TABLES: dict[str, Callable[[Comparison, Voxels | None], Table]] = {
     "methods": methods_table,
     "differences": differences_table,
     "ece": paper_table,
@@ -437,7 +421,7 @@ def write_table(
     name: str = "methods",
     *,
     form: str = "markdown",
-    voxels: str | None = None,
+    voxels: Voxels | None = None,
     intervals: bool = True,
     digits: int | None = None,
 ) -> str:
@@ -457,10 +441,9 @@ def write_table(
     if name in TABLES:
         tables = [TABLES[name](comparison, voxels) for comparison in comparisons]
     else:
-        by_paper = name in SCHEMES
         ranking = (
             rank_methods(comparisons, name, voxels)
-            if by_paper
+            if name in SCHEMES
             else rank_by_scores(comparisons, voxels)
         )
         if ranking is None:
@@ -472,4 +455,9 @@ def write_table(
         raise ValueError(
             f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one."
         )
-    return "\n".join(FORMATS[form](table, intervals=intervals, digits=digits) for table in tables)
+    if not intervals:
+        tables = [
+            replace(table, intervals=False, note=table.note.replace(_INTERVALS, ""))
+            for table in tables
+        ]
+    return "\n".join(FORMATS[form](replace(table, digits=digits)) for table in tables)

@@ -53,7 +53,7 @@ def test_a_slice_is_what_the_files_hold(runs: dict[str, Path]) -> None:
     windows = [tuple(map(slice, place, place + shape)) for place in places]
     window = next(one for one in windows if np.array_equal(truth, reference[one]))
     np.testing.assert_array_equal(data.image[0], image[window])
-    np.testing.assert_array_equal(data.confidences["soft"][0], confidence[window])
+    np.testing.assert_array_equal(data.methods["soft"][1][0], confidence[window])
     assert (truth > 0).sum() == (reference > 0).sum()  # the crop has lost nothing of the structures
 
 
@@ -77,7 +77,7 @@ def test_what_is_gone_is_named_and_the_rest_is_shown(copied: Path, runs: dict[st
     shutil.rmtree(copied / "imagesTs")
     data = read_slices(comparison, "case_01")
     assert data.image is None
-    assert list(data.confidences) == list(data.segmentations) == ["sharp"]
+    assert list(data.methods) == ["sharp"]
     assert str(soft / "case_01.npz") in data.missing[0]
     assert f"{copied / 'imagesTs' / 'case_01_0000.nii.gz'} does not exist" in data.missing[1]
     assert read_slices(comparison, "case_01", runs["soft"].parents[1] / "imagesTs").image is not None
@@ -95,7 +95,7 @@ def test_pictures_that_would_mislead_are_refused(copied: Path, runs: dict[str, P
     image.SetSpacing([2 * step for step in image.GetSpacing()])
     sitk.WriteImage(image, str(file))
     data = read_slices(comparison, "case_01")
-    assert data.confidences == {}
+    assert data.methods == {}
     assert data.image is None
     assert "has changed since it was evaluated; run nnunet_nacl evaluate again" in data.missing[0]
     assert f"image: {file} has the spacing (" in data.missing[1]
@@ -114,15 +114,14 @@ def test_regions_in_three_dimensions(tmp_path: Path) -> None:
     shown = data.ground_truth > 0
     np.testing.assert_array_equal(data.ground_truth[shown], y[numbers][y[numbers] > 0])
     confidence = np.maximum(p, 1 - p).min(0)[y[numbers] > 0]
-    np.testing.assert_array_equal(data.confidences["predictions"][shown], confidence)
+    np.testing.assert_array_equal(data.methods["predictions"][1][shown], confidence)
 
 
 def test_layers_of_a_slice() -> None:
     truth = np.array([[0, 1, 2], [0, 1, 3]])
     predicted, sure = np.array([[0, 1, 1], [0, 0, 0]]), np.array([[1.0, 0.3, 0.95], [0.2, 0.5, 1.0]])
-    wrong = np.array([[False, False, True], [False, False, False]])
-    of_method = [{"one": one[None]} for one in (predicted, sure, wrong)]
-    data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], *of_method, [])
+    methods = {"one": (predicted[None], sure[None])}
+    data = Slices([4], 9, 2.0, truth[None], (truth == 3)[None], np.eye(*truth.shape)[None], methods, [])
     layers = slice_layers(data, 0)
     assert (layers["number"], layers["width"], layers["height"], layers["aspect"]) == (5, 3, 2, 2.0)
     (one,) = layers["methods"]

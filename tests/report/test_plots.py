@@ -59,9 +59,10 @@ def test_the_expected_curve_by_hand() -> None:
     }
     for voxels, expected in by_hand.items():
         curve = top_label_curves(comparison, "one", voxels)[0]
-        filled = np.flatnonzero(~np.isnan(curve.expected_accuracy))
+        points = np.column_stack(curve.expected)
+        filled = np.flatnonzero(~np.isnan(points).any(axis=1))
         assert list(filled) == list(expected)
-        points = np.column_stack([curve.expected_confidence, curve.expected_accuracy])[filled]
+        points = points[filled]
         np.testing.assert_allclose(points, list(expected.values()), atol=1e-6)
         reliability_curves([curve], axes := Figure().add_subplot(1, 1, 1), names=["one"])
         np.testing.assert_allclose(dashed(axes), points)

@@ -10,7 +10,7 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.evaluation import evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
-from nnunet_nacl.report import compare, default_name, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report import answer, compare, default_name, read_results, write_plot, write_report, write_table
 from tests.report.generated import NAMED, make_result
 
 
@@ -31,10 +31,8 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     comparison = compare(read_results([soft, calibrated])["Dataset004_Copy"])
     assert comparison.names == ["soft", "soft + vector"]
-    assert comparison.before(comparison["soft + vector"]) == "soft"
-    assert comparison.before(comparison["soft"]) is None
-    alone = compare({"mine": comparison["soft + vector"].result})
-    assert alone.before(alone["mine"]) is None
+    assert answer(comparison)["before"] == {"soft + vector": "soft"}
+    assert answer(compare({"mine": comparison["soft + vector"].result}))["before"] == {}
     for spoiled in ("{", "[]", '{"calibration": "vector"}'):
         (calibrated / CALIBRATED_NAME).write_text(spoiled)
         with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):

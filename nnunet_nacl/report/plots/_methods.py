@@ -17,8 +17,8 @@ from nnunet_nacl.report.plots._style import (
     INK,
     color_of,
     labelled,
-    legend_columns,
-    marker_of,
+    legend_below,
+    style_of,
     wrapped,
 )
 from nnunet_nacl.typing import Floats
@@ -32,18 +32,16 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
 
     Dashed lines: where the curves would lie if perfectly calibrated. Colors go by the ``names`` of all methods.
     """
-    style: Any
     perfect: Any = {"linestyle": "--", "linewidth": 0.8, "label": "_perfect"}
-    if any(curve.expected_accuracy is None for curve in data):
+    if any(curve.expected is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
     for curve in data:
         color = color_of(names, curve.name)
         solid = ~curve.is_faint
-        if curve.expected_confidence is not None and curve.expected_accuracy is not None:
-            known = ~np.isnan(curve.expected_accuracy)
-            x = curve.expected_confidence[known]
-            y = curve.expected_accuracy[known]
-            ax.plot(x, y, color=color if len(data) > 1 else INK, **perfect)
+        if curve.expected is not None:
+            x, y = curve.expected
+            known = ~np.isnan(y)
+            ax.plot(x[known], y[known], color=color if len(data) > 1 else INK, **perfect)
         x = curve.confidence[solid]
         ax.fill_between(
             x, curve.low[solid], curve.high[solid], color=color, alpha=0.15, linewidth=0
@@ -52,12 +50,7 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
         confidence = curve.confidence[filled]
         accuracy = curve.accuracy[filled]
         faint = curve.is_faint[filled]
-        style = {
-            "color": color,
-            "marker": marker_of(names, curve.name),
-            "markersize": 3.5,
-            "linewidth": 1.2,
-        }
+        style: Any = {**style_of(names, curve.name), "markersize": 3.5, "linewidth": 1.2}
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
@@ -73,9 +66,7 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
     below.set(
         xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels"
     )
-    style = {"loc": "upper center", "fontsize": 7.5, "title": "method (pooled ECE)"}
-    handles, labels = ax.get_legend_handles_labels()
-    below.legend(handles, labels, bbox_to_anchor=(0.5, -0.6), ncols=legend_columns(labels), **style)
+    legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
 
 
 def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
@@ -84,22 +75,15 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
         error = metric.of(method)
         dice = DICE.of(method)
         if not np.isnan(error.value + dice.value):
-            color = color_of(comparison.names, method.name)
-            marker = marker_of(comparison.names, method.name)
-            draw_point(ax, error, dice, color=color, marker=marker, label=labelled(method.name))
+            style = style_of(comparison.names, method.name)
+            draw_point(ax, error, dice, label=labelled(method.name), **style)
     ax.margins(0.12)
     ax.set(
         xlabel=f"{metric.axis} (better: left)",
         ylabel="Dice (better: up)",
         title=wrapped(comparison.dataset, 40),
     )
-    if labels := ax.get_legend_handles_labels()[1]:
-        ax.legend(
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.17),
-            ncols=legend_columns(labels),
-            fontsize=8,
-        )
+    legend_below(ax)
 
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
@@ -120,28 +104,22 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
-    dice, error = (
-        [drawn.of(method).value for method in comparison.methods] for drawn in (DICE, metric)
-    )
     ax, angles = polar_axes(ax, [wrapped(name) for name in comparison.names])
-    closed, dice, error = ([*values, values[0]] for values in (angles, dice, error))
-    for label, values, color, marker in (
-        ("Dice", dice, "#0072B2", "o"),
-        (metric.axis, error, "#A0522D", "s"),
-    ):
-        ax.plot(
-            closed, values, color=color, marker=marker, markersize=4, linewidth=1.3, label=label
-        )
-    ax.fill_between(closed, error, dice, color="#0072B2", alpha=0.12)
+    around = [*comparison.methods, comparison.methods[0]]
+    dice = [DICE.of(method).value for method in around]
+    error = [metric.of(method).value for method in around]
+    style: Any = {"markersize": 4, "linewidth": 1.3}
+    ax.plot(angles, dice, color="#0072B2", marker="o", label="Dice", **style)
+    ax.plot(angles, error, color="#A0522D", marker="s", label=metric.axis, **style)
+    ax.fill_between(angles, error, dice, color="#0072B2", alpha=0.12)
     ax.set_ylim(0, 1)
     ax.set_yticks([0.25, 0.5, 0.75, 1])
     ax.set_title(wrapped(comparison.dataset, 40), pad=14)
-    columns = legend_columns(ax.get_legend_handles_labels()[1])
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=columns)
+    legend_below(ax, 0.1, fontsize=9)
 
 
 def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
-    """Polar axes in the place of the given ones, and angles: the first name at the top, clockwise."""
+    """Polar axes in the place of the given ones, and angles: the first name at the top, clockwise, and it again."""
     place: Any = ax.get_subplotspec()
     polar = cast("PolarAxes", ax.figure.add_subplot(place, projection="polar"))
     ax.remove()
@@ -152,7 +130,7 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     polar.set_xticks(angles, names)
     polar.tick_params(axis="y", labelsize=7)
     polar.grid(color=INK, alpha=0.25, linewidth=0.6)
-    return polar, angles
+    return polar, np.append(angles, angles[0])
 
 
 def rank_heatmap(data: Ranking, ax: Axes) -> None:
@@ -167,15 +145,9 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
     for (row, column), value in np.ndenumerate(values[order]):
         color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
-        ax.text(
-            column + 0.5,
-            row + 0.5,
-            f"{value:.{digits}f}",
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=color,
-        )
+        place = (column + 0.5, row + 0.5)
+        text = f"{value:.{digits}f}"
+        ax.text(*place, text, ha="center", va="center", fontsize=8, color=color)
     ax.axvline(len(data.metrics), color="white", linewidth=3)
     ax.invert_yaxis()
     ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35, ha="right")

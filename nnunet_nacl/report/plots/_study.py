@@ -12,7 +12,14 @@ from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._study import Study, relative_difference
 from nnunet_nacl.report.plots._methods import arms, draw_point, polar_axes
-from nnunet_nacl.report.plots._style import INK, color_of, labelled, marker_of, wrapped
+from nnunet_nacl.report.plots._style import (
+    INK,
+    color_of,
+    labelled,
+    legend_below,
+    style_of,
+    wrapped,
+)
 
 
 def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFrame:
@@ -41,19 +48,9 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
         told = ", ".join(
             f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples()
         )
-        style: Any = {
-            "color": color_of(names, names[place]),
-            "marker": marker_of(names, names[place]),
-        }
+        style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
         label = wrapped(f"{names[place]}: {told}", 44, 6)
-        ax.plot(
-            [*angles, angles[0]],
-            [*line, line[0]],
-            markersize=4,
-            linewidth=1.3,
-            label=label,
-            **style,
-        )
+        ax.plot(angles, [*line, line[0]], label=label, **style)
     least, most = np.nan_to_num([values["value"].min(), values["value"].max()])
     low = 0.0
     high = 1.1 * most or 1.0
@@ -64,7 +61,7 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     ax.set_ylim(low, high)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.set_title(f"{metric.title} (better: {'out' if metric.higher_is_better else 'in'})", pad=14)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), fontsize=8)
+    legend_below(ax, 0.1, ncols=1)
 
 
 def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
@@ -73,11 +70,8 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     values = _values(comparison, study, metric)
     named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
-        order = [
-            text
-            for text in dict.fromkeys(variant.text for variant in study.variants)
-            if text in set(values["text"])
-        ]
+        texts = dict.fromkeys(variant.text for variant in study.variants)
+        order = [text for text in texts if text in set(values["text"])]
         values["at"] = values["text"].map(order.index)
     ticks = values.drop_duplicates("at").sort_values("at")
     gaps = np.diff(ticks["at"])
@@ -90,27 +84,21 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         x = own["at"] + apart * (number - (len(groups) - 1) / 2)
         ends = np.hstack(list(own["arms"]))
         style: Any = {
-            "color": color_of(groups, group),
-            "marker": marker_of(groups, group),
+            **style_of(groups, group),
             "label": labelled(group),
-        }
-        style |= {
             "markersize": 5,
             "linestyle": "none" if named else "-",
             "linewidth": 1.3,
             "elinewidth": 0.8,
         }
         ax.errorbar(x, own["value"], yerr=ends, **style)
-    slant: dict[str, Any] = (
-        {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    )
-    ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]], **slant)
+    ax.set_xticks(ticks["at"], [wrapped(text, 12) for text in ticks["text"]])
+    if slanted:
+        ax.set_xticklabels(ax.get_xticklabels(), rotation=35, ha="right", rotation_mode="anchor")
     ax.margins(0.12)
     title = f"{metric.title} (better: {'up' if metric.higher_is_better else 'down'})"
     ax.set(xlabel=wrapped(study.setting, 40), title=title)
-    ax.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.36 if slanted else -0.17), ncols=2, fontsize=8
-    )
+    legend_below(ax, 0.36 if slanted else 0.17, ncols=2)
 
 
 def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: Axes) -> None:
@@ -155,13 +143,8 @@ def study_arrows(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         draw_point(ax, x0, y0, color=color, marker="x")
         label = f"{pair[0].group}: {pair[0].text} → {pair[1].text}"
         draw_point(ax, x1, y1, color=color, marker="o", label=labelled(label))
-        ax.annotate(
-            "",
-            head,
-            tail,
-            arrowprops={"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4},
-        )
+        arrow = {"arrowstyle": "-|>", "color": color, "shrinkA": 4, "shrinkB": 4}
+        ax.annotate("", head, tail, arrowprops=arrow)
     ax.margins(0.15)
     ax.set(xlabel=f"{metric.axis} (better: left)", ylabel="Dice (better: up)")
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), fontsize=8)
+    legend_below(ax, ncols=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.files import whole_file
@@ -44,9 +45,10 @@ def color_of(names: Sequence[str], name: str) -> str:
     return COLORS[list(names).index(name) % len(COLORS)]
 
 
-def marker_of(names: Sequence[str], name: str) -> str:
-    """Of a method, by its position among all names."""
-    return _MARKERS[list(names).index(name) % len(_MARKERS)]
+def style_of(names: Sequence[str], name: str) -> dict[str, Any]:
+    """Color and marker of a method, by its position among all names."""
+    marker = _MARKERS[list(names).index(name) % len(_MARKERS)]
+    return {"color": color_of(names, name), "marker": marker}
 
 
 def wrapped(name: str, width: int = 24, lines: int = 3) -> str:
@@ -72,6 +74,14 @@ def legend_columns(labels: Sequence[str]) -> int:
     return 2 if max(map(len, "\n".join(labels).split("\n"))) <= 20 else 1
 
 
+def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style: Any) -> None:
+    """A legend of what is drawn on the axes, or on others, so much of their height below; none without labels."""
+    handles, labels = (of or ax).get_legend_handles_labels()
+    if labels:
+        style = {"ncols": legend_columns(labels), "fontsize": 8, **style}
+        ax.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -gap), **style)
+
+
 def plot_style() -> AbstractContextManager[None]:
     """Within this context, plots have our style. Outside, a notebook's own style stays."""
     return matplotlib.rc_context(_PARAMETERS)
@@ -91,9 +101,11 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
             labels = [
                 text.get_text() for legend in legends if legend for text in legend.get_texts()
             ]
-            lines = "\n".join(labels).count("\n") + 1 if labels else 0
-            height = 0.17 * lines / legend_columns(labels)
-            below = max(below, height + 0.3 * bool(lines) + 0.8 * (len(legends) - 1))
+            height = 0.8 * (len(legends) - 1)
+            if labels:
+                lines = "\n".join(labels).split("\n")
+                height += 0.17 * len(lines) / legend_columns(labels) + 0.3
+            below = max(below, height)
         figure.set_size_inches(size * columns, (size + below) * rows)
     return figure
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count
@@ -15,6 +16,7 @@ from markupsafe import Markup
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
+from nnunet_nacl.evaluation import Folders
 from nnunet_nacl.files import check_output, printable, whole_file
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report import _panels as panels
@@ -22,6 +24,7 @@ from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
 from nnunet_nacl.report._metrics import (
     DICE,
+    Metric,
     judging_metrics,
     number_text,
     paper_metrics,
@@ -29,10 +32,10 @@ from nnunet_nacl.report._metrics import (
 )
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
 from nnunet_nacl.report._published import published_data_set, published_method
-from nnunet_nacl.report._reliability import Verdict, judge
+from nnunet_nacl.report._reliability import Judgement, Verdict, judge
 from nnunet_nacl.report._results import calibrated_by, evaluate_command
 from nnunet_nacl.report._review import read_reviews
-from nnunet_nacl.report._statistics import all_rankings, differences, order_by
+from nnunet_nacl.report._statistics import Difference, Order, all_rankings, differences, order_by
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
@@ -203,14 +206,37 @@ def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     ]
 
 
-def answer(comparison: Comparison) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Answer:
     """What the first screen says.
 
-    ``judgements`` of the methods that are named, by their ECE over ``error_set``; of the calibrated ones what they were
-    ``before``; those of which near is ``wide``, nearly the whole image; the ``order`` of the methods by ``judge``, and
-    ``dice_gap``, the first one's Dice less the baseline's; the commands that evaluate what is ``lacking``; methods
-    ``to_calibrate``, which are off and stand here without a calibrated twin, and the folders ``following`` from that.
+    Attributes:
+        judgements: of the methods that are named.
+        error_set: the voxel set of their ECE.
+        before: calibrated method -> what it was before.
+        wide: methods of which near is nearly the whole image.
+        judge: what methods are ordered by.
+        order: the methods by it, and which differences are significant.
+        dice_gap: the first one's Dice less the baseline's.
+        lacking: method -> command that evaluates it over near and image.
+        to_calibrate: methods that are off and stand here without a calibrated twin.
+        following: folders to go on with.
     """
+
+    judgements: list[Judgement]
+    error_set: Voxels
+    before: dict[str, str]
+    wide: list[str]
+    judge: Metric | None
+    order: Order | None
+    dice_gap: Difference | None
+    lacking: dict[str, str]
+    to_calibrate: list[str]
+    following: Folders
+
+
+def answer(comparison: Comparison) -> Answer:
+    """Judgements, which differences are significant, and what to do next."""
     judged_by = None
     order = None
     names = comparison.names
@@ -244,22 +270,22 @@ def answer(comparison: Comparison) -> dict[str, Any]:
     wide = []
     if "near" in comparison.voxels:
         wide = [name for name in names if comparison[name].result.pooled("near")["share"] > _WIDE]
-    return {
-        "judgements": [judgement for judgement in judgements if not np.isnan(judgement.error)],
-        "error_set": error_set,
-        "before": before,
-        "wide": wide,
-        "judge": judged_by,
-        "order": order,
-        "dice_gap": differences(comparison, DICE).get(names[0]),
-        "lacking": {
+    return Answer(
+        judgements=[judgement for judgement in judgements if not np.isnan(judgement.error)],
+        error_set=error_set,
+        before=before,
+        wide=wide,
+        judge=judged_by,
+        order=order,
+        dice_gap=differences(comparison, DICE).get(names[0]),
+        lacking={
             method.name: evaluate_command(method.result)
             for method in comparison.methods
             if not set(POOLED) <= set(method.result.voxels)
         },
-        "to_calibrate": to_calibrate,
-        "following": folders[[*to_calibrate, *names][0]],
-    }
+        to_calibrate=to_calibrate,
+        following=folders[[*to_calibrate, *names][0]],
+    )
 
 
 def _settings(method: Method) -> dict[str, str]:

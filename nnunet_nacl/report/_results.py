@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
@@ -14,11 +13,21 @@ from nnunet_nacl.nnunet import CALIBRATED_NAME
 
 
 @dataclass(frozen=True)
+class _Calibration:
+    method: str
+
+
+@dataclass(frozen=True)
+class _Applied:
+    pred_folder: str
+
+
+@dataclass(frozen=True)
 class _Mark:
     """The file that says how a calibrated folder was made."""
 
-    calibration: dict[str, Any]
-    applied: dict[str, Any]
+    calibration: _Calibration
+    applied: _Applied
 
 
 def read_results(
@@ -104,7 +113,7 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
     if not file.is_file():
         return None
     mark = read_json(file, _Mark)
-    return mark.calibration["method"], Path(mark.applied["pred_folder"])
+    return mark.calibration.method, Path(mark.applied.pred_folder)
 
 
 def default_name(file: Path) -> str:

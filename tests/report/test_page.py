@@ -108,18 +108,18 @@ def test_the_first_screen(tmp_path: Path) -> None:
     """Labels drawn from the posterior of "true": too soft, right, too sharp."""
     results = {name: make_blurred(t, settings=SCORES) for name, t in (("soft", 2.0), ("true", 1.0), ("sharp", 0.5))}
     told = answer(compare(results))
-    assert {one.name: one.verdict.value for one in told["judgements"]} == {
+    assert {one.name: one.verdict.value for one in told.judgements} == {
         "true": "as sure as it should be", "sharp": "too sure", "soft": "not sure enough",
     }  # fmt: skip
-    assert told["judgements"][0].name == "true"
-    assert told["order"].leaders == ["true"]
-    assert set(told["to_calibrate"]) == {"soft", "sharp"}
+    assert told.judgements[0].name == "true"
+    assert told.order.leaders == ["true"]
+    assert set(told.to_calibrate) == {"soft", "sharp"}
     pair = results["true"].origin.folders[0]
     named = {
         name: with_origin(results[name], folders=(replace(pair, pred_folder=folder),))
         for name, folder in (("sharp", "a/predictions_trained"), ("true", "a/predictions"), ("soft", "b/predictions"))
     }
-    assert answer(compare(named))["to_calibrate"] == ["soft"]  # calibrated predictions stand beside the others
+    assert answer(compare(named)).to_calibrate == ["soft"]  # calibrated predictions stand beside the others
     first = write(tmp_path, results).text.partition("Structures and further tables")[0]
     assert "Near is more than 95" not in first
     assert re.search(
@@ -142,9 +142,9 @@ def test_of_many_methods_the_baseline_the_best_and_the_calibrated_are_named(tmp_
     pair = replace(results["m5"].origin.folders[0], pred_folder=str(folder))
     results["m5"] = with_origin(results["m5"], folders=(pair,))
     told = answer(compare(results))
-    names = told["order"].names
-    assert [one.name for one in told["judgements"]] == [name for name in names if name in {"m0", names[0], "m5"}]
-    assert told["before"] == {"m5": "m1"}
+    names = told.order.names
+    assert [one.name for one in told.judgements] == [name for name in names if name in {"m0", names[0], "m5"}]
+    assert told.before == {"m5": "m1"}
     assert "m5 (m1, calibrated)" in re.sub(r"\s+", " ", write(tmp_path, results).text)
 
 

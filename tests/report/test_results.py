@@ -31,8 +31,8 @@ def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:
     evaluate(Predictions.of_folder(copied / "labelsTs", calibrated))
     comparison = compare(read_results([soft, calibrated])["Dataset004_Copy"])
     assert comparison.names == ["soft", "soft + vector"]
-    assert answer(comparison)["before"] == {"soft + vector": "soft"}
-    assert answer(compare({"mine": comparison["soft + vector"].result}))["before"] == {}
+    assert answer(comparison).before == {"soft + vector": "soft"}
+    assert answer(compare({"mine": comparison["soft + vector"].result})).before == {}
     for spoiled in ("{", "[]", '{"calibration": "vector"}'):
         (calibrated / CALIBRATED_NAME).write_text(spoiled)
         with pytest.raises(ValueError, match=rf"{CALIBRATED_NAME} is not as expected"):

@@ -63,8 +63,8 @@ def test_paper_protocol() -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    (lambda p, y: (p[:, :-1], y), r"expected the shape \(3, 6, 20, 20\), the 3 classes .*; got \(3, 5, 20, 20\)\.$"),
-    (lambda p, y: (np.moveaxis(p, 0, 3), y), r"expected the shape \(6, 6, 20, 20\), .*; got \(6, 20, 20, 3\)\.$"),
+    (lambda p, y: (p[:, :-1], y), r"got \(3, 5, 20, 20\) and \(6, 20, 20\) with channel_axis=0\.$"),
+    (lambda p, y: (np.moveaxis(p, 0, 3), y), r"got \(6, 20, 20, 3\) and \(6, 20, 20\) with channel_axis=0\.$"),
     (lambda p, y: (np.log(p), y), r"expected probabilities in \[0, 1\], no logits and no NaN; channel 0 has .*\.$"),
     (lambda p, y: (np.where(p == p.max(), np.float32(1.0000001), p), y), r"values from [\d.e-]+ to 1\.0000001\d*"),
     (lambda p, y: (np.where(p > 0.9, np.nan, p), y), r"^the probabilities: .*; channel 0 has values from nan to nan"),
@@ -90,7 +90,7 @@ def test_bad_regions() -> None:
     p, y = noisy_case(7)
     with pytest.raises(ValueError, match=r"expected the shape \(2, 6, 20, 20\), the 2 regions"):
         evaluate_case(p, y, y, regions=[(1,), (2,)])
-    with pytest.raises(ValueError, match=r"^prediction is needed with regions"):
+    with pytest.raises(ValueError, match=r"^prediction is needed with labels of regions"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
 
 

@@ -14,7 +14,7 @@ from nnunet_nacl.commands import Command
 from nnunet_nacl.trainers import LOSSES
 from tests.generated import write_folder
 
-OPTIONS, DISTINCT = 90, 45
+OPTIONS, DISTINCT = 91, 45
 
 
 def status_of(*arguments: str) -> int:

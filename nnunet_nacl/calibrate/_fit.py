@@ -1,6 +1,5 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from nnunet_nacl.calibrate._methods import (
     flat_layer,
 )
 from nnunet_nacl.calibrate._sample import Sample
-from nnunet_nacl.cases import Skipped
+from nnunet_nacl.cases import Skipped, shuffled
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import Array
 from nnunet_nacl.nnunet import Model
@@ -215,7 +214,7 @@ def compare(
 
 def split_cases(cases: Sequence[str]) -> list[list[str]]:
     """Five parts of nearly one size, or as many as there are cases; drawn by their names."""
-    drawn = sorted(cases, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
+    drawn = shuffled(cases)
     parts = min(5, len(drawn))
     return [drawn[number::parts] for number in range(parts)]
 

@@ -1,10 +1,9 @@
 """Fixed splits: a labelled test set, and the folds of training and validation cases.
 
-Cases (or patients) are drawn in the order of the SHA-256 of "0 NAME": the same names give the same split on every
-machine and with every version of Python, and a case more does not shuffle the others.
+Cases (or patients) are drawn in the order of a hash of their names: the same names give the same split on every machine
+and with every version of Python.
 """
 
-import hashlib
 import json
 import re
 from collections import defaultdict
@@ -12,6 +11,7 @@ from collections.abc import Collection
 from fractions import Fraction
 from pathlib import Path
 
+from nnunet_nacl.cases import shuffled
 from nnunet_nacl.files import link_or_copy, whole_file
 from nnunet_nacl.nnunet import nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
@@ -126,5 +126,4 @@ def _draw(
             f"{argument}={amount} would draw {number} of {available} {'patients' if by_patient else 'cases'}; "
             "expected at least one drawn and one left for training."
         )
-    order = sorted(patients, key=lambda name: hashlib.sha256(f"0 {name}".encode()).digest())
-    return [case for patient in order[:number] for case in patients[patient]]
+    return [case for patient in shuffled(patients)[:number] for case in patients[patient]]

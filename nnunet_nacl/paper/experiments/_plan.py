@@ -1,12 +1,12 @@
 """From a study to its runs, with everything that can be checked before one of them starts."""
 
-import hashlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nnunet_nacl.cases import shuffled
 from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet
 from nnunet_nacl.paper.experiments._study import StudyTable
 from nnunet_nacl.trainers import build_loss, parse_name
@@ -165,10 +165,7 @@ def plan_runs(
 def _subset(split: dict[str, list[str]], percent: int, *, seed: int) -> dict[str, list[str]]:
     if percent == 100:
         return split
-    # By hash, as random.shuffle need not be the same in every Python.
-    cases = sorted(
-        split["train"], key=lambda case: hashlib.sha256(f"{seed} {case}".encode()).digest()
-    )
+    cases = shuffled(split["train"], seed)
     return {"train": sorted(cases[: -(-percent * len(cases) // 100)]), "val": split["val"]}
 
 

@@ -28,9 +28,10 @@ class Method:
         of_cases = [getattr(tables, table) for tables in self.result.tables(voxels)]
         return None if None in of_cases else BinCounts.stack(of_cases)
 
-    def num_classes(self, voxels: Voxels) -> int:
-        """How many rows of the class-wise tables enter CECE."""
-        return max(tables.num_classes for tables in self.result.tables(voxels))
+    def classwise(self, voxels: Voxels) -> Any:
+        """``BinCounts`` (cases, K, M) of the classes that enter CECE."""
+        num_classes = max(tables.num_classes for tables in self.result.tables(voxels))
+        return self.bins(voxels, "classwise")[:, :num_classes]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -10,8 +10,10 @@ import pandas as pd
 
 from nnunet_nacl.metrics import (
     SCORES,
+    BinCounts,
     Interval,
     Voxels,
+    expected_calibration_error,
     mean_of_known,
     percentile_interval,
     ratio,
@@ -84,20 +86,13 @@ def per_foreground(sums: Floats, foreground: Floats) -> Estimate:
     )
 
 
-def pooled_gaps(gaps: Floats, voxels: Floats) -> Estimate:
-    r"""ECE of the voxels of all cases together, a mean over tables (regions; classes for CECE) that hold voxels.
-
-    .. math:: \frac{1}{N} \sum_m \left| \sum_i gaps_{i,m} \right|
-
-    with the sum of confidences minus hits in each bin, ``gaps`` (cases, tables, M), of N ``voxels`` (cases, tables).
-    """
-    cases, tables, bins = gaps.shape
+def pooled_error(tables: BinCounts) -> Estimate:
+    """ECE of the voxels of all cases together, a mean over regions, or over classes for CECE; tables: (cases, K, M)."""
 
     def resampled(weights: Floats) -> Floats:
-        found = (weights @ gaps.reshape(cases, -1)).reshape(-1, tables, bins)
-        return mean_of_known(ratio(np.abs(found).sum(-1), weights @ voxels))
+        return mean_of_known(expected_calibration_error(tables.resampled(weights)))
 
-    return Estimate(resampled, cases, int(voxels.any(1).sum()))
+    return Estimate(resampled, len(tables.count), int(tables.total.any(1).sum()))
 
 
 @dataclass(frozen=True)
@@ -140,12 +135,10 @@ class Metric:
             )
             score = sums[self.name.replace("per_foreground", "sum")]
             return per_foreground(score.to_numpy(), sums["foreground_voxels"].to_numpy(np.float64))
-        if self.voxels in POOLED and self.name in {"ECE", "CECE"}:
-            tables = method.bins(self.voxels, "classwise" if self.name == "CECE" else "top")
-            rows = slice(method.num_classes(self.voxels) if self.name == "CECE" else None)
-            gaps = (tables.confidence - tables.hits)[:, rows]
-            voxels = tables.total[:, rows].astype(np.float64)
-            return pooled_gaps(gaps, voxels)
+        if self.voxels in POOLED and self.name == "ECE":
+            return pooled_error(method.bins(self.voxels, "top"))
+        if self.voxels in POOLED and self.name == "CECE":
+            return pooled_error(method.classwise(self.voxels))
         return case_means(self.values(method))
 
     def values(self, method: Method) -> Floats:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +76,13 @@ def write_report(
         overwrite: replace a file that exists.
     """
     file = check_output(file, overwrite=overwrite)
-    if images is not None and not Path(images).is_dir():
-        raise FileNotFoundError(f"images: {images} is not a folder.")
+    if images is not None:
+        images = Path(images)
+        if not images.is_dir():
+            raise FileNotFoundError(f"images: {images} is not a folder.")
     comparisons = compare_all(results)
-    folder = None if images is None else Path(images)
     sections = [
-        _section(comparison, folder, study)
+        _section(comparison, images, study)
         for comparison in tqdm(comparisons, desc="drawing", unit="data set")
     ]
     alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
@@ -125,16 +125,9 @@ def write_report(
         unfinished.write_text(printable(html), encoding="utf-8", errors="replace")
 
 
-_numbers = count()  # of plots, so that no two on a page share an id
-
-
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
     # Matplotlib and to_svg escape texts.
-    pictures = []
-    for drawing in drawings:
-        svg = to_svg(draw_panels([drawing]), prefix=f"f{next(_numbers)}-")
-        pictures.append(Markup(svg))  # noqa: S704
-    return pictures
+    return [Markup(to_svg(draw_panels([drawing]))) for drawing in drawings]  # noqa: S704
 
 
 def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:

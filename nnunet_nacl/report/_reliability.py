@@ -1,6 +1,6 @@
 """How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -17,7 +17,7 @@ from nnunet_nacl.metrics import (
     resample_weights,
 )
 from nnunet_nacl.report._comparison import Comparison, Method
-from nnunet_nacl.report._metrics import pooled_gaps
+from nnunet_nacl.report._metrics import pooled_error
 from nnunet_nacl.typing import Floats, Mask
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
@@ -161,10 +161,10 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.
     spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
-    return pooled_gaps(centered * spread, tables.total.astype(np.float64)).interval
+    return pooled_error(replace(tables, confidence=tables.hits + centered * spread)).interval
 
 
-def split_scores(tables: BinCounts, num_rows: int, activation: Activation) -> dict[str, float]:
+def split_scores(tables: BinCounts, activation: Activation) -> dict[str, float]:
     r"""NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
 
     With the mean probability :math:`c_{k,m}` of class k in bin m, the share :math:`a_{k,m}` of its voxels that are k,
@@ -174,15 +174,14 @@ def split_scores(tables: BinCounts, num_rows: int, activation: Activation) -> di
               \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, a_k)}_{discrimination} + uncertainty
 
     where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL. Of regions each is inside and
-    outside, and the scores are means over regions. Of the class-wise tables (K, M) the first ``num_rows`` count.
+    outside, and the scores are means over regions. Tables are class-wise, (K, M).
 
     References:
         Murphy, Journal of Applied Meteorology 1973; Bröcker, QJRMS 2009.
     """
-    count = tables.count[:num_rows].astype(np.float64)
-    share = count / np.maximum(count.sum(-1, keepdims=True), 1)
-    hit = np.nan_to_num(ratio(tables.hits[:num_rows], count))
-    sure = np.nan_to_num(ratio(tables.confidence[:num_rows], count))
+    share = tables.count / np.maximum(tables.count.sum(-1, keepdims=True), 1)
+    hit = np.nan_to_num(ratio(tables.hits, tables.count))
+    sure = np.nan_to_num(ratio(tables.confidence, tables.count))
     base = np.broadcast_to((share * hit).sum(-1, keepdims=True), hit.shape)
 
     def divergence(p: Floats, other: Floats) -> Floats:

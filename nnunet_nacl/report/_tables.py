@@ -75,19 +75,25 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column; ``index`` says what rows are, such as ``method``.
+    """Numbers by row and column, of a data set or several; ``index`` says what rows are.
 
     ``intervals``: whether intervals and p-values are shown; ``digits``: after the decimal point, by default each
     column's own.
     """
 
     title: str
+    dataset: str
     note: str
-    index: str
     rows: list[str]
     columns: list[Column]
+    index: str = "method"
     intervals: bool = True
     digits: int | None = None
+
+    @property
+    def heading(self) -> str:
+        """The title, and of which data set."""
+        return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     def values(self) -> pd.DataFrame:
         """The unrounded numbers; ends of intervals and p-values have columns of their own."""
@@ -131,7 +137,7 @@ def to_markdown(table: Table) -> str:
         *texts.to_numpy().tolist(),
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"**{_escaped(table.title)}**\n\n{lines}\n\n{_escaped(table.note)}\n"
+    return f"**{_escaped(table.heading)}**\n\n{lines}\n\n{_escaped(table.note)}\n"
 
 
 def _escaped(text: str) -> str:
@@ -143,7 +149,7 @@ def to_latex(table: Table) -> str:
     style = table.shown().style.format(escape="latex")
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
-    caption = f"{table.title}. {table.note}".translate(_LATEX_SPECIAL)
+    caption = f"{table.heading}. {table.note}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
@@ -165,22 +171,6 @@ FORMATS: dict[str, Callable[[Table], str]] = {
     "latex": to_latex,
     "csv": to_csv,
 }
-
-
-def _table(
-    title: str, comparison: Comparison, note: str, columns: list[Column], index: str = "method"
-) -> Table:
-    rows = {
-        "method": comparison.names,
-        "structure": comparison.structures,
-        "case": comparison.cases,
-    }[index]
-    return Table(_titled(title, comparison), note, index, list(map(printable, rows)), columns)
-
-
-def _titled(title: str, *comparisons: Comparison) -> str:
-    datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
-    return f"{title}: {datasets}" if datasets else title
 
 
 def _cases(comparison: Comparison) -> str:
@@ -226,7 +216,7 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
     note = f"{_cases(comparison)}. By chance up to: what ECE could be on such cases if perfectly calibrated. {_BOLD}"
-    return _table("Methods", comparison, note, columns)
+    return Table("Methods", comparison.dataset, note, comparison.names, columns)
 
 
 def paper_table(
@@ -238,7 +228,8 @@ def paper_table(
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
     columns = _columns(comparison, metrics, expected=expected)
-    return _table("Segmentation and calibration, as in papers", comparison, note, columns)
+    title = "Segmentation and calibration, as in papers"
+    return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
 def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -266,7 +257,7 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
         "from regions put together from classes): compare the order of the methods, not the values."
     )
-    return _table("Beside the paper", comparison, note, columns)
+    return Table("Beside the paper", comparison.dataset, note, comparison.names, columns)
 
 
 def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -292,13 +283,8 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
         f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
         f"or image a paired bootstrap test, Holm-corrected for {len(others)} comparison(s); * below 0.05."
     )
-    return Table(
-        _titled(f"Differences to {comparison.baseline}", comparison),
-        note,
-        "method",
-        others,
-        columns,
-    )
+    title = f"Differences to {comparison.baseline}"
+    return Table(title, comparison.dataset, note, others, columns)
 
 
 def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -317,7 +303,8 @@ def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Ta
         columns.append(Column(f"class ECE {voxels} {method.name}", means, arrow="↓"))
     pooled = " of all cases together" if voxels in POOLED else ""
     note = f"Means over cases. Class ECE: of the structure's own probability, {voxels_text(voxels)}{pooled}."
-    return _table("Structures", comparison, note, columns, "structure")
+    rows = comparison.structures
+    return Table("Structures", comparison.dataset, note, rows, columns, index="structure")
 
 
 def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -339,11 +326,7 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         metric = Metric(name, voxels)
         columns.append(Column(name, [metric.of(method).value for method in comparison.methods]))
     splits = [
-        split_scores(
-            method.bins(voxels, "classwise").sum(),
-            method.num_classes(voxels),
-            comparison.activation,
-        )
+        split_scores(method.classwise(voxels).sum(), comparison.activation)
         for method in comparison.methods
     ]
     for title in splits[0]:
@@ -354,7 +337,8 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
         "different orders."
     )
-    return _table(f"Further metrics {voxels_text(voxels)}", comparison, note, columns)
+    title = f"Further metrics {voxels_text(voxels)}"
+    return Table(title, comparison.dataset, note, comparison.names, columns)
 
 
 def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -366,7 +350,7 @@ def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         for metric in (DICE, Metric("ECE", voxels))
     ]
     note = f"Dice: mean over the structures. ECE: {voxels_text(voxels)}."
-    return _table("Cases", comparison, note, columns, "case")
+    return Table("Cases", comparison.dataset, note, comparison.cases, columns, index="case")
 
 
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
@@ -383,7 +367,8 @@ def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
         "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
         "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
     )
-    return Table(_titled(title, *comparisons), note, "method", ranking.methods, columns)
+    datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
+    return Table(title, datasets, note, ranking.methods, columns)
 
 
 def review_table(reviews: Reviews) -> Table:
@@ -399,9 +384,8 @@ def review_table(reviews: Reviews) -> Table:
         "area under the risk–coverage curve; excess: above that of the best order. Volume bias: expected over true "
         "volumes, less 1. Interval held: share of true volumes in their fitted interval."
     )
-    return Table(
-        "What the confidences are good for", note, "method", list(reviews.judgements), columns
-    )
+    title = "What the confidences are good for"
+    return Table(title, "", note, list(reviews.judgements), columns)
 
 
 TABLES: dict[str, Callable[[Comparison, Voxels | None], Table]] = {
@@ -460,4 +444,5 @@ def write_table(
             replace(table, intervals=False, note=table.note.replace(_INTERVALS, ""))
             for table in tables
         ]
-    return "\n".join(FORMATS[form](replace(table, digits=digits)) for table in tables)
+    texts = [FORMATS[form](replace(table, digits=digits)) for table in tables]
+    return printable("\n".join(texts))

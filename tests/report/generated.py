@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nnunet_nacl.demo import LABELS, draw_case
 from nnunet_nacl.evaluation import Case, FolderResult, Folders, Origin
@@ -65,6 +66,19 @@ def make_blurred(temperature: float = 1.0, *, num_cases: int = 12, settings: Set
         p = np.stack([1 / (1 + odds), odds / (1 + odds)]).astype(np.float32)
         found.append(_case(f"case_{number:02d}", evaluate_case(p, y, settings=settings)))
     return _folder_result(found, {"background": 0, "disc": 1}, settings, temperature)
+
+
+def with_dice(values: ArrayLike) -> FolderResult:
+    """A result whose cases have these values of Dice: (cases, structures)."""
+    result = make_result(cases=NAMED[:1], settings=Settings(voxels=("foreground",)))
+    (case,) = result.cases
+    cases = []
+    for number, row in enumerate(np.asarray(values, float)):
+        segmentation = {label: {"Dice": dice} for label, dice in enumerate(row, start=1)}
+        files = replace(case.files, name=f"case_{number:02d}")
+        cases.append(replace(case, files=files, result=replace(case.result, segmentation=segmentation)))
+    names = {"background": 0, **{f"structure {label}": label for label in segmentation}}
+    return with_origin(replace(result, cases=cases), labels=LabelMeaning.of_names(names, None))
 
 
 def with_origin(result: FolderResult, **changes: object) -> FolderResult:

@@ -7,8 +7,8 @@ import pytest
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import Comparison, Metric, case_means, compare
-from tests.report.generated import NAMED, make_blurred, make_result
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, differences
+from tests.report.generated import NAMED, make_blurred, make_result, with_dice
 
 
 def test_nothing_to_note(comparison: Comparison) -> None:
@@ -67,7 +67,8 @@ def test_what_is_not_alike_is_said() -> None:
 
 def test_values_that_not_every_method_has() -> None:
     """The ground truth lacks a structure: one method finds it all the same (Dice 0), the other does not (undefined)."""
-    careful, eager = (case_means(np.array([[0.5, 0.8], [value, 0.6]])) for value in (np.nan, 0.0))
+    comparison = compare({f"{value}": with_dice([[0.5, 0.8], [value, 0.6]]) for value in (np.nan, 0.0)})
+    careful, eager = (DICE.of(method) for method in comparison.methods)
     assert (careful.value, eager.value) == (pytest.approx(0.6), pytest.approx(0.475))
-    assert eager.minus(careful).value == 0
+    assert differences(comparison, DICE)["0.0"].mean == 0
     assert eager.shared_with(careful).value == careful.value

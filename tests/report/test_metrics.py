@@ -7,16 +7,7 @@ import numpy as np
 import pytest
 
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import (
-    Comparison,
-    Metric,
-    compare,
-    compared_metrics,
-    differences,
-    judging_metrics,
-    per_foreground,
-    pooled_gaps,
-)
+from nnunet_nacl.report import TABLES, Comparison, Metric, compare, differences
 from tests.report.generated import NAMED, make_result
 
 NEAR = Metric("ECE", "near")
@@ -28,27 +19,14 @@ def regions() -> Comparison:
     return compare({"one": make_result(labels=REGIONS, settings=Settings())})
 
 
-def test_a_ratio_of_sums_by_hand() -> None:
-    """Two cases, of 10 and 30 foreground voxels: not the mean of 0.5 and 0.1, but 8 / 40."""
-    estimate = per_foreground(np.array([5.0, 3.0]), np.array([10.0, 30.0]))
-    assert estimate.value == 0.2
-    weights = np.array([[2.0, 0], [1, 1], [0, 2]])
-    np.testing.assert_allclose(estimate.resampled(weights), [10 / 20, 8 / 40, 6 / 60])
-    nothing = per_foreground(np.array([5.0, 3.0]), np.array([0.0, 30.0]))
-    assert np.isnan(nothing.resampled(weights)[0])  # a resample without foreground
-    assert nothing.value == 8 / 30  # an empty case counts
-
-
-def test_a_pooled_error_by_hand() -> None:
-    """Gaps of two cases cancel in the first bin: (|3 − 3| + |1 + 1|) / 20, while each case has 4 / 10."""
-    gaps, voxels = np.array([[[3.0, 1]], [[-3, 1]]]), np.array([[10.0], [10]])
-    estimate = pooled_gaps(gaps, voxels)
-    assert estimate.value == 0.1
-    np.testing.assert_allclose(estimate.resampled(np.array([[2.0, 0], [0, 2]])), [0.4, 0.4])
-    assert estimate.by_case is None
-    empty = pooled_gaps(np.zeros((2, 2, 1)), np.array([[0.0, 0], [0, 4]]))
-    assert np.isnan(empty.interval).all()
-    assert np.isnan(empty.resampled(np.array([[2.0, 0]]))).all()
+@pytest.mark.parametrize(("name", "voxels"), [("NLL_per_foreground", "image"), ("ECE", "image"), ("CECE", "image")])
+def test_a_case_without_foreground_counts(name: str, voxels: str) -> None:
+    """In what is divided and in what is pooled, but a resample of such cases alone has no score."""
+    (method,) = compare({"one": make_result(cases=NAMED[:2], empty=NAMED[:1])}).methods
+    estimate = Metric(name, voxels).of(method)
+    assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+    assert estimate.num_known == 2
+    assert np.isnan(estimate.resampled(np.array([[2.0, 0]]))[0]) == (name == "NLL_per_foreground")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +68,13 @@ def test_a_difference_in_a_pooled_error() -> None:
 
 def test_what_methods_are_judged_by(comparison: Comparison) -> None:
     def titles(settings: Settings) -> list[str]:
-        return [metric.title for metric in judging_metrics(compare({"one": make_result(settings=settings)}))]
+        table = TABLES["methods"](compare({"one": make_result(settings=settings)}), None)
+        return [column.title for column in table.columns if column.intervals is not None]
 
-    assert titles(Settings(voxels=("image",))) == ["NLL per foreground voxel", "ECE image"]
-    assert titles(Settings(voxels=("near", "union"))) == ["ECE near"]
-    assert titles(Settings(voxels=("union",))) == []
-    assert titles(Settings(protocol="authors")) == ["ECE near"]  # its tables lack voxels
-    leading = ["Dice", "HD95", "NLL per foreground voxel", "Brier per foreground voxel"]
-    assert [metric.title for metric in compared_metrics(comparison, "union")] == [*leading, "ECE union", "CECE union"]
+    scores = ["NLL per foreground voxel", "Brier per foreground voxel"]
+    assert titles(Settings(voxels=("image",))) == ["Dice", *scores, "ECE image"]
+    assert titles(Settings(voxels=("near", "union"))) == ["Dice", "ECE near"]
+    assert titles(Settings(voxels=("union",))) == ["Dice", "ECE union", "CECE union"]
+    assert titles(Settings(protocol="authors")) == ["Dice", "ECE near"]  # its tables lack voxels
+    compared = TABLES["differences"](comparison, "union").columns
+    assert [column.title for column in compared] == ["Dice", "HD95", *scores, "ECE union", "CECE union"]

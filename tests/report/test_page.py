@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import answer, compare, methods_table, read_results, to_csv, to_latex, write_report
+from nnunet_nacl.report import FORMATS, TABLES, answer, compare, read_results, write_report
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
@@ -87,7 +87,7 @@ def write(tmp_path: Path, results: dict[str, FolderResult], **options: object) -
 def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     page = page_of(page_file)
     comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
-    for text in methods_table(comparison).shown().to_numpy().ravel():
+    for text in TABLES["methods"](comparison, None).shown().to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
@@ -99,8 +99,8 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
     copied = [value for tag, name, value in page.attributes if (tag, name) == ("button", "data-text")]
     assert len(copied) == 2 * page.tags["table"]
-    table = methods_table(replace(comparison, dataset="Dataset004_Demo"))
-    assert {to_csv(table), to_latex(table)} <= set(copied)
+    table = TABLES["methods"](replace(comparison, dataset="Dataset004_Demo"), None)
+    assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
 
 
@@ -191,6 +191,15 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert any(NASTY.replace(" ", "") in label.replace(" ", "") for label in page.svg_labels)
     for name in ("_y", "$"):
         assert re.search(rf"{re.escape(name)} \(0\.\d\d\d\)", page.text), name  # in the legends
+
+
+def test_the_names_of_colors(tmp_path: Path) -> None:
+    """Of regions, a label has that of the smallest one that it belongs to."""
+    regions = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3], "ignore": 4}
+    for labels, names in ((None, ["cortex", "medulla", "core"]), (regions, ["whole", "core", "inner"])):
+        write(tmp_path, {"one": make_result(labels=labels, settings=QUICK)})
+        page = (tmp_path / "page.html").read_text()
+        assert re.findall(r'style="background: #\w+"></span> (\w+)</li>', page) == names
 
 
 def test_several_data_sets(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 import SimpleITK as sitk
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import (
     Comparison,
@@ -19,8 +18,6 @@ from nnunet_nacl.report import (
     Slices,
     chosen_cases,
     compare,
-    confidence_colors,
-    legend,
     read_results,
     read_slices,
     slice_layers,
@@ -130,18 +127,11 @@ def test_layers_of_a_slice() -> None:
     for place, label in np.ndenumerate(predicted):
         assert (shown[place][3] > 0) == (label > 0)
         assert label == 0 or shown[place][:3].tolist() == first
-    shown, colors = pixels(one["confidence"]), confidence_colors()
-    assert shown[0, 0].tolist() == list(colors[-1])  # sure
-    assert shown[1, 0].tolist() == list(colors[0])  # less than 0.3
+    shown, colors = pixels(one["confidence"]), matplotlib.colormaps["cividis"]([0.0, 1.0], bytes=True)
+    assert shown[0, 0].tolist() == colors[1].tolist()  # sure
+    assert shown[1, 0].tolist() == colors[0].tolist()  # less than 0.3
     assert shown[0, 2, :3].tolist() == [255, 45, 45]  # 95 % sure of 1, and it is 2
     assert one["share_wrong"] == 1 / 6
     assert (pixels(layers["ground_truth"])[..., 3] > 0).tolist() == [[False, True, True], [False, True, False]]
     assert "M1,0v2" in layers["outlines"]["1"]
     assert layers["image"].startswith("data:image/jpeg")
-
-
-def test_the_names_of_labels() -> None:
-    assert [name for _, name in legend(LabelMeaning.of_names({"background": 0, "a": 1, "b": 2}, None))] == ["a", "b"]
-    labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "inner": [3], "ignore": 4}
-    meaning = LabelMeaning.of_names(labels, [[1, 2, 3], [2, 3], [3]])
-    assert [name for _, name in legend(meaning)] == ["whole", "core", "inner"]

@@ -17,10 +17,9 @@ from nnunet_nacl.report import (
     compare,
     rank_methods,
     reliability_panels,
-    top_label_curves,
     tradeoff_panels,
 )
-from nnunet_nacl.report.plots import INK, draw_panels, radar, rank_heatmap, reliability_curves, to_svg, tradeoff_scatter
+from nnunet_nacl.report.plots import INK, draw_panels, radar, rank_heatmap, to_svg, tradeoff_scatter
 from tests.report.generated import make_blurred
 
 
@@ -37,7 +36,7 @@ def dashed(axes: Axes) -> np.ndarray:
 @pytest.mark.parametrize("method", ["sharp", "right", "soft"])
 def test_ece_of_what_is_drawn_is_the_pooled_one(comparison: Comparison, axes: Axes, method: str, voxels: str) -> None:
     """From positions of the points and heights of the shares alone."""
-    reliability_curves([top_label_curves(comparison, method, voxels)[0]], axes, names=[method])
+    reliability_panels(comparison, voxels)[comparison.names.index(method)](ax=axes)
     share = axes.figure.axes[1].patches[0].get_data().values
     points = next(line for line in axes.lines if line.get_label() == "_everywhere").get_xydata()
     error = (share[share > 0] * np.abs(points[:, 0] - points[:, 1])).sum()
@@ -51,21 +50,15 @@ def test_the_expected_curve_by_hand() -> None:
     result = make_blurred(num_cases=2, settings=Settings(num_bins=10))
     case = replace(result.cases[0], result=evaluate_case(p, y, settings=Settings(num_bins=10)))
     comparison = compare({"one": replace(result, cases=[case])})
-    # Bin -> expected confidence and accuracy. Of the foreground, the last voxel is one with probability 0.2, and then
-    # a miss; the others, if they are foreground, are hits.
+    # Expected confidence and accuracy of each bin. Of the foreground, the last voxel is one with probability 0.2, and
+    # then a miss; the others, if they are foreground, are hits.
     by_hand = {
-        "foreground": {5: (0.6, 1.0), 7: (0.8, 0.0), 8: (0.9, 1.0)},
-        "union": {5: (0.6, 0.6), 7: (0.8, 0.0), 8: (0.9, 0.9)},
+        "foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)],
+        "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)],
     }
     for voxels, expected in by_hand.items():
-        curve = top_label_curves(comparison, "one", voxels)[0]
-        points = np.column_stack(curve.expected)
-        filled = np.flatnonzero(~np.isnan(points).any(axis=1))
-        assert list(filled) == list(expected)
-        points = points[filled]
-        np.testing.assert_allclose(points, list(expected.values()), atol=1e-6)
-        reliability_curves([curve], axes := Figure().add_subplot(1, 1, 1), names=["one"])
-        np.testing.assert_allclose(dashed(axes), points)
+        reliability_panels(comparison, voxels)[0](ax=(axes := Figure().add_subplot()))
+        np.testing.assert_allclose(dashed(axes), expected, atol=1e-6)
 
 
 def test_tradeoff(comparison: Comparison, axes: Axes) -> None:
@@ -95,7 +88,7 @@ def test_heat_map(comparison: Comparison, axes: Axes) -> None:
 def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:
     text = f'font: 12px "a" {INK} url(#b) id="x" 0.12345 <i>'
     axes.set_title(text)
-    root = ElementTree.fromstring(to_svg(axes.figure, prefix="p-"))
+    root = ElementTree.fromstring(to_svg(axes.figure))
     assert text in "".join(root.itertext())
     assert root.get("aria-label") == text
 

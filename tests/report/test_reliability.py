@@ -2,36 +2,42 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nnunet_nacl.metrics import Activation, BinCounts
-from nnunet_nacl.report import Metric, Verdict, compare, error_by_chance, judge, split_scores
-from tests.report.generated import make_blurred
+from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.metrics import CaseResult, LabelMeaning, evaluate_case
+from nnunet_nacl.report import TABLES, answer, compare
+from tests.report.generated import make_blurred, with_origin
+
+
+def judge(result: FolderResult) -> Any:
+    (judgement,) = answer(compare({"one": result}))["judgements"]
+    return judgement
 
 
 def test_what_cases_tell() -> None:
-    assert judge(compare({"true": make_blurred(num_cases=1)}), "true", "near").verdict is Verdict.UNTOLD
+    assert judge(make_blurred(num_cases=1)).verdict.name == "UNTOLD"
     # An ECE near of .027 (.025 to .029) is told.
-    mild = compare({"mild": make_blurred(0.8, num_cases=40)})
-    metric = Metric("ECE", "near").of(mild["mild"])
-    assert 0.01 < metric.value < 0.04
-    assert judge(mild, "mild", "near").verdict is Verdict.TOO_SURE
+    mild = judge(make_blurred(0.8, num_cases=40))
+    assert 0.01 < mild.error < 0.04
+    assert mild.verdict.name == "TOO_SURE"
 
 
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
     """A line between the points of the bins on both sides of 90 %."""
-    comparison = compare({"sharp": make_blurred(0.5)})
-    tables = comparison["sharp"].result.all_voxels["near"].top
+    sharp = make_blurred(0.5)
+    tables = sharp.all_voxels["near"].top
     count, hits, confidence = tables.count[0], tables.hits[0], tables.confidence[0]
     kept = count >= 0.001 * count.sum()
     sure, right = confidence[kept] / count[kept], hits[kept] / count[kept]
     above = int(np.searchsorted(sure, 0.9))
     weight = (0.9 - sure[above - 1]) / (sure[above] - sure[above - 1])
     expected = (1 - weight) * right[above - 1] + weight * right[above]
-    assert judge(comparison, "sharp", "near").accuracy == pytest.approx(expected)
-    assert math.isnan(judge(compare({"soft": make_blurred(12.0)}), "soft", "near").accuracy)  # hardly ever
+    assert judge(sharp).accuracy == pytest.approx(expected)
+    assert math.isnan(judge(make_blurred(12.0)).accuracy)  # hardly ever
 
 
 def test_the_error_by_chance_holds_that_of_the_truth() -> None:
@@ -39,31 +45,45 @@ def test_the_error_by_chance_holds_that_of_the_truth() -> None:
     truth = make_blurred(num_cases=160)
     inside = []
     for start in range(0, 160, 8):
-        comparison = compare({"true": replace(truth, cases=truth.cases[start : start + 8])})
-        low, high = error_by_chance(comparison, "true", "near")
-        inside.append(low <= Metric("ECE", "near").of(comparison["true"]).value <= high)
+        judgement = judge(replace(truth, cases=truth.cases[start : start + 8]))
+        low, high = judgement.by_chance
+        inside.append(low <= judgement.error <= high)
     assert np.mean(inside) >= 0.75
 
 
 def test_scores_split_in_two() -> None:
     """By hand for two bins; and calibration − discrimination + uncertainty is the score of the bins' means."""
-    count, hits = np.array([[10, 10], [10, 10]]), np.array([[8, 1], [2, 9]])
-    sure = np.array([[7.0, 3.0], [3.0, 7.0]])
-    tables = BinCounts(count, hits, sure, np.zeros(2, int))
-    found = split_scores(tables, 2, Activation.SOFTMAX)
+    first = np.repeat([0.7, 0.3], 10)  # the probability of class 0
+    truth = np.repeat([0, 1, 0, 1], [8, 2, 1, 9]).astype(np.uint8)
+    found = scores(evaluate_case(np.stack([first, 1 - first])[:, None, None], truth[None, None]))
     # Shares 0.8 and 0.1 of class 0 against 0.7 and 0.3; 0.45 on the whole. Both classes are alike.
     assert found["Brier calibration"] == pytest.approx(2 * (0.1**2 + 0.2**2) / 2)
     assert found["Brier discrimination"] == pytest.approx(2 * (0.35**2 + 0.35**2) / 2)
-    share, mean, base = hits / count, sure / count, hits.sum(1, keepdims=True) / 20
+    share, mean, base = np.array([[0.8, 0.1], [0.2, 0.9]]), np.array([[0.7, 0.3], [0.3, 0.7]]), np.array([0.45, 0.55])
     nll = -(share * np.log(mean)).sum() / 2
     uncertainty = -(base * np.log(base)).sum()
     assert found["NLL calibration"] - found["NLL discrimination"] + uncertainty == pytest.approx(nll)
-    inside = split_scores(tables[[0]], 1, Activation.SIGMOID)  # inside and outside of one region: the same two classes
-    assert inside == pytest.approx(found)
-    comparison = compare({"sharp": make_blurred(0.5), "true": make_blurred()})
-    sharp, true = (
-        split_scores(comparison[name].bins("image", "classwise").sum(), 2, Activation.SOFTMAX)
-        for name in ("sharp", "true")
-    )
-    assert sharp["NLL calibration"] > 10 * true["NLL calibration"] >= 0
-    assert sharp["NLL discrimination"] == pytest.approx(true["NLL discrimination"], rel=0.1)
+    table = TABLES["scores"](compare({"sharp": make_blurred(0.5), "true": make_blurred()}), "image").values()
+    assert table.loc["sharp", "NLL calibration"] > 10 * table.loc["true", "NLL calibration"] >= 0
+    assert table.loc["sharp", "NLL discrimination"] == pytest.approx(table.loc["true", "NLL discrimination"], rel=0.1)
+
+
+def scores(result: CaseResult) -> Any:
+    """The row of a single case."""
+    folder = make_blurred(num_cases=1)
+    case = replace(folder.cases[0], result=result)
+    return TABLES["scores"](compare({"one": replace(folder, cases=[case])}), "image").values().loc["one"]
+
+
+def test_inside_and_outside_of_a_region_are_two_classes() -> None:
+    p = np.random.default_rng(0).random((1, 1, 4, 20))
+    y = (np.random.default_rng(1).random((1, 4, 20)) < p[0]).astype(np.uint8)
+    region = evaluate_case(p, y, (p[0] > 0.5).astype(np.uint8), regions=[(1,)])
+    folder = make_blurred(num_cases=1)
+    meaning = LabelMeaning.of_names({"background": 0, "disc": [1]}, [[1]])
+    case = replace(folder.cases[0], result=region)
+    of_region = with_origin(replace(folder, cases=[case]), labels=meaning)
+    found = TABLES["scores"](compare({"one": of_region}), "image").values().loc["one"]
+    expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
+    for name in ("NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):
+        assert found[name] == pytest.approx(expected[name])

@@ -10,17 +10,24 @@ import pytest
 from nnunet_nacl import cli
 from nnunet_nacl.evaluation import evaluate, write_result
 from nnunet_nacl.nnunet import CALIBRATED_NAME, Predictions
-from nnunet_nacl.report import answer, compare, default_name, read_results, write_plot, write_report, write_table
+from nnunet_nacl.report import answer, compare, read_results, write_plot, write_report, write_table
 from tests.report.generated import NAMED, make_result
 
 
-def test_default_names() -> None:
-    model = Path("/results/Dataset004_Hippocampus/nnUNetTrainerNACL_weight0p2__nnUNetPlans__2d")
-    assert default_name(model / "fold_0" / "validation" / "calibration_summary.json") == "NACL_weight0p2"
-    assert default_name(model / "calibration_folds_0_1_summary.json") == "NACL_weight0p2"
-    assert default_name(Path("/predictions/DiceCE/calibration_summary.json")) == "DiceCE"
-    study = Path("/studies/Dataset004_Hippocampus__nnUNetPlans__2d/predictions")
-    assert default_name(study / "nnUNetTrainerNACL" / "fold_0" / "calibration_summary.json") == "NACL"
+@pytest.mark.parametrize(
+    ("summary", "name"),
+    [
+        ("Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d/fold_0/validation/calibration_summary.json", "NACL_l2"),
+        ("Dataset004_A/nnUNetTrainerNACL_l2__nnUNetPlans__2d/calibration_folds_0_1_summary.json", "NACL_l2"),
+        ("predictions/DiceCE/calibration_summary.json", "DiceCE"),
+        ("Dataset004_A__nnUNetPlans__2d/predictions/nnUNetTrainerNACL/fold_0/calibration_summary.json", "NACL"),
+    ],
+)
+def test_default_names(tmp_path: Path, summary: str, name: str) -> None:
+    file = tmp_path / summary
+    file.parent.mkdir(parents=True)
+    write_result(make_result(cases=NAMED[:1]), file)
+    assert [list(methods) for methods in read_results([file]).values()] == [[name]]
 
 
 def test_a_calibrated_folder_has_the_name_of_that_before(copied: Path) -> None:

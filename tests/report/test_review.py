@@ -1,15 +1,18 @@
 """What the confidences are good for: values are the reviews', and the page says which command makes what is missing."""
 
+import io
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from nnunet_nacl.report import Reviews, compare, read_results, read_reviews, review_table, write_report
+from nnunet_nacl.report import compare, read_results, read_reviews, write_report
 from nnunet_nacl.report.plots import dice_scatter
 from nnunet_nacl.use import review_folder
 from tests.report.test_page import page_of
@@ -26,16 +29,24 @@ def reviewed(runs: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
     return predictions
 
 
-def reviews_of(folders: dict[str, Path]) -> Reviews:
+def reviews_of(folders: dict[str, Path]) -> Any:
     (results,) = read_results([*folders.values()], names=[*folders]).values()
     return read_reviews(compare(results))
 
 
-def test_values_are_the_reviews(reviewed: dict[str, Path]) -> None:
+def judgement_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "review.json").read_text())["judgements"][-1]
+    return found
+
+
+def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> None:
     found = reviews_of(reviewed)
     assert list(found.judgements) == found.names == ["sharp", "right", "soft"]
     assert (found.missing, found.problems) == ({}, [])
-    values, dice = review_table(found).values(), Figure().add_subplot()
+    write_report(read_results([*reviewed.values()], names=[*reviewed]), tmp_path / "page.html")
+    attributes = page_of(tmp_path / "page.html").attributes
+    text = next(str(value) for _, name, value in attributes if name == "data-text" and "AURC" in str(value))
+    values, dice = pd.read_csv(io.StringIO(text), index_col="method"), Figure().add_subplot()
     dice_scatter(found, "right", dice)
     points = np.concatenate([line.get_xydata() for line in dice.lines[1:]])
     assert np.abs(points[:, 0] - points[:, 1]).mean() == pytest.approx(found.judgements["right"]["dice_error"])

@@ -1,6 +1,6 @@
 """Paired tests and rankings: SciPy and statsmodels, the paper's own tables, hand-computed cases, direct bootstraps."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,41 +15,41 @@ from nnunet_nacl.report import (
     Difference,
     Metric,
     all_rankings,
-    case_means,
     compare,
     differences,
-    holm,
-    mean_case_rank,
     order_by,
     published,
-    rank_by_scores,
     rank_methods,
-    ranks,
 )
-from nnunet_nacl.report._statistics import _p_value
-from tests.report.generated import make_blurred, make_result
+from tests.report.generated import make_blurred, make_result, with_dice
 
 ECE = Metric("ECE", "foreground")
 METHODS = ["CE+DSC", "FL", "ECP", "LS", "SVLS", "MbLS", "NACL"]
 
 
+def compared(*gaps: Sequence[float]) -> list[Difference]:
+    """Differences in Dice of methods whose cases have these gaps to a baseline of 0."""
+    results = {f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(gaps)}
+    base = with_dice(np.zeros((len(gaps[0]), 1)))
+    return list(differences(compare({"base": base, **results}), DICE).values())
+
+
 @pytest.mark.parametrize("size", [1, 2, 5, 12])
 def test_holm_equals_statsmodels(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gc.collect", lambda: 0)  # statsmodels does it in each call, which takes a second
-    for seed in range(5):
-        p_values = list(np.random.default_rng(seed).beta(0.3, 1, size).round(2))  # rounded: some are equal
-        np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], atol=1e-12)
-    np.testing.assert_allclose(holm([np.nan, 0.02, 0.04]), [np.nan, 0.04, 0.04])  # a test not made does not count
+    for seed in range(3):
+        untested = [0.1, *[np.nan] * 6]  # a test not made does not count
+        found = compared(untested, *np.random.default_rng(seed).normal(0.5, 1, (size, 7)).round(1))
+        assert np.isnan([found[0].p, found[0].p_holm]).all()
+        expected = multipletests([one.p for one in found[1:]], method="holm")[1]
+        np.testing.assert_allclose([one.p_holm for one in found[1:]], expected, atol=1e-12)
 
 
 def test_wilcoxon_by_hand() -> None:
-    def p_of(*gaps: float) -> float:
-        return _p_value(case_means(np.array(gaps)[:, None]))
-
     # 5 differences, all positive: 2 of the 2^5 signs are as extreme
-    assert p_of(0.1, 0.2, 0.3, 0.4, 0.5) == p_of(0.1, np.nan, 0.2, 0.3, 0.4, 0.5) == 2 / 32
-    assert p_of(0, 0, 0, 0) == 1
-    assert np.isnan(p_of(0.1))
+    few, same = compared([0.1, np.nan, 0.2, 0.3, 0.4, 0.5], [0.0] * 6)
+    assert few.p == 2 / 32
+    assert same.p == 1
 
 
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
@@ -65,11 +65,12 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
 
 def test_means_over_structures_of_means_over_cases() -> None:
     nan = float("nan")
-    found = case_means(np.array([[0.5, 0.2], [0.7, nan], [nan, nan]]))
+    found = DICE.of(compare({"one": with_dice([[0.5, 0.2], [0.7, nan], [nan, nan]])})["one"])
     assert found.value == pytest.approx((0.6 + 0.2) / 2)
     np.testing.assert_allclose(found.by_case, [0.35, 0.7, nan])
     np.testing.assert_allclose(found.resampled(np.array([[2.0, 1, 0], [0, 1, 2]])), [((1.0 + 0.7) / 3 + 0.2) / 2, 0.7])
-    assert np.isnan(case_means(np.array([[0.5], [nan]])).interval).all()  # of fewer than two cases
+    one = compare({"one": with_dice([[0.5], [nan]])})["one"]
+    assert np.isnan(DICE.of(one).interval).all()  # of fewer than two cases
 
 
 def paper_values(metric: str) -> np.ndarray:
@@ -77,6 +78,11 @@ def paper_values(metric: str) -> np.ndarray:
     rows = published()
     rows = rows[(rows["table"] <= 2) & (rows["structure"] == "") & (rows["metric"] == metric)]
     return rows.pivot(index="dataset", columns="method", values="value")[METHODS].to_numpy()
+
+
+def ranked(*dice: Sequence[float]) -> Comparison:
+    """Methods with these values of Dice: cases of methods."""
+    return compare({f"{number}": with_dice(np.array(own)[:, None]) for number, own in enumerate(np.transpose(dice))})
 
 
 def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
@@ -94,7 +100,8 @@ def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
 )
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
-    sums = ranks(values, higher_is_better).sum(0)
+    data_sets = [ranked(row if higher_is_better else -row) for row in values]
+    sums = rank_methods(data_sets, "sum-rank").by_metric[:, 0]
     by_hand = np.sum([ranks_by_hand(list(row), higher_is_better) for row in values], axis=0)
     np.testing.assert_array_equal(sums, by_hand)
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
@@ -102,16 +109,18 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 
 
 def test_mean_case_rank_by_hand() -> None:
-    errors = np.array([[0.1, 0.2, 0.3], [0.2, 0.1, 0.3], [0.3, np.nan, 0.1], [0.1, 0.1, 0.2]])
-    weights = np.array([[1.0, 1, 1, 1], [0, 2, 5, 0]])  # in the third case one method has no value
-    np.testing.assert_allclose(mean_case_rank(errors, False, weights), [[1.5, 1.5, 3], [2, 1, 3]])
-    np.testing.assert_allclose(mean_case_rank(-errors, True, weights), [[1.5, 1.5, 3], [2, 1, 3]])
-    np.testing.assert_allclose(mean_case_rank(np.full((2, 3), np.nan), False, np.ones((1, 2))), [[2, 2, 2]])
+    def ranks(*dice: list[float]) -> list[float]:
+        return rank_methods([ranked(*dice)], "mean-case-rank").by_metric[:, 0].tolist()
+
+    first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
+    assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
+    assert ranks(second, second, lacking, lacking) == [2, 1, 3]
+    assert ranks([np.nan] * 3, [np.nan] * 3) == [2, 2, 2]
 
 
 def test_a_whole_ranking(comparison: Comparison) -> None:
     metrics = [DICE, Metric("HD95"), Metric("ECE", "union"), Metric("CECE", "union")]
-    values = np.array([[case_means(m.values(method)).value for method in comparison.methods] for m in metrics])
+    values = np.array([[metric.of(method).value for method in comparison.methods] for metric in metrics])
     expected = np.stack([ranks_by_hand(list(row), m.higher_is_better) for row, m in zip(values, metrics, strict=True)])
     ranking = rank_methods([comparison], "sum-rank", voxels="union")
     assert ranking.metrics == ["Dice", "HD95", "ECE union", "CECE union"]
@@ -120,7 +129,7 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 
     ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
     for column, metric in enumerate(metrics):
-        values = np.stack([case_means(metric.values(method)).by_case for method in comparison.methods], axis=1)
+        values = np.stack([metric.of(method).by_case for method in comparison.methods], axis=1)
         rows = [ranks_by_hand(list(row), metric.higher_is_better) for row in values]
         np.testing.assert_allclose(ranking.by_metric[:, column], np.mean(rows, axis=0))
     np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
@@ -129,8 +138,7 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
     comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
-    ranking = rank_by_scores([comparison])
-    assert ranking is not None
+    ranking = all_rankings([comparison])[0]
     assert ranking.overall.tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
     assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
@@ -179,7 +187,7 @@ def test_who_is_told_apart() -> None:
     assert (order.leaders, order.behind) == (["one", "other"], [])
     assert order_by(compare({"one": make_result(empty=few, cases=few)}), nll).names == []
     # A lower sum because of one case, while most are higher: significant, but the interval holds 0.
-    gap = Difference(0.1, (-0.2, 0.4), 0.01, 0.01)
-    assert not gap.is_told_apart
-    assert replace(gap, interval=(0.05, 0.4)).is_told_apart
-    assert not replace(gap, interval=(0.05, 0.4), p_holm=0.2).is_told_apart
+    (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
+    assert one_case.mean < 0
+    assert one_case.p_holm < 0.05
+    assert not one_case.is_told_apart

@@ -16,14 +16,6 @@ from nnunet_nacl.report import (
     Metric,
     Table,
     compare,
-    differences_table,
-    methods_table,
-    paper_table,
-    scores_table,
-    structures_table,
-    to_csv,
-    to_latex,
-    to_markdown,
     write_table,
 )
 from tests.report.generated import NAMED, make_result
@@ -31,8 +23,8 @@ from tests.report.generated import NAMED, make_result
 NAN = (float("nan"), float("nan"))
 TABLE = Table(
     "Methods & more",
+    "",
     "50 % of a_b",
-    "method",
     ["a_|b", "c$<i>&~", "[d]"],
     [
         Column("ECE", [0.1, 0.25, float("nan")], [(0.09, 0.1104), NAN, NAN], arrow="↓", best="a_|b"),
@@ -42,7 +34,7 @@ TABLE = Table(
 
 
 def test_markdown() -> None:
-    assert to_markdown(TABLE) == (
+    assert FORMATS["markdown"](TABLE) == (
         "**Methods &amp; more**\n\n"
         "| method | ECE ↓ | gap |\n| --- | --- | --- |\n"
         "| a\\_\\|b | **0.100 (0.090 to 0.110)** | −0.200\\*, p \\< 0.001 |\n"
@@ -50,11 +42,11 @@ def test_markdown() -> None:
         "| \\[d\\] | – | 0.000 |\n\n"
         "50 % of a\\_b\n"
     )
-    assert "| **0.10** | −0.20\\* |" in to_markdown(replace(TABLE, intervals=False, digits=2))
+    assert "| **0.10** | −0.20\\* |" in FORMATS["markdown"](replace(TABLE, intervals=False, digits=2))
 
 
 def test_latex() -> None:
-    text = to_latex(TABLE)
+    text = FORMATS["latex"](TABLE)
     for line in (
         "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n",
         "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
@@ -67,14 +59,14 @@ def test_latex() -> None:
 
 
 def test_csv() -> None:
-    assert to_csv(TABLE) == (
+    assert FORMATS["csv"](TABLE) == (
         "method,ECE,ECE low,ECE high,gap,gap p\na_|b,0.1,0.09,0.1104,-0.2,0.0001\nc$<i>&~,0.25,,,0.01,0.2\n[d],,,,0,\n"
     )
-    assert to_csv(replace(TABLE, intervals=False)).startswith("method,ECE,gap\na_|b,0.1,-0.2\n")
+    assert FORMATS["csv"](replace(TABLE, intervals=False)).startswith("method,ECE,gap\na_|b,0.1,-0.2\n")
 
 
 def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison) -> None:
-    table = methods_table(comparison)
+    table = TABLES["methods"](comparison, None)
     assert table.rows[0] == "right"  # ordered by NLL per foreground voxel
     nll = table.values()["NLL per foreground voxel"]
     assert list(nll) == sorted(nll)
@@ -86,7 +78,7 @@ def test_the_best_is_bold_where_it_is_told_apart(comparison: Comparison) -> None
         Metric("ECE", "near").of(comparison["soft"]).interval
     )
     same = make_result(0.4)
-    table = methods_table(compare({"one": same, "same": same, "other": make_result(0.1)}))
+    table = TABLES["methods"](compare({"one": same, "same": same, "other": make_result(0.1)}), None)
     assert [column.best for column in table.columns] == [None] * len(table.columns)
 
 
@@ -98,10 +90,10 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     soft = results["soft"]
     assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
-    table = paper_table(compare(results))
+    table = TABLES["ece"](compare(results), None)
     assert table.note.startswith("Mean over 8 cases")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
-    values = paper_table(compare(results), expected=True).values()
+    values = TABLES["expected"](compare(results), None).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):
         title, expected = f"{metric} {voxels}", soft.mean(voxels, f"{metric}_expected")
         assert values.loc["soft", title] == pytest.approx(soft.mean(voxels, metric))
@@ -120,7 +112,7 @@ def test_the_voxel_set_is_looked_at(results: dict[str, FolderResult], name: str,
 
 def test_one_case_has_no_intervals_and_no_p() -> None:
     comparison = compare({"one": make_result(0.4, cases=NAMED[:1]), "other": make_result(1.0, cases=NAMED[:1])})
-    for table in (methods_table(comparison), differences_table(comparison)):
+    for table in (TABLES["methods"](comparison, None), TABLES["differences"](comparison, None)):
         assert not any(" low" in title or title.endswith(" p") for title in table.values().columns)
         assert not table.shown().map(lambda text: " to " in text or "p =" in text).to_numpy().any()
 
@@ -134,11 +126,11 @@ def test_every_table_has_every_form(results: dict[str, FolderResult]) -> None:
 
 
 def test_structures_and_scores(comparison: Comparison, results: dict[str, FolderResult]) -> None:
-    values = structures_table(comparison, "union").values()
+    values = TABLES["structures"](comparison, "union").values()
     assert list(values.index) == ["cortex", "medulla", "core"]
     assert values.loc["medulla", "Dice soft"] == pytest.approx(np.mean(results["soft"].segmentation(2, "Dice")))
     tables = [case.result.calibration["union"] for case in results["soft"].cases]
     errors = [one.class_metrics()[2]["ECE"] for one in tables]
     assert values.loc["medulla", "class ECE union soft"] == pytest.approx(np.mean(errors))
-    image = scores_table(comparison, "image").values()
+    image = TABLES["scores"](comparison, "image").values()
     assert image.loc["soft", "pooled ECE"] == pytest.approx(results["soft"].pooled("image")["ECE"])

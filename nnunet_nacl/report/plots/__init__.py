@@ -4,7 +4,6 @@ from nnunet_nacl.report.plots._methods import (
     dice_scatter,
     radar,
     rank_heatmap,
-    reliability_curves,
     tradeoff_scatter,
 )
 from nnunet_nacl.report.plots._style import (
@@ -24,7 +23,6 @@ __all__ = [
     "plot_style",
     "radar",
     "rank_heatmap",
-    "reliability_curves",
     "save_plot",
     "to_svg",
     "tradeoff_scatter",

@@ -70,9 +70,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
     values = _values(comparison, study, metric)
     named = any(isinstance(variant.value, str) for variant in study.variants)
     if named:
-        texts = dict.fromkeys(variant.text for variant in study.variants)
-        order = [text for text in texts if text in set(values["text"])]
-        values["at"] = values["text"].map(order.index)
+        values["at"], _ = pd.factorize(values["text"])
     ticks = values.drop_duplicates("at").sort_values("at")
     gaps = np.diff(ticks["at"])
     slanted = named and len(ticks) > 3

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from html import escape
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ INK = "#1b1c1d"
 # Okabe and Ito's colors, which color-blind readers can tell apart, changed where the contrast with a light or dark page
 # was below 3 : 1.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#2F9BD6", "#B87F00", "#706A00", "#808080")
+_COLUMNS = 3
+_SIZE = 3.4  # of a panel, in inches
+_numbers = count()  # of plots
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _PARAMETERS: Any = {
     "font.size": 9,
@@ -87,9 +91,9 @@ def plot_style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(_PARAMETERS)
 
 
-def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4) -> Figure:
-    """Draw panels in rows of ``columns``, each ``size`` inches wide, and as high as its legend needs."""
-    columns = min(columns, len(panels))
+def draw_panels(panels: Sequence[Panel]) -> Figure:
+    """Draw panels in rows of three, each as high as its legend needs."""
+    columns = min(_COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     with plot_style():
         figure = Figure(layout="constrained")
@@ -106,14 +110,14 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 3, size: float = 3.4)
                 lines = "\n".join(labels).split("\n")
                 height += 0.17 * len(lines) / legend_columns(labels) + 0.3
             below = max(below, height)
-        figure.set_size_inches(size * columns, (size + below) * rows)
+        figure.set_size_inches(_SIZE * columns, (_SIZE + below) * rows)
     return figure
 
 
-def save_plot(figure: Figure, file: Path, *, dpi: int = 200) -> None:
+def save_plot(figure: Figure, file: Path) -> None:
     """Write a figure, completely or not at all, in the format that the file's ending says."""
     with plot_style(), whole_file(file) as partial:
-        figure.savefig(partial, dpi=dpi)
+        figure.savefig(partial, dpi=200)
 
 
 def described(figure: Figure) -> str:
@@ -126,8 +130,9 @@ def described(figure: Figure) -> str:
     return ". ".join(" ".join(text.replace("\u200b", "").split()) for text in said if text)
 
 
-def to_svg(figure: Figure, *, prefix: str) -> str:
-    """An ``<svg>`` element in a page's colors and fonts. Ids begin with ``prefix``, which differs for every plot."""
+def to_svg(figure: Figure) -> str:
+    """An ``<svg>`` element in a page's colors and fonts, whose ids no other has."""
+    prefix = f"f{next(_numbers)}-"
     stream = io.StringIO()
     with plot_style(), warnings.catch_warnings():
         # The browser has its own fonts

@@ -104,14 +104,14 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
     _check_alike("structures", results, _structures)
-    _check_alike("numbers of bins", results, lambda result: [str(result.settings.num_bins)])
+    _check_alike("numbers of bins", results, lambda result: str(result.settings.num_bins))
     voxels = [
         name for name in VOXEL_SETS if all(name in result.voxels for result in results.values())
     ]
     if not voxels:
-        _check_alike("voxel sets", results, lambda result: result.voxels)
+        _check_alike("voxel sets", results, lambda result: ", ".join(result.voxels))
     notes: list[str] = []
-    shared = _shared_cases(results, voxels, notes)
+    shared = _shared_cases(results, notes)
     for setting in ("protocol", "margin_mm", "tolerance_mm"):
         values = {name: getattr(result.settings, setting) for name, result in results.items()}
         if len(set(values.values())) > 1:
@@ -121,8 +121,17 @@ def compare(results: Results, dataset: str = "") -> Comparison:
             )
     methods = []
     for name, result in results.items():
-        cases = [case for case in result.cases if case.name in shared]
-        methods.append(Method(name, replace(result, cases=cases)))
+        kept = [case for case in result.cases if case.name in shared]
+        methods.append(Method(name, replace(result, cases=kept)))
+    different = [
+        cases[0].name
+        for cases in zip(*(method.result.cases for method in methods), strict=True)
+        if not _same_ground_truth(cases, voxels)
+    ]
+    if different:
+        raise ValueError(
+            f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
+        )
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
@@ -137,31 +146,27 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     )
 
 
-def _structures(result: FolderResult) -> list[str]:
-    return [f"{result.meaning.name_of(structure)} {structure}" for structure in result.structures]
+def _structures(result: FolderResult) -> str:
+    return ", ".join(f"{result.meaning.name_of(label)} {label}" for label in result.structures)
 
 
-def _check_alike(
-    what: str, results: Results, told: Callable[[FolderResult], Sequence[str]]
-) -> None:
+def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:
     """Raise a ValueError unless the same is told of all results."""
-    by_method = {name: ", ".join(told(result)) for name, result in results.items()}
+    by_method = {name: told(result) for name, result in results.items()}
     if len(set(by_method.values())) > 1:
         shown = "; ".join(f"{name}: {found}" for name, found in by_method.items())
         raise ValueError(f"the methods have different {what} ({shown}); evaluate them alike.")
 
 
-def _shared_cases(results: Results, voxels: Sequence[Voxels], notes: list[str]) -> list[str]:
-    """Cases that all results have; notes those that are left out, and refuses those of different ground truth."""
-    by_method = {
-        name: {case.name: case for case in result.cases} for name, result in results.items()
-    }
+def _shared_cases(results: Results, notes: list[str]) -> set[str]:
+    """Cases that all results have; notes those that are left out."""
+    by_method = {name: [case.name for case in result.cases] for name, result in results.items()}
     every = set().union(*by_method.values())
-    shared = sorted(set.intersection(*map(set, by_method.values())))
+    shared = every.intersection(*by_method.values())
     if not shared:
         shown = "; ".join(f"{name}: {_first_few(cases)}" for name, cases in by_method.items())
         raise ValueError(f"the methods share no case ({shown}).")
-    if left_out := sorted(every.difference(shared)):
+    if left_out := sorted(every - shared):
         counts = f"{len(shared)} of {len(every)} cases are compared"
         notes.append(
             f"{counts}. Left out, since not every method has them: {_first_few(left_out)}."
@@ -172,15 +177,6 @@ def _shared_cases(results: Results, voxels: Sequence[Voxels], notes: list[str]) 
             notes.append(
                 f"{name}: cases that could not be evaluated ({len(result.skipped)}): {skipped}."
             )
-    different = [
-        case
-        for case in shared
-        if not _same_ground_truth([cases[case] for cases in by_method.values()], voxels)
-    ]
-    if different:
-        raise ValueError(
-            f"the methods' ground truth differs in {_first_few(different)}; evaluate them alike."
-        )
     return shared
 
 

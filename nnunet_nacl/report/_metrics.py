@@ -49,6 +49,13 @@ class Estimate:
             self.resampled(resample_weights(self.num_cases)), num_cases=self.num_known
         )
 
+    @property
+    def reach(self) -> list[list[float]] | None:
+        """How far the interval reaches below and above the value, as error bars have it; None if it is NaN."""
+        low, high = self.interval
+        # A percentile interval need not contain the value; error bars may not be negative.
+        return None if np.isnan(low) else [[max(self.value - low, 0)], [max(high - self.value, 0)]]
+
     def shared_with(self, other: "Estimate") -> "Estimate":
         """The same, over the cases and structures that both have."""
         if self.values is None or other.values is None:

@@ -42,7 +42,6 @@ from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
-_HEAD = 1 << 20
 _WIDE = 0.95  # a share of the image from which near is not near any more
 _CALIBRATED = r"_?(calibrated|trained)"
 """By these words, folders of the same predictions before and after differ, if a checkpoint was calibrated: nnU-Net does
@@ -53,7 +52,7 @@ _ALL_NAMED = 4
 
 def is_page(file: Path) -> bool:
     """Whether a file is a page that :func:`write_report` has written."""
-    return file.is_file() and _GENERATOR in file.read_bytes()[:_HEAD]
+    return file.is_file() and _GENERATOR in file.read_bytes()
 
 
 def write_report(
@@ -122,7 +121,7 @@ def write_report(
         confidence_colors=[f"rgb{color[:3]}" for color in confidence_colors()],
     )
     with whole_file(file) as unfinished:
-        unfinished.write_text(printable(html), encoding="utf-8", errors="replace")
+        unfinished.write_text(printable(html), encoding="utf-8")
 
 
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:

@@ -89,9 +89,11 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     highest = max(origin.labels.known)  # the ignore label is above all others
     foreground = (truth > 0) & (truth <= highest)
     areas = foreground.reshape(len(truth), -1).sum(1)
-    filled = np.flatnonzero(areas) if areas.any() else np.array([len(truth) // 2])
-    spaced = filled[np.linspace(0, len(filled) - 1, _SLICES).round().astype(int)]
-    numbers = sorted({*spaced.tolist(), int(filled[areas[filled].argmax()])})
+    numbers = [len(truth) // 2]
+    if areas.any():
+        filled = np.flatnonzero(areas)
+        spaced = filled[np.linspace(0, len(filled) - 1, _SLICES).round().astype(int)]
+        numbers = sorted({*spaced.tolist(), int(areas.argmax())})
     missing: list[str] = []
     methods: dict[str, tuple[Labels, Floats]] = {}
     image = None

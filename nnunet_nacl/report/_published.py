@@ -70,12 +70,9 @@ def published_method(name: str) -> str | None:
     """
     first, *words = re.split(r"[\s_]+", name.removeprefix("nnUNetTrainer"))
     loss = "CE+DSC" if first in {"", "DiceCE", "CE+DSC"} else first
-    if loss not in METHODS:
-        return None
-    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}.difference(
-        METHODS[loss]
-    )
-    if not changed:
-        return loss
-    variants = ("NACL l2", "NACL Gaussian") if loss == "NACL" else ()
-    return next((variant for variant in variants if changed.issubset(METHODS[variant])), None)
+    changed = {word for word in words if word and not _BUDGET.fullmatch(word)}
+    for method, usual in METHODS.items():
+        # NACL l2 is a variant of NACL
+        if method.partition(" ")[0] == loss and changed <= {*METHODS[loss], *usual}:
+            return method
+    return None

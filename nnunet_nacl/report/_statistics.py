@@ -195,14 +195,23 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
 
 
 def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Floats) -> Floats:
-    """(resamples, M) ranks by a metric, in each of the resamples."""
+    """(resamples, M) ranks by a metric, in each of the resamples.
+
+    For mean-case-rank, means over cases of the ranks in each case. Cases in which any method has no value are left out;
+    without any other, all methods share their places.
+    """
     if scheme == "sum-rank":
         values = np.column_stack([estimate.resampled(weights) for estimate in estimates])
         return ranks(values, metric.higher_is_better)
     by_case = np.column_stack(
         [estimate.by_case for estimate in estimates if estimate.by_case is not None]
     )
-    return mean_case_rank(by_case, metric.higher_is_better, weights)
+    known = np.isfinite(by_case).all(axis=1)
+    means = ratio(
+        weights[:, known] @ ranks(by_case[known], metric.higher_is_better),
+        weights[:, known].sum(1, keepdims=True),
+    )
+    return np.nan_to_num(means, nan=(len(estimates) + 1) / 2)
 
 
 def ranks(values: Floats, higher_is_better: bool) -> Floats:
@@ -213,16 +222,3 @@ def ranks(values: Floats, higher_is_better: bool) -> Floats:
     """
     signed = -values if higher_is_better else values
     return np.asarray(rankdata(np.where(np.isnan(signed), np.inf, signed), axis=-1))
-
-
-def mean_case_rank(values: Floats, higher_is_better: bool, weights: Floats) -> Floats:
-    """(resamples, M) means over cases of the ranks in each case, of values (cases, M) and weights (resamples, cases).
-
-    Cases in which any method has no value are left out; without any other, all methods share their places.
-    """
-    known = np.isfinite(values).all(axis=1)
-    means = ratio(
-        weights[:, known] @ ranks(values[known], higher_is_better),
-        weights[:, known].sum(1, keepdims=True),
-    )
-    return np.nan_to_num(means, nan=(values.shape[1] + 1) / 2)

@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import Estimate, Metric
 from nnunet_nacl.typing import Floats
@@ -66,8 +65,8 @@ class Study:
 
 def relative_difference(
     comparison: Comparison, metric: Metric, first: Variant, second: Variant
-) -> tuple[float, Interval]:
-    """(first − second) / first in %, over the cases and structures that both have, with its 95 % paired interval."""
+) -> Estimate:
+    """(first − second) / first in %, over the cases and structures that both have."""
     base = metric.of(comparison[first.method])
     other = metric.of(comparison[second.method])
     base, other = base.shared_with(other), other.shared_with(base)
@@ -76,5 +75,4 @@ def relative_difference(
         values = base.resampled(weights)
         return 100 * (values - other.resampled(weights)) / np.where(values == 0, np.nan, values)
 
-    relative = Estimate(percent, base.num_cases, min(base.num_known, other.num_known))
-    return relative.value, relative.interval
+    return Estimate(percent, base.num_cases, min(base.num_known, other.num_known))

@@ -34,10 +34,11 @@ from nnunet_nacl.report._statistics import (
 from nnunet_nacl.typing import Mask
 
 _INTERVALS = ", with 95 % bootstrap intervals"
-_LATEX = {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
-_LATEX_SPECIAL = str.maketrans({character: f"\\{character}" for character in "&%$#_{}"}) | {
-    ord("~"): r"\textasciitilde{}", ord("^"): r"\textasciicircum{}", ord("\\"): r"\textbackslash{}",
-}  # fmt: skip
+_LATEX = str.maketrans({"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"})
+_LATEX_SPECIAL = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
 _REVIEWED = (
     ("dice_error", "Dice MAE", "↓"), ("dice_bias", "bias", ""), ("spearman", "Spearman", "↑"), ("aurc", "AURC", "↓"),
     ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
@@ -150,12 +151,10 @@ def to_latex(table: Table) -> str:
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
     caption = f"{table.heading}. {table.note}".translate(_LATEX_SPECIAL)
-    label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.title.lower())}"
+    label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.heading.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
-    for character, command in _LATEX.items():
-        text = text.replace(character, command)
-    return text
+    return text.translate(_LATEX)
 
 
 def to_csv(table: Table) -> str:

@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
-from nnunet_nacl.metrics import Interval
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
@@ -88,14 +87,8 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
 
 def draw_point(ax: Axes, x: Estimate, y: Estimate, **style: Any) -> None:
     """A point with its intervals."""
-    ends = arms(y.value, y.interval), arms(x.value, x.interval)
-    ax.errorbar(x.value, y.value, *ends, markersize=7, linewidth=0.8, linestyle="none", **style)
-
-
-def arms(value: float, ends: Interval) -> list[list[float]] | None:
-    """Error bars from an interval; none if that is NaN."""
-    # A percentile interval need not contain the value; error bars may not be negative.
-    return None if np.isnan(ends[0]) else [[max(value - ends[0], 0)], [max(ends[1] - value, 0)]]
+    style |= {"markersize": 7, "linewidth": 0.8, "linestyle": "none"}
+    ax.errorbar(x.value, y.value, y.reach, x.reach, **style)
 
 
 def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:

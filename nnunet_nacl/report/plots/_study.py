@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._study import Study, relative_difference
-from nnunet_nacl.report.plots._methods import arms, draw_point, polar_axes
+from nnunet_nacl.report.plots._methods import draw_point, polar_axes
 from nnunet_nacl.report.plots._style import (
     INK,
     color_of,
@@ -31,7 +31,7 @@ def _values(comparison: Comparison, study: Study, metric: Metric) -> pd.DataFram
             "place": study.groups[variant.group].index(variant),
             "at": variant.value,
             "value": (estimate := metric.of(comparison[variant.method])).value,
-            "arms": arms(estimate.value, estimate.interval) or [[math.nan], [math.nan]],
+            "reach": estimate.reach or [[math.nan], [math.nan]],
         }
         for variant in study.compared(comparison)
     )
@@ -44,10 +44,9 @@ def study_radar(comparison: Comparison, study: Study, metric: Metric, ax: Axes) 
     ax, angles = polar_axes(ax, [wrapped(name, 14) for name in lines.columns])
     # The paper's names
     names = [f"HP{number}" for number in range(1, 1 + max(map(len, study.groups.values())))]
-    for place, line in zip(lines.index, lines.to_numpy(), strict=True):
-        told = ", ".join(
-            f"{row.group} {row.text}" for row in values[values["place"] == place].itertuples()
-        )
+    for place, own in values.groupby("place"):
+        line = list(lines.loc[place])
+        told = ", ".join(own["group"] + " " + own["text"])
         style: Any = {**style_of(names, names[place]), "markersize": 4, "linewidth": 1.3}
         label = wrapped(f"{names[place]}: {told}", 44, 6)
         ax.plot(angles, [*line, line[0]], label=label, **style)
@@ -80,7 +79,7 @@ def study_curves(comparison: Comparison, study: Study, metric: Metric, ax: Axes)
         if own.empty:
             continue
         x = own["at"] + apart * (number - (len(groups) - 1) / 2)
-        ends = np.hstack(list(own["arms"]))
+        ends = np.hstack(list(own["reach"]))
         style: Any = {
             **style_of(groups, group),
             "label": labelled(group),
@@ -104,18 +103,19 @@ def study_differences(comparison: Comparison, study: Study, metric: Metric, ax: 
     groups = list(study.groups)
     pairs = study.pairs(comparison)
     left, right = groups[::-1] if metric.higher_is_better else groups
-    reach = 0.0
+    widest = 0.0
     for number, pair in enumerate(pairs):
-        percent, ends = relative_difference(comparison, metric, *pair)
+        relative = relative_difference(comparison, metric, *pair)
+        percent = relative.value
         if math.isnan(percent):
             continue
         ax.barh(
             number, percent, 0.6, color=color_of(groups, right if percent > 0 else left), alpha=0.85
         )
-        ax.errorbar(percent, number, xerr=arms(percent, ends), color=INK, linewidth=0.8, capsize=2)
-        reach = max(reach, *(abs(value) for value in (percent, *ends) if not math.isnan(value)))
+        ax.errorbar(percent, number, xerr=relative.reach, color=INK, linewidth=0.8, capsize=2)
+        widest = max(widest, abs(percent), *np.nan_to_num(np.abs(relative.interval)))
     ax.axvline(0, color=INK, linewidth=0.8)
-    ax.set_xlim(-1.1 * reach or -1, 1.1 * reach or 1)
+    ax.set_xlim(-1.1 * widest or -1, 1.1 * widest or 1)
     ax.set_yticks(range(len(pairs)), [wrapped(first.text, 12) for first, _ in pairs])
     ax.set_ylim(len(pairs) - 0.4, -0.6)
     sides = (

@@ -51,7 +51,7 @@ class Estimate:
 
     @property
     def reach(self) -> list[list[float]] | None:
-        """How far the interval reaches below and above the value, as error bars have it; None if it is NaN."""
+        """How far the interval reaches below and above the value, as Matplotlib takes error bars; None if it is NaN."""
         low, high = self.interval
         # A percentile interval need not contain the value; error bars may not be negative.
         return None if np.isnan(low) else [[max(self.value - low, 0)], [max(high - self.value, 0)]]

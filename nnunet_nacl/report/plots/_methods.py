@@ -31,6 +31,10 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
 
     Dashed lines: where the curves would lie if perfectly calibrated. Colors go by the ``names`` of all methods.
     """
+    whole: Any = ax.get_subplotspec()
+    grid = whole.subgridspec(2, 1, height_ratios=(1, 0.27))
+    ax.set_subplotspec(grid[0])
+    below = ax.figure.add_subplot(grid[1])
     perfect: Any = {"linestyle": "--", "linewidth": 0.8, "label": "_perfect"}
     if any(curve.expected is None for curve in data):
         ax.plot([0, 1], [0, 1], color=INK, **perfect)
@@ -53,15 +57,9 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
         ax.plot(confidence, accuracy, alpha=_FAINT, markevery=faint, label="_everywhere", **style)
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
+        below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
     ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=wrapped(data[0].what, 40))
     ax.tick_params(labelbottom=False)
-    whole: Any = ax.get_subplotspec()
-    grid = whole.subgridspec(2, 1, height_ratios=(1, 0.27))
-    ax.set_subplotspec(grid[0])
-    below = ax.figure.add_subplot(grid[1])
-    for curve in data:
-        color = color_of(names, curve.name)
-        below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
     below.set(
         xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels"
     )
@@ -112,7 +110,10 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
 
 
 def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
-    """Polar axes in the place of the given ones, and angles: the first name at the top, clockwise, and it again."""
+    """Put polar axes in the place of the given ones, with the names clockwise from the top.
+
+    Returns them and the angles of the names; the first angle comes again at the end, which closes a line.
+    """
     place: Any = ax.get_subplotspec()
     polar = cast("PolarAxes", ax.figure.add_subplot(place, projection="polar"))
     ax.remove()

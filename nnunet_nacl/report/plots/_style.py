@@ -25,10 +25,10 @@ INK = "#1b1c1d"
 # Okabe and Ito's colors, which color-blind readers can tell apart, changed where the contrast with a light or dark page
 # was below 3 : 1.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#2F9BD6", "#B87F00", "#706A00", "#808080")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _COLUMNS = 3
 _SIZE = 3.4  # of a panel, in inches
 _numbers = count()  # of plots
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h")
 _PARAMETERS: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -79,7 +79,10 @@ def legend_columns(labels: Sequence[str]) -> int:
 
 
 def legend_below(ax: Axes, gap: float = 0.17, *, of: Axes | None = None, **style: Any) -> None:
-    """A legend of what is drawn on the axes, or on others, so much of their height below; none without labels."""
+    """Put a legend below the axes, of what they or the axes ``of`` show; ``gap`` is a share of their height.
+
+    Without labels there is no legend.
+    """
     handles, labels = (of or ax).get_legend_handles_labels()
     if labels:
         style = {"ncols": legend_columns(labels), "fontsize": 8, **style}

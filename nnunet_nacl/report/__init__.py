@@ -9,7 +9,7 @@ from nnunet_nacl.report._page import answer, is_page, write_report
 from nnunet_nacl.report._panels import reliability_panels, study_panels, tradeoff_panels, write_plot
 from nnunet_nacl.report._pictures import Slices, chosen_cases, read_slices, slice_layers
 from nnunet_nacl.report._published import published
-from nnunet_nacl.report._results import read_results
+from nnunet_nacl.report._results import default_name, read_results
 from nnunet_nacl.report._review import read_reviews
 from nnunet_nacl.report._statistics import (
     Difference,
@@ -37,6 +37,7 @@ __all__ = [
     "answer",
     "chosen_cases",
     "compare",
+    "default_name",
     "differences",
     "is_page",
     "order_by",

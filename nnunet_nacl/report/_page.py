@@ -23,7 +23,6 @@ from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
 from nnunet_nacl.report._metrics import (
     DICE,
-    Metric,
     judging_metrics,
     number_text,
     paper_metrics,
@@ -207,8 +206,7 @@ class Answer:
         error_set: the voxel set of their ECE.
         before: calibrated method -> what it was before.
         wide: methods of which near is nearly the whole image.
-        judge: what methods are ordered by.
-        order: the methods by it, and which differences are significant.
+        order: the methods by what they are judged by, and which differences are significant.
         dice_gap: the first one's Dice less the baseline's.
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: methods that are off and stand here without a calibrated twin.
@@ -219,7 +217,6 @@ class Answer:
     error_set: Voxels
     before: dict[str, str]
     wide: list[str]
-    judge: Metric | None
     order: Order | None
     dice_gap: Difference | None
     lacking: dict[str, str]
@@ -229,12 +226,10 @@ class Answer:
 
 def answer(comparison: Comparison) -> Answer:
     """Judgements, which differences are significant, and what to do next."""
-    judged_by = None
     order = None
     names = comparison.names
     if judging := judging_metrics(comparison):
-        judged_by = judging[0]
-        order = order_by(comparison, judged_by)
+        order = order_by(comparison, judging[0])
         names = order.names or names
     folders = {method.name: method.result.origin.folders[0] for method in comparison.methods}
     # Without near and image, nothing is judged
@@ -267,7 +262,6 @@ def answer(comparison: Comparison) -> Answer:
         error_set=error_set,
         before=before,
         wide=wide,
-        judge=judged_by,
         order=order,
         dice_gap=differences(comparison, DICE).get(names[0]),
         lacking={

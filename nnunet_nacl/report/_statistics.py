@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 from scipy.stats import rankdata, wilcoxon
 
 from nnunet_nacl.metrics import Interval, Voxels, ratio, resample_weights
@@ -58,8 +59,9 @@ def differences(
 
 @dataclass(frozen=True)
 class Order:
-    """Methods, the best first; ``leaders``: it and those not told apart from it, ``behind``: the others."""
+    """Methods, the best by a metric first; ``leaders``: it and those not told apart from it, ``behind``: the others."""
 
+    metric: Metric
     names: list[str]
     leaders: list[str]
     behind: list[str]
@@ -73,7 +75,7 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
     names = sorted(known, key=lambda name: (values[name], name != comparison.baseline))
     gaps = differences(comparison, metric, names[0]) if names else {}
     behind = [name for name in names[1:] if gaps[name].is_told_apart]
-    return Order(names, [name for name in names if name not in behind], behind)
+    return Order(metric, names, [name for name in names if name not in behind], behind)
 
 
 def _p_value(gap: Estimate) -> float:
@@ -113,15 +115,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
 class Ranking:
     """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
 
-    ``by_metric`` is (methods, metrics); ``first``: share of the bootstrap resamples of the cases in which a method is
-    first, which equal ones share.
+    ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
+    bootstrap resamples of the cases in which a method is first, which equal ones share.
     """
 
     scheme: str
-    methods: list[str]
-    metrics: list[str]
-    by_metric: Floats
-    overall: Floats
+    ranks: pd.DataFrame
     first: Floats
 
 
@@ -189,9 +188,9 @@ def _rank(comparisons: Sequence[Comparison], scheme: str, metrics: list[Metric])
     drawn = combine(resampled, axis=-1).round(9)
     is_first = drawn == drawn.min(-1, keepdims=True)
     first = (is_first / is_first.sum(-1, keepdims=True)).mean(0)
-    return Ranking(
-        scheme, names, [m.title for m in metrics], by_metric, combine(by_metric, axis=-1), first
-    )
+    ranks_of = pd.DataFrame(by_metric, names, [metric.title for metric in metrics])
+    ranks_of["overall"] = combine(by_metric, axis=-1)
+    return Ranking(scheme, ranks_of, first)
 
 
 def _ranks(estimates: Sequence[Estimate], metric: Metric, scheme: str, weights: Floats) -> Floats:

@@ -53,14 +53,14 @@ class Study:
 
     def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
         """The pairs that are compared: for arrows each group at its two values, else both groups at each value."""
-        there = self.compared(comparison)
+        there = set(self.compared(comparison))
         groups = list(self.groups.values())
         if self.plot == "arrows":
             pairs = [(members[0], members[1]) for members in groups if len(members) == 2]
         else:
             both = product(*groups) if len(groups) == 2 else []
             pairs = [(first, second) for first, second in both if first.value == second.value]
-        return [pair for pair in pairs if pair[0] in there and pair[1] in there]
+        return [pair for pair in pairs if there.issuperset(pair)]
 
 
 def relative_difference(

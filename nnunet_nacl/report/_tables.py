@@ -356,18 +356,17 @@ def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     """A ranking, and how often a method comes first when the cases are drawn anew."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
     columns = [
-        Column(metric, list(values), digits=digits)
-        for metric, values in zip(ranking.metrics, ranking.by_metric.T, strict=True)
+        Column(title, list(values), digits=digits) for title, values in ranking.ranks.items()
     ]
-    columns.append(Column("overall", list(ranking.overall), digits=digits))
     columns.append(Column("first in resamples (%)", list(100 * ranking.first), digits=0))
-    title = f"{ranking.scheme.capitalize()} by {', '.join(ranking.metrics)}"
+    *metrics, _ = ranking.ranks.columns
+    title = f"{ranking.scheme.capitalize()} by {', '.join(metrics)}"
     note = (
         "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
         "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
     )
     datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
-    return Table(title, datasets, note, ranking.methods, columns)
+    return Table(title, datasets, note, list(ranking.ranks.index), columns)
 
 
 def review_table(reviews: Reviews) -> Table:

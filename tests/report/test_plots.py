@@ -79,10 +79,9 @@ def test_radar(comparison: Comparison) -> None:
 def test_heat_map(comparison: Comparison, axes: Axes) -> None:
     ranking = rank_methods([comparison], "sum-rank")
     rank_heatmap(ranking, axes)
-    order = np.argsort(ranking.overall)
-    assert [text.get_text() for text in axes.get_yticklabels()] == [ranking.methods[one] for one in order]
-    values = np.column_stack([ranking.by_metric, ranking.overall])[order].ravel()
-    assert [float(text.get_text()) for text in axes.texts] == list(values)
+    ranks = ranking.ranks.sort_values("overall")
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(ranks.index)
+    assert [float(text.get_text()) for text in axes.texts] == list(ranks.to_numpy().ravel())
 
 
 def test_texts_in_a_page_stay_as_they_are(axes: Axes) -> None:

@@ -101,7 +101,7 @@ def ranks_by_hand(values: list[float], higher_is_better: bool) -> list[float]:
 def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, nacl: float) -> None:
     values = paper_values(metric)
     data_sets = [ranked(row if higher_is_better else -row) for row in values]
-    sums = rank_methods(data_sets, "sum-rank").by_metric[:, 0]
+    sums = rank_methods(data_sets, "sum-rank").ranks["Dice"].to_numpy()
     by_hand = np.sum([ranks_by_hand(list(row), higher_is_better) for row in values], axis=0)
     np.testing.assert_array_equal(sums, by_hand)
     assert sums[METHODS.index("NACL")] == nacl == sums.min()
@@ -110,7 +110,7 @@ def test_the_papers_tables_put_nacl_first(metric: str, higher_is_better: bool, n
 
 def test_mean_case_rank_by_hand() -> None:
     def ranks(*dice: list[float]) -> list[float]:
-        return rank_methods([ranked(*dice)], "mean-case-rank").by_metric[:, 0].tolist()
+        return rank_methods([ranked(*dice)], "mean-case-rank").ranks["Dice"].tolist()
 
     first, second, lacking, fourth = [0.9, 0.8, 0.7], [0.8, 0.9, 0.7], [0.7, np.nan, 0.9], [0.9, 0.9, 0.8]
     assert ranks(first, second, lacking, fourth) == [1.5, 1.5, 3]  # in the third case one method has no value
@@ -123,25 +123,24 @@ def test_a_whole_ranking(comparison: Comparison) -> None:
     values = np.array([[metric.of(method).value for method in comparison.methods] for metric in metrics])
     expected = np.stack([ranks_by_hand(list(row), m.higher_is_better) for row, m in zip(values, metrics, strict=True)])
     ranking = rank_methods([comparison], "sum-rank", voxels="union")
-    assert ranking.metrics == ["Dice", "HD95", "ECE union", "CECE union"]
-    np.testing.assert_array_equal(ranking.by_metric, expected.T)
-    np.testing.assert_array_equal(ranking.overall, expected.sum(0))
+    assert list(ranking.ranks) == ["Dice", "HD95", "ECE union", "CECE union", "overall"]
+    np.testing.assert_array_equal(ranking.ranks, np.column_stack([expected.T, expected.sum(0)]))
 
     ranking = rank_methods([comparison], "mean-case-rank", voxels="union")
-    for column, metric in enumerate(metrics):
+    for metric in metrics:
         values = np.stack([metric.of(method).by_case for method in comparison.methods], axis=1)
         rows = [ranks_by_hand(list(row), metric.higher_is_better) for row in values]
-        np.testing.assert_allclose(ranking.by_metric[:, column], np.mean(rows, axis=0))
-    np.testing.assert_allclose(ranking.overall, ranking.by_metric.mean(1))
+        np.testing.assert_allclose(ranking.ranks[metric.title], np.mean(rows, axis=0))
+    np.testing.assert_allclose(ranking.ranks["overall"], ranking.ranks.iloc[:, :-1].mean(axis=1))
 
 
 def test_the_rankings_differ() -> None:
     """By the paper's metrics a posterior that is made softer is better than the one that labels were drawn from."""
     comparison = compare({"soft": make_blurred(2.0), "true": make_blurred()})
     ranking = all_rankings([comparison])[0]
-    assert ranking.overall.tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
+    assert ranking.ranks["overall"].tolist() == [1.5 + 2 + 2, 1.5 + 1 + 1]  # of equal Dice
     assert ranking.first.tolist() == [0, 1]
-    assert rank_methods([comparison], "sum-rank", voxels="union").by_metric[:, 1].tolist() == [1, 2]
+    assert rank_methods([comparison], "sum-rank", voxels="union").ranks["ECE union"].tolist() == [1, 2]
 
 
 def test_how_often_a_method_is_first(comparison: Comparison) -> None:
@@ -161,8 +160,7 @@ def test_how_often_a_method_is_first(comparison: Comparison) -> None:
 def test_data_sets_add_up(comparison: Comparison) -> None:
     other = compare({name: make_result(t, seed=3) for name, t in (("soft", 1.8), ("sharp", 0.4), ("right", 1.0))}, "B")
     both, *alone = (rank_methods(sets, "sum-rank") for sets in ([comparison, other], [comparison], [other]))
-    order = [alone[1].methods.index(name) for name in both.methods]
-    np.testing.assert_array_equal(both.by_metric, alone[0].by_metric + alone[1].by_metric[order])
+    np.testing.assert_array_equal(both.ranks, alone[0].ranks + alone[1].ranks.loc[both.ranks.index])
 
 
 def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, FolderResult]) -> None:
@@ -174,7 +172,7 @@ def test_what_cannot_be_ranked(comparison: Comparison, results: dict[str, Folder
     union, image = (compare({"one": make_result(settings=Settings(voxels=(one,)))}) for one in ("union", "image"))
     assert [one.scheme for one in all_rankings([union])] == ["sum-rank", "mean-case-rank"]
     (only,) = all_rankings([image])
-    assert only.metrics == ["Dice", "NLL per foreground voxel", "ECE image"]
+    assert list(only.ranks) == ["Dice", "NLL per foreground voxel", "ECE image", "overall"]
 
 
 def test_who_is_told_apart() -> None:

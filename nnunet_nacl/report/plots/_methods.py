@@ -129,23 +129,22 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
 
 def rank_heatmap(data: Ranking, ax: Axes) -> None:
     """Ranks by metric and overall, the best method on top; the darker the gray, the better."""
-    values = np.column_stack([data.by_metric, data.overall])
-    columns = [*data.metrics, "overall"]
-    order = np.argsort(data.overall, kind="stable")
+    ranks = data.ranks.sort_values("overall", kind="stable")
+    values = ranks.to_numpy()
     spread = np.ptp(values, axis=0)
-    shade = ((values - values.min(0)) / np.where(spread > 0, spread, 1))[order]
+    shade = (values - values.min(0)) / np.where(spread > 0, spread, 1)
     digits = 0 if np.allclose(values, values.round()) else 1 if data.scheme == "sum-rank" else 2
     # Paths, not imshow: they stay sharp and small in an SVG file.
     ax.pcolormesh(shade, cmap="Greys_r", vmin=0, vmax=1, edgecolors="white", linewidth=1)
-    for (row, column), value in np.ndenumerate(values[order]):
+    for (row, column), value in np.ndenumerate(values):
         color = "#ffffff" if shade[row, column] < 0.5 else "#000000"
         place = (column + 0.5, row + 0.5)
         text = f"{value:.{digits}f}"
         ax.text(*place, text, ha="center", va="center", fontsize=8, color=color)
-    ax.axvline(len(data.metrics), color="white", linewidth=3)
+    ax.axvline(values.shape[1] - 1, color="white", linewidth=3)
     ax.invert_yaxis()
-    ax.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=35, ha="right")
-    ax.set_yticks(np.arange(len(order)) + 0.5, [wrapped(data.methods[row]) for row in order])
+    ax.set_xticks(np.arange(values.shape[1]) + 0.5, ranks.columns, rotation=35, ha="right")
+    ax.set_yticks(np.arange(len(ranks)) + 0.5, map(wrapped, ranks.index))
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_title(data.scheme)

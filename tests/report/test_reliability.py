@@ -14,7 +14,7 @@ from tests.report.generated import make_blurred, with_origin
 
 
 def judge(result: FolderResult) -> Any:
-    (judgement,) = answer(compare({"one": result}))["judgements"]
+    (judgement,) = answer(compare({"one": result})).judgements
     return judgement
 
 

@@ -22,12 +22,12 @@ from nnunet_nacl.paper.experiments import (
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
-# The paper's Adam schedule: three hundred steps of it are enough for both losses.
+# The paper's Adam schedule: three hundred steps of it are enough.
 SUFFIX = "_paperSchedule_2epochs_150iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
-    """Generate data, train nnU-Net's default loss and NACL, calibrate the former, evaluate, and report.
+    """Generate data, train with nnU-Net's default loss, calibrate the model, evaluate both, and report.
 
     All through nnU-Net's own commands, in ``folder``. Run again, it goes on where it stopped.
 

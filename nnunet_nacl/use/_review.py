@@ -215,7 +215,7 @@ def _volume_notes(table: "DataFrame") -> list[str]:
     sums = table.groupby("structure", sort=False)[["volume_ml", "segmented_ml"]].sum()
     shares = (sums.volume_ml / sums.segmented_ml - 1)[sums.segmented_ml > 0]
     return [
-        f"{name}: the expected volumes add up to {1 + share:.2f} times the segmented ones. Either the segmentations are "
+        f"{name}: the expected volumes add up to {1 + share:.2f} times the segmented ones. Either segmentations are "
         f"too {'small' if share > 0 else 'large'}, or the probabilities are not calibrated (see nnunet_nacl calibrate)."
         for name, share in shares[shares.abs() > _BIASED].items()
     ]

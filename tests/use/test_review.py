@@ -223,5 +223,5 @@ def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     p[:, :1] = np.array([0.2, 0.8, 0])[:, None, None, None]
     (note,) = review_folder(write_predictions(tmp_path / "in", {"a": p})).notes
     assert note.startswith(
-        "one: the expected volumes add up to 1.55 times the segmented ones. Either the segmentations are too small, "
+        "one: the expected volumes add up to 1.55 times the segmented ones. Either segmentations are too small, "
     )

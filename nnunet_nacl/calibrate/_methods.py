@@ -276,7 +276,7 @@ class Head:
         spread = np.sqrt(np.maximum(centered**2 @ share, 1e-12))
         # Standardized features, and 1 for the bias
         rows = np.vstack([centered / spread[:, None], np.ones_like(share)])
-        inputs = rows.astype(np.float32, order="C")  # in another, sums round otherwise
+        inputs = rows.astype(np.float32, order="C")  # sums round differently in another order
         weight, bias = Temperature.of(sample).layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
         pull = strength * np.append(np.ones(len(mean)), 0)

@@ -168,7 +168,7 @@ class Sample:
             tuple(map(str, names.tolist())),
             None if features is None else flattened(features, channel_axis),
         )
-        # Taking them would lay the values out otherwise in memory, and round sums otherwise.
+        # take() copies into another memory order, in which sums round differently.
         return sample if counted.all() else sample.take(counted)
 
     @classmethod

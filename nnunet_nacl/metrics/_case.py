@@ -106,7 +106,7 @@ def evaluate_case(
     of_masks = truth.dtype == bool and truth.shape == p.shape
     if not of_masks and truth.shape != (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :]):
         raise ValueError(
-            f"expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
+            "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
         )
     if channel_axis == 1:

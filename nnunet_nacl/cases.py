@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -52,6 +52,13 @@ class Skipped:
     case: str
     reason: str
     missing: bool = False
+
+
+def check_any_used(used: Collection[Any], skipped: Sequence[Skipped]) -> None:
+    """Raise a ValueError with the first reason if every case was skipped."""
+    if not used:
+        first = f"{skipped[0].case}: {skipped[0].reason}"
+        raise ValueError(f"None of {len(skipped)} cases can be used; the first: {first}")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from nnunet_nacl.commands import Command
 from nnunet_nacl.trainers import LOSSES
 from tests.generated import write_folder
 
-OPTIONS, DISTINCT = 91, 45
+OPTIONS, DISTINCT = 92, 45
 
 
 def status_of(*arguments: str) -> int:
@@ -161,15 +161,6 @@ def test_an_interrupt_exits_with_130(
     monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(number))
     assert cli.main(["link"]) == 130
     assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
-
-
-def test_fits_take_calibrated_validation_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_model(*_: str, folds: Sequence[str], validation: str, **__: str) -> None:
-        raise ValueError(f"{folds} {validation}")
-
-    monkeypatch.setattr("nnunet_nacl.nnunet.Predictions.of_model", of_model)
-    with pytest.raises(ValueError, match=r"\['0', '1'\] validation_calibrated"):
-        cli.COMMANDS["review fit"].run(["-d", "4", "-c", "2d", "-f", "0", "1", "--calibrated"])
 
 
 def test_from_predictions_to_a_list_of_cases(

@@ -9,10 +9,11 @@ from nnunet_nacl.calibrate._folder import (
 )
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._model import Network, calibrate_model, logits_of
+from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, Network, calibrate_model, logits_of
 from nnunet_nacl.calibrate._sample import Sample
 
 __all__ = [
+    "FOLD_CHECKPOINT",
     "Calibration",
     "Fit",
     "Head",

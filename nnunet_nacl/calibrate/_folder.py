@@ -13,7 +13,7 @@ import numpy as np
 from nnunet_nacl.calibrate._fit import Fit, try_methods
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
-from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
 from nnunet_nacl.nnunet import (
@@ -59,10 +59,7 @@ def calibrate_folder(
         _draw, data_set=data_set, most=voxels_per_case(data_set.meaning.num_channels, len(cases))
     )
     samples, skipped = each_case(cases, draw, doing="reading", num_processes=num_processes)
-    if not samples:
-        raise ValueError(
-            f"None of {len(cases)} cases can be used; the first: {skipped[0].case}: {skipped[0].reason}"
-        )
+    check_any_used(samples, skipped)
     sample = Sample.join(list(samples.values()))
     sample.check()
     model = Model.of_folder(predictions.pred_folders[0], predictions.plans, data_set)

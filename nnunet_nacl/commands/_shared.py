@@ -21,6 +21,7 @@ SHARED = {
     "chk": "file name of the checkpoint",
     "device": "cuda, cpu or mps; auto: cuda if there is one",
     "np": "N cases at a time (default: as nnUNet_def_n_proc says, else 8, or as many as cores)",
+    "calibrated": "take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated",
     "summaries": "calibration_summary.json, or the folder that holds it",
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
     "ignore_geometry": "take a case's files as they are, though their spacing, origin or direction differ",
@@ -56,13 +57,20 @@ def num_processes(np: int | None = None) -> int:
 
 
 def chosen_predictions(
-    gt_folder: str | None, pred_folder: str | None, d: str | None, c: str | None, **model: Any
+    gt_folder: str | None,
+    pred_folder: str | None,
+    d: str | None,
+    c: str | None,
+    *,
+    calibrated: bool = False,
+    **model: Any,
 ) -> Any:
-    """Two folders, or the validation cases of a model (``trainer``, ``plans``, ``folds``, ``validation``)."""
+    """Two folders, or the validation cases of a model (``trainer``, ``plans``, ``folds``)."""
     from nnunet_nacl.nnunet import Predictions
 
     if d is not None and c is not None and gt_folder is None:
-        return Predictions.of_model(d, c, **model)
+        folder = "validation_calibrated" if calibrated else "validation"
+        return Predictions.of_model(d, c, validation=folder, **model)
     if gt_folder is None or pred_folder is None or d is not None or c is not None:
         raise argparse.ArgumentError(
             None,

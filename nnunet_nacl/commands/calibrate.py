@@ -82,8 +82,12 @@ def calibrate(
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
     tta = " --disable_tta" if disable_tta else ""
     predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
-    review = [f"nnunet_nacl review fit {of_model} --calibrated"] if npz else []
-    say_next(f"{predict} -i IMAGES -o PREDICTIONS", *review)
+    validated = []
+    if npz:
+        validated = [
+            f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")
+        ]
+    say_next(f"{predict} -i IMAGES -o PREDICTIONS", *validated)
     return 0
 
 

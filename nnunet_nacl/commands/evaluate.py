@@ -17,6 +17,7 @@ def evaluate(
     tr: str = "nnUNetTrainer",
     p: str = "nnUNetPlans",
     f: Sequence[str] = ("0", "1", "2", "3", "4"),
+    calibrated: bool = False,
     o: str | None = None,
     np: int | None = None,
     bins: int = 15,
@@ -47,7 +48,9 @@ def evaluate(
         nnunet_nacl evaluate -d 4 -c 2d -tr nnUNetTrainerCE -f 0 1 2 3 4
         nnunet_nacl evaluate labelsTs predictions -o all.json --num_parts 2 --part_id 0    # all_part0of2.json
     """
-    predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f)
+    predictions = chosen_predictions(
+        gt_folder, pred_folder, d=d, c=c, calibrated=calibrated, trainer=tr, plans=p, folds=f
+    )
     from nnunet_nacl import evaluation
     from nnunet_nacl.metrics import Settings
 

@@ -63,16 +63,12 @@ def review_fit(
     To the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of predictions made with
     --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
 
-    Args:
-        calibrated: take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated
-
     Examples:
         nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
         nnunet_nacl review fit labelsVal validation_predictions
     """
-    kept = {"validation": "validation_calibrated" if calibrated else "validation"}
     predictions = chosen_predictions(
-        gt_folder, pred_folder, d=d, c=c, trainer=tr, plans=p, folds=f, **kept
+        gt_folder, pred_folder, d=d, c=c, calibrated=calibrated, trainer=tr, plans=p, folds=f
     )
     from nnunet_nacl.use import fit_review
 

@@ -129,4 +129,5 @@ def _default_output(predictions: Predictions) -> Path:
         return predictions.pred_folders[0] / SUMMARY_NAME
     assert predictions.model_folder is not None
     folds = [group.removeprefix("fold ") for group in predictions.groups]
-    return predictions.model_folder / f"calibration_folds_{'_'.join(folds)}_summary.json"
+    kind = predictions.pred_folders[0].name.removeprefix("validation")  # _calibrated
+    return predictions.model_folder / f"calibration{kind}_folds_{'_'.join(folds)}_summary.json"

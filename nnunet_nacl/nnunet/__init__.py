@@ -2,7 +2,7 @@
 
 from nnunet_nacl.nnunet._data import PreprocessedDataSet, raw_cases
 from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
-from nnunet_nacl.nnunet._images import Geometry, Reader
+from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
@@ -31,6 +31,7 @@ __all__ = [
     "CaseFiles",
     "DataSet",
     "Geometry",
+    "LabelMap",
     "Model",
     "NpzChannels",
     "PlansJson",

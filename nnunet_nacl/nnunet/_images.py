@@ -3,7 +3,6 @@
 import errno
 import gzip
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,14 +88,22 @@ class Reader:
             raise ValueError(f"{file} holds labels that are not whole numbers.")
         return LabelMap(whole, geometry)
 
-    def read_image(self, files: Sequence[Path]) -> tuple[NDArray[np.float32], Geometry]:
-        """Read an image (C, Z, Y, X), a file a channel, and where its voxels lie."""
-        for file in files:
-            check_image_file(file)
-        with naming(*files, problem=" cannot be read"):
-            image, properties = self._reader.read_images([str(file) for file in files])
-        beside = files[0].with_name(f"{files[0].stem[: -len('_0000')]}.json")
-        return np.asarray(image, np.float32), _geometry_of(properties, files[0], beside)
+    def read_image(
+        self, file: Path, like: LabelMap, *, ignore_geometry: bool = False
+    ) -> NDArray[np.float32]:
+        """Read an image file (C, Z, Y, X); a ValueError says that it does not lie where a label map does."""
+        check_image_file(file)
+        with naming(file, problem=" cannot be read"):
+            image, properties = self._reader.read_images([str(file)])
+        shape = image.shape[1:]
+        if shape != like.labels.shape:
+            raise ValueError(
+                f"{file} has the shape {shape}; {like.geometry.file} has {like.labels.shape}."
+            )
+        if not ignore_geometry:
+            beside = file.with_name(f"{file.stem[: -len('_0000')]}.json")
+            _geometry_of(properties, file, beside).check_same(like.geometry)
+        return np.asarray(image, np.float32)
 
     def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
         """Write labels (Z, Y, X) where another label map lies; whole or not at all."""

@@ -30,21 +30,20 @@ def existing_folder(path: str | Path) -> Path:
 
 
 @contextmanager
-def naming(*files: Path, problem: str = "") -> Iterator[None]:
-    """Name the files in errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
-    names = ", ".join(map(str, files))
+def naming(file: Path, problem: str = "") -> Iterator[None]:
+    """Name the file in errors: damaged ones make nnU-Net and its libraries raise nearly anything."""
     try:
         yield
     except Exception as error:
         is_named = (
-            names in str(error)
+            str(file) in str(error)
             if isinstance(error, ValueError)
             else getattr(error, "filename", None)
         )
         if is_named:
             raise
         kind = f"{type(error).__name__}: " if isinstance(error, LookupError) else ""
-        raise ValueError(f"{names}{problem}: {kind}{error}") from error
+        raise ValueError(f"{file}{problem}: {kind}{error}") from error
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:

@@ -4,20 +4,18 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from tqdm import tqdm
 
-from nnunet_nacl import __version__
 from nnunet_nacl.evaluation import Folders
-from nnunet_nacl.files import check_output, printable, whole_file
+from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.pages import write_page
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
@@ -85,42 +83,32 @@ def write_report(
     ]
     alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
     shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
-    environment = Environment(
-        loader=PackageLoader("nnunet_nacl.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
+    content = {
+        "sections": sections,
+        "together": _rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
+        "published": [
+            tables.published_table(comparison)
+            for comparison in comparisons
+            if published_data_set(comparison.dataset)
+            and any(map(published_method, comparison.names))
+        ],
+        "datasets": [comparison.dataset for comparison in comparisons],
+        "command": command,
+        "voxel_sets": [
+            name
+            for name in _SWITCHED
+            if any(name in comparison.voxels for comparison in comparisons)
+        ],
+        "confidence_colors": [f"rgb{color[:3]}" for color in confidence_colors()],
+    }
+    filters = {
         "voxels": voxels_text,
         "number": number_text,
         "p": tables.p_text,
         "csv": tables.to_csv,
         "latex": tables.to_latex,
     }
-    html = environment.get_template("report.html.j2").render(
-        sections=sections,
-        together=_rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
-        published=[
-            tables.published_table(comparison)
-            for comparison in comparisons
-            if published_data_set(comparison.dataset)
-            and any(map(published_method, comparison.names))
-        ],
-        datasets=[comparison.dataset for comparison in comparisons],
-        command=command,
-        version=__version__,
-        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        voxel_sets=[
-            name
-            for name in _SWITCHED
-            if any(name in comparison.voxels for comparison in comparisons)
-        ],
-        confidence_colors=[f"rgb{color[:3]}" for color in confidence_colors()],
-    )
-    with whole_file(file) as unfinished:
-        unfinished.write_text(printable(html), encoding="utf-8")
+    write_page(file, "nnunet_nacl.report", "report.html.j2", content, filters)
 
 
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:

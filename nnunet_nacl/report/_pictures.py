@@ -1,7 +1,5 @@
 """Slices of cases as every method sees them, read from the files, and as layers that the page embeds."""
 
-import base64
-import io
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +10,14 @@ from typing import Any
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import Floats, Labels, Mask
-from nnunet_nacl.use import LABEL_COLORS, picture, window_around
+from nnunet_nacl.use import LABEL_COLORS, data_address, picture, window_around
 
 SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
@@ -104,13 +103,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
             methods[name] = (segmentation, comparison.activation.confidence(p))
     with _noting(missing, "image"):
         file = _image_file(case, truth_file, images)
-        (first, *_), geometry = reader.read_image([file])
-        if first.shape != truth.shape:
-            raise ValueError(
-                f"{file} has the shape {first.shape}; the ground truth has {truth.shape}."
-            )
-        if not origin.settings.ignore_geometry:
-            geometry.check_same(read.geometry)
+        first, *_ = reader.read_image(file, read, ignore_geometry=origin.settings.ignore_geometry)
         image = first[numbers]
     shown = [foreground[numbers], *(segmentation > 0 for segmentation, _ in methods.values())]
     window = (slice(None), *window_around(np.any(np.stack(shown), axis=(0, 1))))
@@ -249,10 +242,6 @@ def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
 
 def _png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
     """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
-    from PIL import Image
-
     drawn = Image.fromarray(indices)
-    stream = io.BytesIO()
     drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
-    drawn.save(stream, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    return data_address(drawn, "png", optimize=True)

@@ -13,7 +13,13 @@ from nnunet_nacl.use._fit import ReviewFit, fit_review
 from nnunet_nacl.use._judging import judge, judge_structures, judgement_table, risk_coverage_area
 from nnunet_nacl.use._maps import write_maps
 from nnunet_nacl.use._members import combine_members
-from nnunet_nacl.use._pictures import LABEL_COLORS, most_doubtful, picture, window_around
+from nnunet_nacl.use._pictures import (
+    LABEL_COLORS,
+    data_address,
+    most_doubtful,
+    picture,
+    window_around,
+)
 from nnunet_nacl.use._quantities import StructureSums, mean_pairwise_dice
 from nnunet_nacl.use._review import REVIEW_NAME, ranked_cases, read_judged, review_folder
 
@@ -24,6 +30,7 @@ __all__ = [
     "ReviewFit",
     "StructureSums",
     "combine_members",
+    "data_address",
     "decode_folder",
     "dice_optimal_labels",
     "dice_optimal_mask",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.cases import Journal, Skipped, each_case
+from nnunet_nacl.cases import Journal, Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import file_state, only_writer, read_json, write_json
 from nnunet_nacl.metrics import (
@@ -119,9 +119,7 @@ def counted_cases(
             finished=len(done),
         )
         counted = dict(sorted((done | new).items()))
-        if not counted:
-            first = f"{skipped[0].case}: {skipped[0].reason}"
-            raise ValueError(f"None of {len(cases)} cases can be used; the first: {first}")
+        check_any_used(counted, skipped)
         yield counted, skipped
         journal.remove()
 

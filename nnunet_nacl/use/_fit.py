@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.calibrate import Calibration, calibration_of, split_cases
+from nnunet_nacl.calibrate import FOLD_CHECKPOINT, Calibration, calibration_of, split_cases
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.files import check_output, read_json, write_json
 from nnunet_nacl.nnunet import DECODED_NAME, Model, PredictionFolder, Predictions
@@ -143,15 +143,19 @@ class ReviewFit:
             )
             told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
         notes = [f"The fit is to {len(self.cases)} cases; {told}."]
+        unknown = f"{folder} does not say which checkpoint made it: the fit is right only for the"
         calibration = calibration_of(folder)
         if calibration == self.calibration:
+            twins = [Path(own).with_name(FOLD_CHECKPOINT) for own in self.pred_folders]
+            if calibration is None and any(twin.exists() for twin in twins):
+                notes.append(f"The fit is to predictions as trained. {unknown} one as trained.")
             return notes
         of_folds = set[str]()  # the methods, if each fold has a fit of its own
         if self.calibration is not None and self.calibration.fingerprint is None:
             of_folds.update(self.calibration.methods)
         if calibration is None and of_folds:
-            note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
-            return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
+            note = f"The fit is to calibrated predictions ({self.calibration})."
+            return [*notes, f"{note} {unknown} calibrated one."]
         if calibration is None or not of_folds.issuperset(calibration.methods):
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
@@ -211,7 +215,7 @@ def fit_review(
             "fold all is validated on the cases that it was trained with, which look better than new ones."
         )
     home = predictions.model_folder or predictions.pred_folders[0]
-    file = check_output(output or home / FIT_NAME, overwrite=overwrite or output is None)
+    file = check_output(output or home / FIT_NAME, overwrite=overwrite)
     predicted = predictions.to_fit_to()
     folders = predictions.pred_folders
     calibration = _shared_calibration(folders)

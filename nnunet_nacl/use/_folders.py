@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from nnunet_nacl import __version__
-from nnunet_nacl.cases import Skipped, each_case
+from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, only_writer, write_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder
 
@@ -87,9 +87,7 @@ def write_folder(
         try:
             attempt = partial(_attempt, write=write, folder=unfinished)
             results, skipped = each_case(cases, attempt, doing=done, num_processes=num_processes)
-            if not results:
-                first = f"{skipped[0].case}: {skipped[0].reason}"
-                raise ValueError(f"None of {len(cases)} cases can be {done}; the first: {first}")
+            check_any_used(results, skipped)
             for entry in skipped:
                 shutil.rmtree(unfinished / entry.case, ignore_errors=True)
             yield NewFolder(output, unfinished, done, results, skipped)

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.files import check_input
-from nnunet_nacl.nnunet import Reader
+from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
@@ -25,7 +23,7 @@ _LARGEST = 288
 _APART = 16  # slices of one case are at least this share of the image's depth apart
 _SEEN = 0.1  # a doubt that is kept within the picture
 _COLOR = (255, 40, 40)  # of doubt
-_FULL = 0.5  # the doubt that is drawn opaque
+_FULL = 0.5  # the doubt that is drawn strongest; the image still shows through
 
 
 def doubtful_slices(
@@ -45,7 +43,8 @@ def doubtful_slices(
     image = None
     if number and image_file is not None:
         try:
-            image = _read_image(case, image_file, reader)
+            place = LabelMap(case.labels, case.geometry)
+            image = reader.read_image(image_file, place).mean(0)
         except Exception as error:  # noqa: BLE001 - damaged images make readers raise nearly anything
             problem = f"image: {error}"
     for z in most_doubtful(doubt, number):
@@ -88,19 +87,6 @@ def most_doubtful(doubt: Floats, number: int) -> list[int]:
     return sorted(chosen)
 
 
-def _read_image(case: SavedCase, file: Path, reader: Reader) -> Floats:
-    """(Z, Y, X) the mean of an image file's channels; it must lie where the segmentation does."""
-    check_input(file)
-    image, geometry = reader.read_image([file])
-    if image.shape[1:] != case.labels.shape:
-        raise ValueError(
-            f"{file} has the shape {image.shape[1:]}; the segmentation has {case.labels.shape}."
-        )
-    geometry.check_same(case.geometry)
-    mean: Floats = image.mean(0)
-    return mean
-
-
 def window_around(mask: Mask) -> tuple[slice, slice]:
     """Rows and columns that show the voxels of a mask (Y, X) and what lies around them."""
     window = []
@@ -120,16 +106,16 @@ def _image_layer(image: Floats) -> str:
     finite = image[np.isfinite(image)]
     low, high = np.percentile(finite, [0.5, 99.5]) if finite.size else (0.0, 1.0)
     gray = np.nan_to_num((image - low) / max(high - low, 1e-12)).clip(0, 1)
-    return _data_address((gray * 255).astype(np.uint8), "jpeg", quality=80)
+    return data_address(Image.fromarray((gray * 255).astype(np.uint8)), "jpeg", quality=80)
 
 
 def _doubt_layer(doubt: Floats) -> str:
     # Few steps make a smaller PNG.
-    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 17
+    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 11  # at most 165 of 255
     layer = np.zeros((*opacity.shape, 4), np.uint8)
     layer[opacity > 0, :3] = _COLOR
     layer[..., 3] = opacity
-    return _data_address(layer, "png", optimize=True)
+    return data_address(Image.fromarray(layer), "png", optimize=True)
 
 
 def _smaller(picture: Floats) -> Floats:
@@ -138,9 +124,10 @@ def _smaller(picture: Floats) -> Floats:
     return np.asarray(whole.reduce(math.ceil(max(picture.shape) / _LARGEST)))
 
 
-def _data_address(pixels: NDArray[np.uint8], form: str, **options: Any) -> str:
+def data_address(picture: Image.Image, form: str, **options: Any) -> str:
+    """A picture in a file format of Pillow's, as a ``data:`` address."""
     stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, form, **options)
+    picture.save(stream, form, **options)
     return f"data:image/{form};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 

@@ -13,7 +13,7 @@ from nnunet_nacl.use._counting import CountSettings, StructureCounts, counted_ca
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
 from nnunet_nacl.use._judging import Row, Rows, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._page import write_page
+from nnunet_nacl.use._page import write_review_page
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -119,7 +119,7 @@ def review_folder(
         review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
         if page is not None:
-            write_page(
+            write_review_page(
                 page,
                 ranked_cases(table),
                 counted,

@@ -13,6 +13,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO, SimpleITKIOWit
 from nnunetv2.imageio.tif_reader_writer import Tiff3DIO
 
 from nnunet_nacl import evaluation
+from nnunet_nacl.cli import main
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import Settings, evaluate_case
 from nnunet_nacl.nnunet import Predictions
@@ -164,3 +165,13 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     both = evaluate_folds(0, 1, validated=["ab", "c"])
     assert [case.files.probabilities.parents[1].name for case in both.cases] == ["fold_0", "fold_0", "fold_1"]
     assert (model / "calibration_folds_0_1_summary.json").is_file()
+    for fold in (0, 1):
+        folder = model / f"fold_{fold}"
+        (folder / "validation").rename(folder / "validation_calibrated")
+    assert (
+        main(
+            ["evaluate", "-d", "1", "-c", "2d", "-tr", "nnUNetTrainerNACL", "-f", "0", "1", "--calibrated", "-np", "1"]
+        )
+        == 0
+    )
+    assert (model / "calibration_calibrated_folds_0_1_summary.json").is_file()

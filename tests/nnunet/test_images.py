@@ -13,7 +13,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from scipy.spatial.transform import Rotation
 from skimage import io
 
-from nnunet_nacl.nnunet import Geometry, Reader
+from nnunet_nacl.nnunet import Geometry, LabelMap, Reader
 
 LABELS = np.random.default_rng(0).integers(0, 3, (5, 8, 12), np.uint8).repeat(2, 1)
 SITK = Reader("SimpleITKIO")
@@ -60,9 +60,9 @@ def test_files_are_read_and_written_as_by_nnunet(tmp_path: Path, ending: str, wr
     found = reader.read_labels(like)
     assert np.array_equal(found.labels, expected[0])
     if not ending.startswith(".tif"):  # whose images carry the number of a channel
-        image, geometry = reader.read_image([like, like])
-        assert np.array_equal(image, [found.labels, found.labels])
-        assert geometry == found.geometry
+        assert np.array_equal(reader.read_image(like, found), [found.labels])
+        with pytest.raises(ValueError, match=f"{like} has the shape .*; {like} has"):
+            reader.read_image(like, LabelMap(found.labels[:, 1:], found.geometry))
     assert found.labels.dtype.kind in "iu"
     assert found.geometry.spacing == pytest.approx(properties["spacing"])
     for _ in range(2):
@@ -84,10 +84,11 @@ def test_a_file_cut_short_is_named(tmp_path: Path, ending: str, write: Write, na
     """NIfTI files wherever they are cut: SimpleITK fills what they lack with zeros."""
     file, reader = tmp_path / f"a{ending}", Reader(name)
     write(file)
+    intact = reader.read_labels(file)
     whole = file.read_bytes()
     for end in [60] if "nii" not in ending else [0, 100, len(whole) // 2, len(whole) - 8, len(whole) - 1]:
         file.write_bytes(whole[:end])
-        for read in (reader.read_labels, lambda one: reader.read_image([one])):
+        for read in (reader.read_labels, lambda one: reader.read_image(one, intact)):
             with pytest.raises(ValueError, match=f"{file} cannot be read: "):
                 read(file)
     if "nii" in ending:

@@ -130,6 +130,9 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
         assert "does not say which checkpoint made it: the fit is right only for the calibrated one" in review.notes[-1]
+    (predictions.pred_folders[0].parent / "checkpoint_calibrated.pth").touch()
+    as_trained = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
+    assert "right only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]
     marked = Path(shutil.copytree(new[1], tmp_path / "marked"))
     shutil.copy(predictions.pred_folders[0] / CALIBRATED_NAME, marked)
     assert "no mark" not in "".join(review_folder(marked, fit=found.file).notes)

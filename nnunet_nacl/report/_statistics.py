@@ -59,7 +59,7 @@ def differences(
 
 @dataclass(frozen=True)
 class Order:
-    """Methods, the best by a metric first; ``leaders``: it and those not told apart from it, ``behind``: the others."""
+    """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others."""
 
     metric: Metric
     names: list[str]

@@ -44,12 +44,12 @@ _REVIEWED = (
     ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
     ("interval_coverage", "interval held", ""), ("interval_width_ml", "width (ml)", ""),
 )  # fmt: skip
-_BOLD = "Bold: best, and told apart from all others by these cases."
+_BOLD = "Bold: significantly better than all others on these cases."
 
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers, one for each row, NaN where not defined; ``best`` is the row that is told apart from all others."""
+    """Numbers, one for each row, NaN where not defined; ``best`` is the row significantly better than all others."""
 
     title: str
     values: Sequence[float]
@@ -214,7 +214,7 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
     if judging and (error := judging[-1].voxels) in POOLED:
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
-    note = f"{_cases(comparison)}. By chance up to: what ECE could be on such cases if perfectly calibrated. {_BOLD}"
+    note = f"{_cases(comparison)}. By chance up to: ECE that perfect calibration could have on such cases. {_BOLD}"
     return Table("Methods", comparison.dataset, note, comparison.names, columns)
 
 
@@ -252,9 +252,9 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
         else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
     )
     note = (
-        "The paper's columns are no results of ours, but published values (Murugesan et al., Medical Image Analysis "
+        "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
-        "from regions put together from classes): compare the order of the methods, not the values."
+        "from regions combined from classes): compare the order of the methods, not the values."
     )
     return Table("Beside the paper", comparison.dataset, note, comparison.names, columns)
 
@@ -262,7 +262,7 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
 def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
-        raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
+        raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in _metrics.compared_metrics(comparison, voxels):
@@ -332,9 +332,9 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         arrow = "↓" if "calibration" in title else "↑"
         columns.append(Column(title, [split[title] for split in splits], digits=4, arrow=arrow))
     note = (
-        "MCE and ACE: means over cases; the rest over the voxels of all cases together. NLL and Brier are calibration "
-        "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
-        "different orders."
+        "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are "
+        "calibration (low is good) − discrimination (high is good) + a part that no method can change, so they and ECE "
+        "may order methods differently."
     )
     title = f"Further metrics {voxels_text(voxels)}"
     return Table(title, comparison.dataset, note, comparison.names, columns)
@@ -353,7 +353,7 @@ def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
 
 
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
-    """A ranking, and how often a method comes first when the cases are drawn anew."""
+    """A ranking, and how often a method comes first when cases are resampled."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
     columns = [
         Column(title, list(values), digits=digits) for title, values in ranking.ranks.items()
@@ -363,7 +363,7 @@ def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     title = f"{ranking.scheme.capitalize()} by {', '.join(metrics)}"
     note = (
         "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-        "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
+        "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
     )
     datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
     return Table(title, datasets, note, list(ranking.ranks.index), columns)
@@ -378,9 +378,9 @@ def review_table(reviews: Reviews) -> Table:
         if not name.startswith("interval") or frame[name].notna().any()
     ]
     note = (
-        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: of predicted less true Dice. AURC: "
-        "area under the risk–coverage curve; excess: above that of the best order. Volume bias: expected over true "
-        "volumes, less 1. Interval held: share of true volumes in their fitted interval."
+        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: predicted minus true Dice. AURC: "
+        "area under the risk–coverage curve; excess: AURC minus that of the best order. Volume bias: expected over "
+        "true volumes, minus 1. Interval held: share of true volumes in their fitted interval."
     )
     title = "What the confidences are good for"
     return Table(title, "", note, list(reviews.judgements), columns)
@@ -430,7 +430,7 @@ def write_table(
         )
         if ranking is None:
             raise ValueError(
-                "ranks need the voxel sets near and image, which not every summary has: evaluate again."
+                "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
             )
         tables = [rank_table(ranking, comparisons)]
     if form == "csv" and len(tables) > 1:

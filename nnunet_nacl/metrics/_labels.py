@@ -1,4 +1,4 @@
-"""What labels and channels mean: classes, of which one is right, or regions, which overlap."""
+"""What labels and channels mean: classes, which exclude each other, or regions, which overlap."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Structure: TypeAlias = int | Region
 
 @dataclass(frozen=True)
 class LabelMeaning:
-    """What the labels of a data set stand for, and the channels of its probabilities.
+    """The meaning of a data set's labels and of the channels of its probabilities.
 
     ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
     (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``), and
@@ -54,7 +54,7 @@ class LabelMeaning:
 
     @property
     def activation(self) -> Activation:
-        """What makes probabilities of logits."""
+        """The function from logits to probabilities."""
         return Activation.SOFTMAX if self.regions is None else Activation.SIGMOID
 
     @property

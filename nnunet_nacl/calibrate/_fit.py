@@ -61,7 +61,7 @@ class Fit:
         channels = self.calibration.num_channels
         if channels not in {None, self.model.channels}:
             raise ValueError(
-                f"the {self.method} is of {channels} channels, the model has {self.model.channels}"
+                f"the {self.method} has {channels} channels, the model has {self.model.channels}"
             )
 
     @property

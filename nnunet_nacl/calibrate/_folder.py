@@ -125,7 +125,7 @@ def apply_folder(
     if seen:
         raise ValueError(
             f"{fit_file} was fitted to {len(seen)} of the {len(predictions.cases)} cases in {pred_folder}, "
-            f"{seen[0]} for one: they do not test it. Expected other cases."
+            f"such as {seen[0]}, so they cannot test it. Expected other cases."
         )
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)

@@ -65,7 +65,7 @@ class Network:
         self._checkpoint = read_checkpoint(source)
         if _MARK in self._checkpoint:
             raise ValueError(
-                f"{source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
+                f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
         self.predictor = build_predictor(
@@ -326,7 +326,7 @@ def _unseen_cases(network: Network, images: str | Path, gt_folder: str | Path) -
     seen = sorted(set(PreprocessedCases.of_fold(network.predictor, "all").names) & set(cases.names))
     if seen:
         raise ValueError(
-            f"{images} has {seen[0]}, with which folds were trained: expected cases that no fold has seen."
+            f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
         )
     return cases
 

@@ -89,7 +89,7 @@ def canonical_target(
             and target.dtype != torch.bool
             and not bool(((target == 0) | (target == 1)).all())
         ):
-            raise ValueError("target holds other values than 0 and 1: region masks may not.")
+            raise ValueError("target holds values other than 0 and 1, which region masks must not.")
         found = target[:, :channels].float()
         valid = target[:, channels:] != 1 if ignores else None
     else:

@@ -61,7 +61,7 @@ class Column:
     best: str | None = None
 
     def texts(self, *, intervals: bool, digits: int | None) -> list[str]:
-        """What is shown of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
+        """The text of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
         digits = self.digits if digits is None else digits
         shown = []
         for row, value in enumerate(self.values):
@@ -76,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column, of a data set or several; ``index`` says what rows are.
+    """Numbers by row and column, of one or several data sets; ``index`` says what the rows are.
 
     ``intervals``: whether intervals and p-values are shown; ``digits``: after the decimal point, by default each
     column's own.
@@ -93,7 +93,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title, and of which data set."""
+        """The title with the data set."""
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     def values(self) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def _cases(comparison: Comparison) -> str:
 def _columns(
     comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False
 ) -> list[Column]:
-    """Metrics of all methods; expected: beside the paper's what they would be if perfectly calibrated, if known."""
+    """Metrics of all methods; expected: beside the paper's metrics their values under perfect calibration, if known."""
     columns = []
     for metric in metrics:
         estimates = [metric.of(method) for method in comparison.methods]
@@ -204,7 +204,7 @@ def _columns(
 
 
 def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
-    """Segmentation, scores and ECE; ordered by what calibration is judged by."""
+    """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
     judging = _metrics.judging_metrics(comparison, voxels)
     metrics = _metrics.leading_metrics(comparison, voxels)
     order = order_by(comparison, (judging or metrics)[0]).names
@@ -232,7 +232,7 @@ def paper_table(
 
 
 def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
-    """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
+    """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
     dataset = published_data_set(comparison.dataset)
     voxels = voxels or "foreground"
@@ -413,7 +413,7 @@ def write_table(
         results: data set -> method -> result, as :func:`read_results` gives them.
         name: one of ``TABLES`` or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
         form: ``markdown``, ``latex`` or ``csv``.
-        voxels: voxel set of ECE and CECE; by default those that the table is about.
+        voxels: voxel set of ECE and CECE; by default the table's own.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
     """

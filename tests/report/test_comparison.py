@@ -22,7 +22,7 @@ def test_shared_cases() -> None:
     comparison = compare({"one": one, "other": other})
     assert comparison.cases == list(NAMED[2:6])
     assert comparison.notes == [
-        "4 of 8 cases are compared. Left out, since not every method has them: case_00, case_01, case_06, case_07."
+        "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
     assert list(Metric("ECE", "foreground").values(comparison["one"])[:, 0]) == one.values("foreground", "ECE")[2:]
 

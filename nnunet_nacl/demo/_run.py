@@ -48,7 +48,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     with mock.patch.dict(os.environ, {**variables, "nnUNet_extTrainer": str(trainers_path())}):
         raw = folder / "nnUNet_raw" / DATASET
         print(
-            "Some minutes on two idle cores. What is there from an earlier run is not done again."
+            "This takes some minutes on two idle cores. Steps that an earlier run finished are not repeated."
         )
         print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
         if not (raw / "dataset.json").is_file():
@@ -91,7 +91,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     rows = {name: result.row() for name, result in results.items()}
     print(f"\n{format_table(rows)}\n")
     print(
-        "The labels were drawn from the true posterior: no model can expect a lower NLL than it has."
+        "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 

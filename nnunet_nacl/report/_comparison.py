@@ -117,7 +117,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
             notes.append(
-                f"The methods were evaluated with different {setting} ({shown}): not quite comparable."
+                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
             )
     methods = []
     for name, result in results.items():

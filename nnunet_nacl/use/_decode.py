@@ -79,8 +79,8 @@ def decode_folder(
     written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.get("shared_voxels", 0) for case in results):
         written.notes.append(
-            f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What the "
-            "others miss there is not covered by the guarantee."
+            f"In {shared:,} voxels several structures reach their thresholds; the most probable one gets them. The "
+            "guarantee does not cover what the others miss there."
         )
     if fit is None and not predictions.is_calibrated:
         written.notes.append(

@@ -136,13 +136,13 @@ class ReviewFit:
             for row in self.held_out
             if row["structure"] != ALL and row["spearman"] is not None
         ]
-        told = "how well it orders other cases is not known"
+        told = "the rank correlation on other cases is unknown"
         if ranks:
             agreement = " to ".join(
                 dict.fromkeys(f"{rank:.2f}" for rank in (min(ranks), max(ranks)))
             )
-            told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
-        notes = [f"The fit is to {len(self.cases)} cases; {told}."]
+            told = f"on held-out cases, predicted and true Dice have a rank correlation of {agreement} (Spearman)"
+        notes = [f"The fit uses {len(self.cases)} cases; {told}."]
         calibration = calibration_of(folder)
         if calibration == self.calibration:
             return notes
@@ -151,7 +151,7 @@ class ReviewFit:
             of_folds.update(self.calibration.methods)
         if calibration is None and of_folds:
             note = f"The fit is to calibrated predictions ({self.calibration}). {folder} does not say which checkpoint "
-            return [*notes, f"{note}made it: the fit is right only for the calibrated one."]
+            return [*notes, f"{note}made it: the fit is valid only for the calibrated one."]
         if calibration is None or not of_folds.issuperset(calibration.methods):
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
@@ -174,12 +174,12 @@ class ReviewFit:
         fitted = DataFrame.from_dict(rows, orient="index").to_string(
             float_format="{:.3f}".format, na_rep="–"
         )
-        held_out = "Too few cases to hold some out: it is not known how good this is."
+        held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
             held_out = f"On held-out cases:\n{judgement_table(self.held_out)}"
         return (
-            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}. Volumes are as multiples of the "
-            f"expected ones, the Dice is at least the fitted one plus the margin:\n{fitted}\n{held_out}"
+            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}. Volumes are multiples of the "
+            f"expected volumes; the Dice is at least the fitted Dice plus the margin:\n{fitted}\n{held_out}"
         )
 
 

@@ -59,7 +59,10 @@ def test_what_is_not_alike_is_said() -> None:
     assert not comparison.has_surface
     assert comparison.notes == [
         "other: cases that could not be evaluated (1): x.",
-        "The methods were evaluated with different protocol (one: standard, other: authors) and are not quite comparable.",
+        (
+            "The methods were evaluated with different protocol (one: standard, other: authors) "
+            "and are not quite comparable."
+        ),
         "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
         "HD95 is left out: it was not measured (--surface) for other.",
     ]

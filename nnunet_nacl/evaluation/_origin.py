@@ -44,7 +44,7 @@ class Origin:
         settings: Settings,
         part: tuple[int, int] | None,
     ) -> "Origin":
-        """That of an evaluation by this version."""
+        """The origin of an evaluation by this version."""
         folders = tuple(
             Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders
         )

@@ -228,7 +228,7 @@ def _count_regions(case: CaseArrays) -> _Sums:
 def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
-    """Those of the dtype that p is stored in, where k/M is on an edge, from 0."""
+    """The edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
     edges: Floats = BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
     return edges
 

@@ -59,12 +59,12 @@ class LabelMeaning:
 
     @property
     def num_tops(self) -> int:
-        """How many predicted labels a voxel has: one of all classes, or for each region whether it is inside."""
+        """How many predictions a voxel has: one class, or for each region whether it is inside."""
         return 1 if self.regions is None else len(self.regions)
 
     @property
     def ignored(self) -> int:
-        """The label of voxels that count for nothing: the one after the highest known."""
+        """The label of voxels that do not count: one above the highest known label."""
         return max(self.known) + 1
 
     @property
@@ -80,7 +80,8 @@ class LabelMeaning:
         return next(named, str(structure))
 
     def segmentation(self, probabilities: Floats) -> Labels:
-        """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
+        """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region written over earlier
+        ones."""
         dtype = np.min_scalar_type(max(self.known))
         if self.activation is Activation.SOFTMAX:
             most_probable: Labels = probabilities.argmax(0).astype(dtype)

@@ -51,5 +51,5 @@ class Settings:
 
     @property
     def counts_all_voxels(self) -> bool:
-        """Whether those with p = 0 are in a bin."""
+        """Whether voxels with p = 0 are in a bin."""
         return self.protocol == "standard"

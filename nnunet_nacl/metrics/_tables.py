@@ -95,7 +95,7 @@ class CalibrationTables:
 
     @property
     def foreground_voxels(self) -> int:
-        """Ground truth foreground voxels in the set; for regions, those of all regions added up."""
+        """Ground truth foreground voxels in the set; for regions, summed over all regions."""
         return int(self.classwise.hits[self.activation.first_structure :].sum())
 
     def metrics(self) -> dict[str, float]:

@@ -52,7 +52,7 @@ class Study:
         return [variant for variant in self.variants if variant.method in comparison.names]
 
     def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
-        """The pairs that are compared: for arrows each group at its two values, else both groups at each value."""
+        """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
         there = set(self.compared(comparison))
         groups = list(self.groups.values())
         if self.plot == "arrows":

@@ -80,8 +80,7 @@ class LabelMeaning:
         return next(named, str(structure))
 
     def segmentation(self, probabilities: Floats) -> Labels:
-        """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region written over earlier
-        ones."""
+        """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region over earlier ones."""
         dtype = np.min_scalar_type(max(self.known))
         if self.activation is Activation.SOFTMAX:
             most_probable: Labels = probabilities.argmax(0).astype(dtype)

@@ -276,23 +276,24 @@ def readme() -> str:
 
 
 def calibrate_cases() -> str:
-    """Fits to few validation cases; two draws of each number."""
-    rows = read("calibrate", "method.str.contains('cases')")
-    parts = (
-        rows["method"]
-        .str.extract(r"(?P<of>\w+) by CE alone of (?P<cases>\d+) cases, (?P<draw>\d)")
-        .astype({"cases": int})
-    )
-    wide = rows.assign(**parts).pivot_table(
-        index="cases", columns=["of", "draw"], values=["NLL", "Dice"]
+    """Fits to few validation cases: median, lowest and highest of 20 draws of each number."""
+    rows = read("calibrate", "method.str.contains(' cases, ')")
+    named = r"(?P<of>\w+) of (?P<cases>\d+) cases, (?P<draw>\d+)"
+    parts = rows["method"].str.extract(named).astype({"cases": int})
+    rows = rows[["NLL", "Dice"]].join(parts)
+    of_draws = rows.pivot(index=["cases", "draw"], columns="of", values="NLL")
+    better = of_draws["head"] < of_draws["temperature"]
+    wide = rows.pivot_table(
+        index="cases", columns="of", values=["NLL", "Dice"], aggfunc=["median", "min", "max"]
     )
     wide.columns = wide.columns.map("_".join)
-    columns = {
-        "cases": "{cases}",
-        "vector: NLL": "{NLL_vector_0:.3f}, {NLL_vector_1:.3f}",
-        "head: NLL": "{NLL_head_0:.3f}, {NLL_head_1:.3f}",
-        "head: Dice": "{Dice_head_0:.3f}, {Dice_head_1:.3f}",
-    }
+    wide["better"] = better.groupby("cases").mean()
+    spread = "{{median_{0}:.3f}} ({{min_{0}:.3f}} to {{max_{0}:.3f}})"
+    columns = {"cases": "{cases}"}
+    for method in ("temperature", "vector", "head"):
+        columns[f"{method}: NLL"] = spread.format(f"NLL_{method}")
+    columns["head: Dice"] = spread.format("Dice_head")
+    columns["head beats temperature in"] = "{better:.0%}"
     return table(wide.reset_index(), columns)
 
 

@@ -38,7 +38,7 @@ _LONGEST_REASON = 2000  # characters: what a process sends fits into one write t
 
 
 def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
-    """In the order of the SHA-256 of ``SEED NAME``: the same on every machine, and one more name shuffles no others."""
+    """In the order of the SHA-256 of ``SEED NAME``: the same everywhere; a further name does not reorder others."""
     return sorted(
         names,
         key=lambda name: hashlib.sha256(f"{seed} {name}".encode(errors="surrogateescape")).digest(),
@@ -47,7 +47,7 @@ def shuffled(names: Iterable[str], seed: int = 0) -> list[str]:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A case that could not be used, and why; ``missing`` if there is ground truth, but nothing was predicted."""
+    """A case that could not be used, and why; ``missing`` if there is ground truth but no prediction."""
 
     case: str
     reason: str
@@ -63,9 +63,9 @@ def check_any_used(used: Collection[Any], skipped: Sequence[Skipped]) -> None:
 
 @dataclass(frozen=True)
 class Journal(Generic[Result]):
-    """Finished cases, a file each in a hidden folder beside an output, until that is written.
+    """Finished cases, one file each in a hidden folder beside an output, until the output is written.
 
-    A file for which ``load`` raises an OSError or a ValueError is left out, and the case done again.
+    If ``load`` raises an OSError or a ValueError for a file, it is left out and the case is done again.
     """
 
     output: Path
@@ -101,7 +101,7 @@ def each_case(
     journal: Journal[Result] | None = None,
     finished: int = 0,
 ) -> tuple[dict[str, Result], list[Skipped]]:
-    """Call a function with each case; a bad case, or one that kills its process, takes no other with it.
+    """Call a function with each case; a bad case, or one that kills its process, does not affect the others.
 
     What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. ``work``, the cases
     and, without a journal, the results are picklable. ``doing`` and ``finished`` are for the progress bar.
@@ -128,7 +128,7 @@ def each_case(
 
 
 def _attempt(case: Item, work: Callable[[Item], Result], journal: Journal[Result]) -> str | None:
-    """Do a case, and keep its result; returns why it could not be done.
+    """Process a case and keep its result; returns why it failed, if it did.
 
     The result goes through the journal: sent by a process that is stopped, a large one would block the others.
     """
@@ -152,7 +152,7 @@ def _robustly(
         for case, problem in _in_processes(cases, attempt, num_processes):
             del left[case.name]
             yield case, problem
-    # A dead process also ends what the others were doing. Run alone, the case at fault shows.
+    # A dead process also ends the work of the others. Run alone, the case at fault shows itself.
     except BrokenProcessPool:
         for case in left.values():
             try:

@@ -1,4 +1,4 @@
-"""The command ``nnunet_nacl``. Each command imports what it needs when it runs, so that ``--help`` is instant."""
+"""The command ``nnunet_nacl``. Each command imports what it needs when it runs, so ``--help`` is instant."""
 
 import io
 import signal
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nnunet_nacl: error: {problem}; nnunet_nacl --help lists them.", file=sys.stderr)
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not end anything
+        sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return command.run(words[len(command.name.split()) :])
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(number: int, _: object) -> None:
-    """End in order, once: more signals do not disturb the cleaning up."""
+    """Stop cleanly, once: further signals do not disturb the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Copy a trained model so that a stock nnU-Net runs it without this package."""
+"""Copy a trained model so that a stock nnU-Net can run it without this package."""
 
 import shutil
 from pathlib import Path
@@ -21,13 +21,13 @@ _COPIED = (  # what nnUNetv2_export_model_to_zip expects, too
 def export_model(model_folder: str | Path) -> Path:
     """Copy a model folder to ``<model_folder>_stock`` with its trainer renamed to nnU-Net's default; returns the copy.
 
-    Our trainers differ from ``nnUNetTrainer`` in training only, so the copy predicts bit for bit the same. Its
-    checkpoints are for prediction: training would go on with nnU-Net's default loss.
+    Our trainers differ from ``nnUNetTrainer`` in training only, so the copy's predictions are identical, bit for bit.
+    Its checkpoints are for prediction: further training would use nnU-Net's default loss.
 
     Raises:
-        FileNotFoundError: ``model_folder`` is no trained model folder.
+        FileNotFoundError: ``model_folder`` is not a trained model folder.
         FileExistsError: the copy exists.
-        ValueError: a checkpoint is damaged, holds what could run, or is of another trainer.
+        ValueError: a checkpoint is damaged, holds executable content, or belongs to another trainer.
     """
     source = Path(model_folder).resolve()
     output = source.with_name(f"{source.name}_stock")
@@ -41,7 +41,7 @@ def export_model(model_folder: str | Path) -> Path:
             )
     if not trainers:
         raise FileNotFoundError(
-            f"{source} is no trained nnU-Net model folder: no fold_*/checkpoint_*.pth in it."
+            f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
         )
     output.mkdir()
     for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):

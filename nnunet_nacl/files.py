@@ -1,4 +1,4 @@
-"""Files that we write, whole or not at all, one process at a time; and files that we read, named in errors."""
+"""Write files, completely or not at all, one process at a time; read files, and name them in errors."""
 
 import csv
 import errno
@@ -20,7 +20,7 @@ _FORMULA = re.compile(r"^(?![-+]?(\d+\.?\d*(e[-+]?\d+)?|inf|nan)$)[-=+@\t\r\n]",
 def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool = False) -> Path:
     """Return the path of an output that may be written, before work is done for it.
 
-    Raises a FileExistsError unless it is new, an empty folder (where a folder is written), or to be replaced.
+    Raises a FileExistsError unless it is new, an empty folder (if a folder is written), or to be replaced.
     """
     output = Path(output)
     if output.is_dir() and not is_folder:
@@ -40,7 +40,7 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
 
 @contextmanager
 def whole_file(file: str | Path) -> Iterator[Path]:
-    """Yield the temporary path to write to, which ends alike; on leaving it replaces the file, or is removed."""
+    """Yield a temporary path with the same suffix; on leaving, it replaces the file, or is removed after an error."""
     file = Path(file)
     target = file.resolve()  # a link stays one
     partial = target.with_name(f".{secrets.token_hex(8)}.{target.name[-20:]}")
@@ -61,7 +61,7 @@ def whole_file(file: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def only_writer(output: Path) -> Iterator[None]:
-    """Within, no other process of ours writes this output, or a BlockingIOError says that one does."""
+    """While active, no other process of ours writes this output; a BlockingIOError if one does already."""
     from filelock import FileLock, Timeout  # importing it would slow light commands down
 
     file = output.with_name(f".{output.name[-60:]}.lock")
@@ -83,7 +83,7 @@ def only_writer(output: Path) -> Iterator[None]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Put a file there as a hard link, which takes no room, or as a copy where the file system has none."""
+    """Make a hard link to a file, which takes no space, or a copy if the file system has no hard links."""
     with whole_file(target) as partial:
         try:
             os.link(source.resolve(), partial)
@@ -97,7 +97,7 @@ def printable(text: str) -> str:
 
 
 def file_state(file: Path) -> list[str | int] | None:
-    """Path, size and time of change, by which a changed file is known; None if it is missing."""
+    """Path, size and time of change, which identify a changed file; None if it is missing."""
     try:
         status = file.stat()
     except OSError:
@@ -121,7 +121,7 @@ def check_input(file: Path, why: str = "") -> None:
 
 
 def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
-    """Read a JSON file into a type that pydantic knows, such as a dataclass; if strict, a text is no number.
+    """Read a JSON file into a type that pydantic knows, such as a dataclass; if strict, text is not read as a number.
 
     Raises an OSError if it cannot be read, a ValueError if it holds something else.
     """
@@ -138,7 +138,7 @@ def read_json(file: Path, kind: type[Typed], *, strict: bool = True) -> Typed:
 
 
 def write_json(file: Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     with whole_file(file) as partial:
         partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
@@ -146,7 +146,7 @@ def write_json(file: Path, content: Any) -> None:
 def write_csv(
     stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n"
 ) -> None:
-    """Write CSV in which spreadsheet programs find no formula: such texts get an apostrophe; numbers stay numbers."""
+    """Write CSV without spreadsheet formulas: texts that look like one get an apostrophe; numbers stay numbers."""
     safe = (
         [_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row]
         for row in rows

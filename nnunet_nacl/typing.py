@@ -1,4 +1,4 @@
-"""Types of arrays that signatures share."""
+"""Array types that several signatures use."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ Floats = NDArray[np.floating]
 """Probabilities, logits or measurements."""
 
 Labels = NDArray[np.integer]
-"""A class of each voxel, as numbers."""
+"""The class of each voxel, as numbers."""
 
 Mask = NDArray[np.bool_]
 """Voxels that count, or that a structure holds."""

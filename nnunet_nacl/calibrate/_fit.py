@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     import pandas
 
 DICE_TOLERANCE = 0.002
-"""How far a method's mean Dice on held-out cases may be below that as trained."""
+"""How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 
 Methods: TypeAlias = dict[str, Method]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A calibration, what it was chosen from, and what it may be applied to: the content of its JSON file.
+    """A calibration, the methods tried, and the model that it applies to: the content of its JSON file.
 
     Attributes:
         calibration: the method with its parameters.
-        model: that it was fitted to.
-        cases: the names of those that it was fitted to.
-        tried: each method's scores on held-out cases; ``as trained`` is without any.
-        settings: how the model was predicted.
+        model: the model that it was fitted to.
+        cases: the names of the cases that it was fitted to.
+        tried: each method's scores on held-out cases; ``as trained`` has no calibration.
+        settings: how the model predicted.
         skipped: cases that could not be used.
     """
 
@@ -61,21 +61,21 @@ class Fit:
         channels = self.calibration.num_channels
         if channels not in {None, self.model.channels}:
             raise ValueError(
-                f"the {self.method} is of {channels} channels, the model has {self.model.channels}"
+                f"the {self.method} has {channels} channels, the model has {self.model.channels}"
             )
 
     @property
     def method(self) -> str:
-        """``temperature``, ``vector`` or ``head``; if nothing was fitted, ``as trained``, of an ensemble ``folds``."""
+        """``temperature``, ``vector`` or ``head``; without a fit ``as trained``, for an ensemble ``folds``."""
         return self.calibration.method
 
     @property
     def improves(self) -> bool:
-        """Whether the NLL on held-out cases falls: the 95 % interval of the paired bootstrap is below 0."""
+        """Whether the NLL on held-out cases falls significantly: the paired bootstrap's 95 % interval is below 0."""
         return self.tried[self.method].improves
 
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
-        """Write it as JSON; beside calibrated predictions, with the folder that they were made of."""
+        """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         applied = {} if applied_to is None else {"applied": {"pred_folder": str(applied_to)}}
         write_json(file, asdict(self) | applied)
 
@@ -85,7 +85,7 @@ class Fit:
         return read_json(file, cls)
 
     def table(self) -> str:
-        """The scores on held-out cases, a line each method; the chosen one is marked."""
+        """The scores on held-out cases, one line per method; the chosen method is marked."""
         import pandas as pd
 
         rows = {}
@@ -105,7 +105,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trials:
-    """Methods by name: ``fitted`` to all cases; of each case, those fitted without it (``unseen``); held-out scores."""
+    """Methods by name: ``fitted`` to all cases; ``unseen``, for each case those fitted without it; held-out scores."""
 
     fitted: Methods
     unseen: dict[str, Methods]
@@ -120,8 +120,8 @@ class Trials:
     ) -> Fit:
         """Choose the wanted method, or else the best one.
 
-        The best has the lowest NLL on held-out cases among those that lower it for certain, and whose Dice there is at
-        most 0.002 below that as trained. A temperature changes no label, so it always qualifies.
+        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly and whose
+        Dice there is at most 0.002 below the Dice as trained. A temperature changes no label, so it always qualifies.
         """
         unchanged = next(iter(self.fitted))
         least = self.scores[unchanged].Dice - DICE_TOLERANCE
@@ -142,7 +142,7 @@ def try_methods(
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    ``head`` needs the last ``layer`` as trained, and the sample's features. ``unchanged`` is what methods improve on.
+    ``head`` needs the last ``layer`` as trained and the sample's features. Methods must improve on ``unchanged``.
     """
     parts = split_cases(sample.names)
     logits: dict[str, Floats] = {}
@@ -175,21 +175,21 @@ def compare(
 
     Args:
         logits: (K, *spatial) of K classes, the background first, or (R, *spatial) of regions; an array or a tensor.
-        labels: (*spatial), whole numbers from 0 to K − 1; of regions bool (R, *spatial).
-        cases: (*spatial), the case of each voxel: fits are judged on a fifth of the cases each, held out.
-        features: (F, *spatial) that enter the last layer, a 1×1 convolution, to fit ``head``, too.
+        labels: (*spatial), whole numbers from 0 to K − 1; for regions bool (R, *spatial).
+        cases: (*spatial), the case of each voxel; each fit is judged on a held-out fifth of the cases.
+        features: (F, *spatial), the input of the last layer, a 1×1 convolution; needed to fit ``head``.
         layer: its weight (K, F) and bias (K,), as trained.
-        weights: (*spatial), how many voxels each stands for.
-        near: bool (*spatial), the voxels over which ECE is computed, chosen by the prediction; by default all.
-        ignore_label: of voxels that count for nothing.
-        channel_axis: where K is; 1 for a batch (b, K, *spatial).
+        weights: (*spatial), how many voxels each voxel represents.
+        near: bool (*spatial), the voxels of the ECE, chosen by the prediction alone; by default all.
+        ignore_label: the label of voxels that do not count.
+        channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
 
     Returns:
         A row for each method with the columns of :class:`Score`: NLL per foreground voxel and the 95 % interval of its
         change, ECE, confidence − accuracy, Dice, and the share of labels that change.
 
     Raises:
-        ValueError: shapes do not fit, a label is no class, or there are fewer than two cases.
+        ValueError: shapes do not fit, a label is not a class, or there are fewer than two cases.
     """
     import pandas as pd
 
@@ -206,14 +206,14 @@ def compare(
         channel_axis=channel_axis,
     )
     if len(sample.names) < 2:
-        raise ValueError("cases: expected two or more, of which some are held out; got one.")
+        raise ValueError("cases: expected two or more, so that some can be held out; got one.")
     last = None if features is None or layer is None else flat_layer(*layer)
     scores = try_methods(sample, last).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
 
 
 def split_cases(cases: Sequence[str]) -> list[list[str]]:
-    """Five parts of nearly one size, or as many as there are cases; drawn by their names."""
+    """Five parts of nearly equal size, or one per case if there are fewer; drawn by the cases' names."""
     drawn = shuffled(cases)
     parts = min(5, len(drawn))
     return [drawn[number::parts] for number in range(parts)]

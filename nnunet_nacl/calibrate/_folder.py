@@ -37,7 +37,7 @@ def calibrate_folder(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> Fit:
-    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write what is best.
+    """Fit temperature and vector scaling to a folder of predictions with ground truth, and write the better one.
 
     Args:
         predictions: made with ``--save_probabilities``.
@@ -86,19 +86,19 @@ def apply_folder(
     num_processes: int = 1,
     overwrite: bool = False,
 ) -> tuple[list[str], list[Skipped]]:
-    """Write a calibrated copy of a folder of predictions; returns the cases that were calibrated, and those skipped.
+    """Write a calibrated copy of a folder of predictions; returns the calibrated and the skipped cases.
 
     Args:
-        fit_file: what :func:`calibrate_folder` or :func:`calibrate_model` wrote, of temperature or vector.
+        fit_file: the file of a temperature or vector that :func:`calibrate_folder` or :func:`calibrate_model` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
-        output: the folder to write into; ``calibration_applied.json`` there says how it came to be.
+        output: the folder to write into; ``calibration_applied.json`` there records how it was made.
         num_processes: how many cases are calibrated at a time.
-        overwrite: write into a folder that is there, in place of the cases that an earlier calibration wrote.
+        overwrite: write into an existing folder and replace the cases that an earlier calibration wrote.
 
     Raises:
         FileExistsError: ``output`` holds something.
-        ValueError: the fit needs features, is of another model, or was fitted to cases of ``pred_folder``, which it
-            cannot test; or ``pred_folder`` is calibrated.
+        ValueError: the fit needs features, belongs to another model, or was fitted to cases of ``pred_folder``, which
+            therefore cannot test it; or ``pred_folder`` is calibrated already.
     """
     fit = Fit.read(Path(fit_file))
     folder = check_output(output, overwrite=overwrite, is_folder=True)
@@ -122,11 +122,11 @@ def apply_folder(
     if seen:
         raise ValueError(
             f"{fit_file} was fitted to {len(seen)} of the {len(predictions.cases)} cases in {pred_folder}, "
-            f"{seen[0]} for one: they do not test it. Expected other cases."
+            f"such as {seen[0]}, so they cannot test it. Expected other cases."
         )
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
-    # Written first: a folder of which only a part is calibrated is marked, too.
+    # Written first, so that a folder is marked even if only a part of it is calibrated.
     fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)
     predictions.copy_descriptions(folder)
     work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
@@ -137,7 +137,7 @@ def apply_folder(
 
 
 def _remove_calibrated(folder: Path) -> None:
-    """Remove the cases that an earlier calibration wrote; a FileExistsError says that there are other predictions."""
+    """Remove the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
     if not any(folder.glob("*.npz")):
         return
     if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():
@@ -155,7 +155,7 @@ def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path)
     flat = probabilities.reshape(len(probabilities), -1)
     for start in range(0, flat.shape[1], _BLOCK):
         part = flat[:, start : start + _BLOCK]
-        # In double precision, so that rounding swaps no two classes: a temperature keeps the segmentation.
+        # In double precision, so that rounding does not swap two classes: a temperature keeps the segmentation.
         part[:] = activation.probabilities(
             method.logits(activation.logits(part.astype(np.float64)))
         )
@@ -174,7 +174,7 @@ def _check_uncalibrated(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How predictions were calibrated: the methods, and a fingerprint of the fit, None if each fold has its own."""
+    """How predictions were calibrated: the methods, and the fit's fingerprint (None if each fold has its own fit)."""
 
     methods: tuple[str, ...]
     fingerprint: str | None

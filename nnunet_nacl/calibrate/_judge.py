@@ -27,11 +27,11 @@ class Score:
 
     Attributes:
         NLL: over the image, per foreground voxel of the ground truth.
-        NLL_change: 95 % interval of its difference from the NLL as trained, by a paired bootstrap over cases.
-        ECE: near the prediction as trained, pooled over cases; of regions, the mean over them.
-        over_confidence: confidence − accuracy there.
-        Dice: mean over cases, then over structures, of the labels that are predicted.
-        changed: how many voxels get another label than as trained, as a share of the foreground predicted as trained.
+        NLL_change: 95 % interval of the difference from the NLL as trained, by a paired bootstrap over cases.
+        ECE: near the prediction as trained, pooled over cases; with regions, their mean.
+        over_confidence: confidence − accuracy over the same voxels.
+        Dice: of the predicted labels, mean over cases, then over structures.
+        changed: number of voxels whose label differs from that as trained, as a share of the foreground as trained.
     """
 
     NLL: float
@@ -43,7 +43,7 @@ class Score:
 
     @property
     def improves(self) -> bool:
-        """Whether the NLL falls: the interval of its change is below 0."""
+        """Whether the NLL falls significantly: the interval of its change is below 0."""
         return self.NLL_change[1] < 0
 
 
@@ -69,7 +69,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
 
 
 def nll_of_cases(sample: Sample, logits: Floats) -> Floats:
-    """Each case's sum of −ln p of the truth, of regions over all of them; p is at least NLL_CLIP, as in evaluate."""
+    """Each case's sum of −ln p of the truth, for regions over all of them; p is at least NLL_CLIP, as in evaluate."""
     nll = sample.activation.nll(logits.astype(np.float64), sample.truth)
     return _of_cases(sample, np.minimum(nll, -np.log(NLL_CLIP)).sum(0))
 
@@ -81,7 +81,7 @@ def _of_cases(sample: Sample, values: NDArray[Any]) -> Floats:
 
 
 def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
-    """Top-label bin tables of the voxels near the prediction: one, or one of each region."""
+    """Top-label bin tables of the voxels near the prediction: one, or one for each region."""
     p = sample.activation.probabilities(logits.astype(np.float64))
     hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
     confidence = p.max(0, keepdims=True)
@@ -100,7 +100,7 @@ def _dice(sample: Sample, logits: Floats) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
     meaning = sample.meaning
     masks = sample.activation.predicted(logits)
-    # By the label that is written; where that is not known, regions overlap.
+    # By the written label; if that is not known, regions overlap.
     if sample.activation is Activation.SOFTMAX or meaning.written:
         labels = meaning.segmentation(sample.activation.probabilities(logits))
         masks = np.stack([np.isin(labels, structure) for structure in meaning.structures])

@@ -1,4 +1,4 @@
-"""The methods: temperature, vector scaling, and the network's last layer fitted anew."""
+"""The methods: temperature, vector scaling, and the network's last layer refitted."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
 STRENGTH = 1e-4
-"""λ, of the pull of the last layer towards the one of the best temperature."""
+"""λ, which pulls the last layer toward the layer of the best temperature."""
 KEEPING = 30.0
-"""μ, what a voxel costs whose label changes by a logit. docs/decisions/0017-labels-kept.md says why these two."""
+"""μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 TEMPERATURES = (0.05, 100.0)
-_SMALL_PULL = 1e-7  # of vector scaling towards the temperature
+_SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
 
 
 @dataclass(frozen=True)
 class Unchanged:
-    """Keep the logits: of a model as trained, or of folds that are calibrated one by one."""
+    """Keep the logits of a model as trained, or of folds that are calibrated one by one."""
 
     method: Literal["as trained", "folds"] = "as trained"
     num_channels: ClassVar[None] = None
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
-        """Logits of logits (C, n)."""
+        """The same logits (C, n)."""
         return logits
 
     def layer(self, weight: Floats, bias: Floats) -> Layer:
@@ -68,7 +68,7 @@ class Temperature:
     ) -> "Temperature":
         """Fit to arrays or tensors, see :func:`compare` for their shapes.
 
-        >>> logits = np.array([[4.0, 4.0, -4.0, 4.0], [0.0, 0.0, 0.0, 0.0]])  # as sure as 0.98, and right in 3 of 4
+        >>> logits = np.array([[4.0, 4.0, -4.0, 4.0], [0.0, 0.0, 0.0, 0.0]])  # 98 % sure, but right in 3 of 4
         >>> round(Temperature.fit(logits, np.array([0, 0, 1, 1])).temperature, 2)
         3.64
         """
@@ -79,7 +79,7 @@ class Temperature:
 
     @classmethod
     def of(cls, sample: Sample) -> "Temperature":
-        """The T from 0.05 to 100 of the smallest NLL, which is convex in 1/T."""
+        """The T from 0.05 to 100 with the smallest NLL, which is convex in 1/T."""
 
         def nll(log: float) -> float:
             return sample.activation.loss(
@@ -109,9 +109,9 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Vector:
-    """s ⊙ l + a, where l are the logits, of classes less their mean in each voxel (Guo et al., ICML 2017).
+    """s ⊙ l + a, where l are the logits, for classes minus their mean in each voxel (Guo et al., ICML 2017).
 
-    The softmax does not see that mean, so ln p gives the same as the network's logits do.
+    The softmax ignores that mean, so ln p gives the same result as the network's logits.
     """
 
     scale: list[float]
@@ -146,7 +146,7 @@ class Vector:
 
     @classmethod
     def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
-        """The minimum of CE + μ · hinge (see :class:`Head`), by L-BFGS from the best temperature on."""
+        """The minimum of CE + μ · hinge (see :class:`Head`), by L-BFGS, starting at the best temperature."""
         channels = len(sample.logits)
         start = np.concatenate(
             [np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)]
@@ -157,7 +157,9 @@ class Vector:
             value, gradient = _loss(sample, sample.logits * scale + shift, keeping)
             by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
             by_shift = gradient.sum(1, dtype=np.float64)
-            away = x - start  # so that the parameters of a class that is never in doubt stay finite
+            away = (
+                x - start
+            )  # so that the parameters of a class with no uncertain voxel stay finite
             value += _SMALL_PULL * float(away @ away)
             return value, np.concatenate([by_scale, by_shift]) + 2 * _SMALL_PULL * away
 
@@ -186,15 +188,15 @@ class Vector:
 
 @dataclass(frozen=True)
 class Head:
-    r"""W f + b: a last layer that is as sure as it should be, and keeps the labels of the model as trained.
+    r"""W f + b: a calibrated last layer that keeps the labels of the model as trained.
 
     With ω the voxels' weights, ŷ the label as trained, w_T the layer at the best temperature, it minimizes
 
     .. math:: \frac{\sum_i \omega_i [CE(z_i, y_i) + \mu \max(0, \max_{k \ne \hat y_i} z_{ik} - z_{i\hat y_i})]}
         {\sum_i \omega_i} + \lambda \|w - w_T\|^2, \qquad z = W f + b
 
-    over the weights w of standardized features; of regions, the hinge is each region's :meth:`Activation.hinge`. It is
-    convex, and the layer at the best temperature, which changes no label, is where the search begins.
+    over the weights w of standardized features; for regions, the hinge is each region's :meth:`Activation.hinge`. The
+    problem is convex, and the search begins at the layer of the best temperature, which changes no label.
 
     References:
         Crammer & Singer, JMLR 2001 (the hinge); Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al.,
@@ -229,12 +231,12 @@ class Head:
         """Fit to the features that enter a network's last layer, a 1×1 convolution.
 
         Args:
-            features: like logits of :func:`compare`, F in place of K channels.
-            labels: as there.
+            features: like the logits of :func:`compare`, with F instead of K channels.
+            labels: as for :func:`compare`.
             layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
-            weights: as there.
-            ignore_label: as there.
-            channel_axis: as there.
+            weights: as for :func:`compare`.
+            ignore_label: as for :func:`compare`.
+            channel_axis: as for :func:`compare`.
             strength: λ.
             keeping: μ.
         """
@@ -267,7 +269,7 @@ class Head:
             sample: with features.
             layer: as trained.
             strength: λ.
-            keeping: μ; 0 lets cross-entropy alone decide.
+            keeping: μ; with 0, cross-entropy alone decides.
         """
         assert sample.features is not None
         share = sample.weights / sample.weights.sum()
@@ -280,7 +282,7 @@ class Head:
         weight, bias = Temperature.of(sample).layer(*layer)
         center = np.column_stack([weight * spread, bias + weight @ mean])
         pull = strength * np.append(np.ones(len(mean)), 0)
-        # In coordinates x · lower, the loss curves alike in all directions, and few steps are enough.
+        # In coordinates x · lower, the loss curves equally in all directions, so few steps are enough.
         p = sample.activation.probabilities(center.astype(np.float32) @ inputs)
         curvature = (inputs * (share * (p * (1 - p)).sum(0))) @ inputs.T
         lower = np.linalg.cholesky((curvature + np.diag(2 * pull + 1e-9)).astype(np.float64))
@@ -312,13 +314,13 @@ Method: TypeAlias = Unchanged | Temperature | Vector | Head
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
-    """A last layer in double precision; the weight may be (C, F, 1, ...), that of a convolution."""
+    """A last layer in double precision; the weight may have a convolution's shape, (C, F, 1, ...)."""
     rows = to_numpy(weight).astype(np.float64)
     return rows.reshape(len(rows), -1), to_numpy(bias).astype(np.float64)
 
 
 def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
-    """What ``calibrate`` makes of rows (F, n), its channels along that axis; an array or a tensor as the values are."""
+    """Apply ``calibrate`` to rows (F, n) of values with channels along an axis; returns an array or a tensor alike."""
     spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]
     rows = calibrate(flattened(values, channel_axis))
     made = np.moveaxis(rows.reshape(len(rows), *spatial), 0, channel_axis)
@@ -331,7 +333,7 @@ def _check_finite(numbers: Sequence[Any], *shape: int) -> None:
 
 
 def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats]:
-    """CE + μ · hinge of logits (C, n), and its gradient by them."""
+    """CE + μ · hinge of logits (C, n), and its gradient with respect to them."""
     value, gradient = sample.activation.loss(logits, sample.truth, sample.weights)
     hinge, by_hinge = sample.activation.hinge(logits, sample.kept, sample.weights)
     return value + keeping * hinge, gradient + np.float32(keeping) * by_hinge

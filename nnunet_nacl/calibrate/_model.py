@@ -1,8 +1,8 @@
 """Calibrate a trained nnU-Net in its own checkpoint: only the last layer changes.
 
-nnU-Net averages logits over windows, mirrorings and folds, and takes the softmax last. A last layer is linear, so that
-calibrated logits are those of a network with another last layer, and its features averaged in the same way, times a new
-layer, are what a prediction with that layer will give.
+nnU-Net averages logits over windows, mirrorings and folds, and applies the softmax last. The last layer is linear, so
+calibrated logits are the logits of a network with another last layer: features averaged in the same way, times the new
+layer, give exactly what a prediction with that layer gives.
 """
 
 import shutil
@@ -40,9 +40,9 @@ FOLD_VALIDATION = "validation_calibrated"
 ENSEMBLE_CHECKPOINT = "checkpoint_calibrated_ensemble.pth"
 ENSEMBLE_FIT = "calibration_ensemble.json"
 _UNFINISHED = ".calibrating"
-"""In a fold's folder, what a calibration has written so far."""
+"""Holds, in a fold's folder, what a calibration has written so far."""
 _MARK = "nnunet_nacl_calibration"
-"""In a checkpoint, the method by which it was calibrated."""
+"""The key in a checkpoint for the method that calibrated it."""
 _BLOCK = 1 << 20  # voxels whose features are turned into logits at a time
 
 
@@ -50,10 +50,10 @@ class Network:
     """One fold's network in nnU-Net's predictor, and the convolution whose output is the network's output.
 
     Attributes:
-        cases: that the fold is validated on.
+        cases: the fold's validation cases.
         weights: that convolution's weight (C, F · kernel) and bias (C,).
-        layer: what turns features into logits: the same, or of a convolution larger than 1×1, whose features are not
-            linear in what is averaged, the identity: logits are its features then.
+        layer: what turns features into logits: the same weight and bias; or, for a convolution larger than 1×1, the
+            identity, and its features are then the logits.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Network:
         self._checkpoint = read_checkpoint(source)
         if _MARK in self._checkpoint:
             raise ValueError(
-                f"{source} is calibrated already, by the cases that would be held out: expected a checkpoint as "
+                f"{source} is calibrated already, on the cases that would be held out: expected a checkpoint as "
                 "trained, such as checkpoint_final.pth."
             )
         self.predictor = build_predictor(
@@ -92,13 +92,13 @@ class Network:
             self.layer = np.eye(last.out_channels), np.zeros(last.out_channels)
 
     def features(self, image: Floats) -> Any:
-        """What enters the last layer (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits."""
+        """The last layer's input (F, *spatial), averaged over windows and mirrorings as nnU-Net averages logits."""
         import torch
 
         predict = self.predictor.predict_logits_from_preprocessed_data
         if not self.has_features:
             return predict(torch.from_numpy(image))
-        # Let the last layer return its input, and tell the predictor how many channels that has.
+        # Let the last layer return its input, and tell the predictor the input's number of channels.
         label_manager = self.predictor.label_manager
         self.predictor.label_manager = SimpleNamespace(
             num_segmentation_heads=self._last.in_channels
@@ -208,35 +208,35 @@ def calibrate_model(
     save_probabilities: bool = False,
     overwrite: bool = False,
 ) -> Iterator[tuple[Fit, list[Path]]]:
-    """Calibrate each fold by its validation cases; then their ensemble by cases that no fold has seen, if given.
+    """Calibrate each fold on its validation cases; then the ensemble on cases that no fold has seen, if given.
 
-    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` of each fold; the layer stays as trained if no method
-    improves on it. For the ensemble, one temperature or vector is fitted to the averaged logits of the
-    calibrated folds, and ``checkpoint_calibrated_ensemble.pth`` written of each fold, ``calibration_ensemble.json`` in
-    the model's folder. When a fold is calibrated, all that an earlier calibration wrote for it is replaced or removed.
+    Writes ``checkpoint_calibrated.pth`` and ``calibration.json`` for each fold; if no method improves on the layer as
+    trained, that layer stays. For the ensemble, it fits one temperature or vector to the averaged logits of the
+    calibrated folds, and writes ``checkpoint_calibrated_ensemble.pth`` for each fold and ``calibration_ensemble.json``
+    in the model's folder. Calibrating a fold replaces or removes everything that an earlier calibration wrote for it.
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIGURATION``.
-        folds: their numbers.
-        images: of the ensemble's cases, ``CASE_0000<file_ending>``.
-        gt_folder: ``CASE<file_ending>``.
-        checkpoint: the one to calibrate.
+        folds: the numbers of the folds.
+        images: folder of images of the ensemble's cases, ``CASE_0000<file_ending>``.
+        gt_folder: folder of their ground truth, ``CASE<file_ending>``.
+        checkpoint: the checkpoint to calibrate.
         device: ``cpu``, ``cuda`` or ``mps``.
         use_mirroring: calibrate for predictions with test-time augmentation, or for those without (``--disable_tta``).
-        method: ``temperature``, ``vector`` or, of folds, ``head``; by default the best on held-out cases.
-        save_probabilities: predict the validation cases, too, each calibrated by a fit that has not seen it, into
+        method: ``temperature``, ``vector`` or, for folds, ``head``; by default the best on held-out cases.
+        save_probabilities: also predict each validation case with a fit that has not seen it, into
             ``fold_X/validation_calibrated``.
         overwrite: replace what an earlier calibration wrote.
 
     Yields:
-        When it is done, the calibration of a fold, and at last of the ensemble, whose ``tried`` has ``folds``,
-        calibrated one by one; and its checkpoints.
+        The calibration of each fold when it is done, and last that of the ensemble (its ``tried`` has ``folds``,
+        calibrated one by one); each with its checkpoints.
 
     Raises:
         FileExistsError: folds have been calibrated.
         FileNotFoundError: no such model, fold, checkpoint or preprocessed data.
-        ValueError: fold ``all``, a calibrated checkpoint, too few cases, a structure without a voxel, a network without
-            a last layer.
+        ValueError: fold ``all``, a calibrated checkpoint, too few cases, a structure without a voxel, or a network
+            whose last layer is not a convolution.
     """
     model = Path(model_folder)
     if "all" in folds:
@@ -292,9 +292,10 @@ def _calibrate_fold(network: Network, method: str | None, *, save_probabilities:
 
 
 def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
-    """Put files and folders in the place of earlier ones, which go whether or not there are new ones.
+    """Replace earlier files and folders; earlier ones are removed even without a replacement.
 
-    The first, a checkpoint, goes first and comes last: while it is there, all that belongs to it is.
+    The first file, a checkpoint, is removed first and added last: while it exists, everything that belongs to it
+        exists.
     """
     old = written / "old"
     old.mkdir()
@@ -308,7 +309,7 @@ def _replace(names: Sequence[str], written: Path, folder: Path) -> None:
 
 
 def _predict_validation(network: Network, trials: Trials, fit: Fit, folder: Path) -> None:
-    """Predict the validation cases, each with the fit that was made without it."""
+    """Predict each validation case with the fit that was made without it."""
     folder.mkdir()
     fit.write(folder / CALIBRATED_NAME, applied_to=network.folder / "validation")
     doing = f"{network.folder.name}: calibrated validation cases"
@@ -325,7 +326,7 @@ def _unseen_cases(network: Network, images: str | Path, gt_folder: str | Path) -
     seen = sorted(set(PreprocessedCases.of_fold(network.predictor, "all").names) & set(cases.names))
     if seen:
         raise ValueError(
-            f"{images} has {seen[0]}, with which folds were trained: expected cases that no fold has seen."
+            f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
         )
     return cases
 

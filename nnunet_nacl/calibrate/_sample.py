@@ -1,4 +1,4 @@
-"""The voxels that a calibration is fitted to and judged by: drawn from each case, weighted by what they stand for."""
+"""The voxels that fit and judge a calibration, drawn from each case and weighted by how many each represents."""
 
 import hashlib
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from nnunet_nacl.metrics import (
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 NUM_VALUES = 4_000_000
-"""How many logits and features are held in all: 16 MB."""
+"""How many logits and features are held in total: 16 MB."""
 
 
 def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
@@ -36,14 +36,14 @@ class Sample:
     """Voxels of several cases.
 
     Attributes:
-        meaning: of the channels, classes or regions.
-        logits: (C, n) as trained; of classes less their mean in each voxel.
+        meaning: of the channels: classes or regions.
+        logits: (C, n) as trained; for classes minus their mean in each voxel.
         kept: what the model as trained predicts, which a calibration should not change: (n,) classes, or bool (R, n).
         truth: (n,) classes, or bool (R, n).
-        weights: (n,) how many voxels of its case each stands for.
-        near: (1, n), of regions (R, n), whether it is near the prediction as trained, as in docs/metrics.md.
-        case: (n,) number of its case.
-        names: of the cases.
+        weights: (n,) how many voxels of its case each voxel represents.
+        near: (1, n), for regions (R, n), whether a voxel is near the prediction as trained, as in docs/metrics.md.
+        case: (n,) number of each voxel's case.
+        names: names of the cases.
         features: (F, n) that enter the network's last layer, if they are known.
     """
 
@@ -75,8 +75,8 @@ class Sample:
     ) -> tuple[NDArray[np.intp], "Sample"]:
         """Draw voxels of a case: their indices, and what is known of them.
 
-        Near are those within 5 mm of a voxel to which the prediction gives the foreground, or the region, more than
-        0.05.
+        Near are voxels within 5 mm of a voxel where the prediction gives the foreground, or the region, a probability
+        above 0.05.
 
         Args:
             name: of the case.
@@ -85,7 +85,7 @@ class Sample:
             labels: (*spatial), the ground truth.
             spacing_mm: distance between voxel centers along each axis.
             most: how many voxels to draw.
-            logits: (C, *spatial), if ``p`` was made of them.
+            logits: (C, *spatial), if ``p`` was computed from them.
         """
         activation = meaning.activation
         foreground = activation.foreground(p[: meaning.num_tops])
@@ -168,7 +168,7 @@ class Sample:
             tuple(map(str, names.tolist())),
             None if features is None else flattened(features, channel_axis),
         )
-        # take() copies into another memory order, in which sums round differently.
+        # take() changes the memory order, and then sums round differently.
         return sample if counted.all() else sample.take(counted)
 
     @classmethod
@@ -218,17 +218,17 @@ class Sample:
 
 
 def voxels_per_case(values: int, cases: int) -> int:
-    """How many voxels to draw from each case, if so many values are held for each voxel."""
+    """How many voxels to draw from each case, given how many values are held for each voxel."""
     return max(NUM_VALUES // values // cases, 1000)
 
 
 def _draw_voxels(
     near: Mask, counted: Mask, most: int, case: str
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Draw voxels of a case: half of them near the prediction, half elsewhere, more where one has not so many.
+    """Draw voxels of a case: half near the prediction, half elsewhere; if one part has too few, more from the other.
 
-    What is chosen depends on the prediction alone, and each voxel's weight says how many it stands for, so that
-    weighted sums estimate those over the whole image without bias, and structures that are rare are well represented.
+    The choice depends on the prediction alone. Each voxel's weight is the number of voxels that it represents, so
+    weighted sums are unbiased estimates of sums over the whole image, and rare structures are well represented.
     ``near`` and ``counted`` (not ignored) are (n,), ``case`` is the name, which seeds the draw. Returns ascending
     indices and weights.
     """

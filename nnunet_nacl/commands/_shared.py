@@ -20,15 +20,15 @@ SHARED = {
     "gt": "LABELS: folder with the ground truth",
     "chk": "file name of the checkpoint",
     "device": "cuda, cpu or mps; auto: cuda if there is one",
-    "np": "N cases at a time (default: as nnUNet_def_n_proc says, else 8, or as many as cores)",
-    "calibrated": "take the validation cases as 'calibrate --npz' predicts them, fold_X/validation_calibrated",
-    "summaries": "calibration_summary.json, or the folder that holds it",
+    "np": "N cases at a time (default: nnUNet_def_n_proc, or 8 if that is not set; at most the number of cores)",
+    "calibrated": "use the validation cases that 'calibrate --npz' predicted, fold_X/validation_calibrated",
+    "summaries": "calibration_summary.json, or its folder",
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
-    "ignore_geometry": "take a case's files as they are, though their spacing, origin or direction differ",
-    "surface": "HD95, ASSD and normalized surface distance, too",
-    "overwrite": "replace what is there: files of the same names, no others",
-    "voxels": "foreground (the ground truth is not background), union (it or the prediction is not), near (where the "
-    "model sees or suspects a structure, and 5 mm around) or image (default: near, where there is a choice)",
+    "ignore_geometry": "accept a case's files even if their spacing, origin or direction differ",
+    "surface": "also measure HD95, ASSD and normalized surface distance",
+    "overwrite": "replace existing files of the same names, and no others",
+    "voxels": "foreground (where the ground truth is not background), union (where it or the prediction is not), near "
+    "(within 5 mm of where the model sees or suspects a structure) or image (default: near, where there is a choice)",
 }
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
 
@@ -39,11 +39,11 @@ MAIN_PATH = (
     "nnunet_nacl evaluate labelsTs predictions            # with labels: are the confidences right?",
     "nnunet_nacl report predictions                       # or several folders",
 )
-"""What help, demo and README begin with."""
+"""The commands that help, demo and README begin with."""
 
 
 def num_processes(np: int | None = None) -> int:
-    """How many processes ``-np`` asks for, by default nnU-Net's number of them."""
+    """How many processes ``-np`` asks for; by default nnU-Net's number."""
     if np is not None:
         if np < 1:
             raise ValueError(f"-np: expected 1 or more processes; got {np}.")

@@ -34,21 +34,22 @@ def calibrate(
     o: str | None = None,
     overwrite: bool = False,
 ) -> int:
-    """Calibrate a trained nnU-Net, in a checkpoint of its own or in its predictions.
+    """Calibrate a trained nnU-Net, in a separate checkpoint or in its predictions.
 
-    Calibrate a trained model (-d -c -f): each fold by its validation cases, in a checkpoint for nnUNetv2_predict -chk.
-    Or, without the model, fit to predictions made with --save_probabilities and their ground truth (GT_FOLDER
-    PRED_FOLDER -o FIT.json), for 'nnunet_nacl apply'. It changes how sure nnU-Net is, hardly what it segments. All
-    methods are judged on held-out cases; the one with the lowest NLL that keeps the Dice is written.
+    With -d -c -f, calibrate each fold of a trained model on its validation cases and write a checkpoint for
+    nnUNetv2_predict -chk. With GT_FOLDER PRED_FOLDER -o FIT.json, fit without the model to predictions made with
+    --save_probabilities and their ground truth, for 'nnunet_nacl apply'. Calibration changes how sure nnU-Net is, but
+    hardly what it segments. All methods are judged on held-out cases; the one with the lowest NLL that keeps the Dice
+    is written.
 
     Args:
         chk: file name of the checkpoint to calibrate
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
-        method: force this method; temperature keeps every label, head (models only) fits the last layer anew
-        npz: also predict each validation case with a fit that excluded it, into fold_X/validation_calibrated
+        method: force this method; temperature keeps every label, head (models only) refits the last layer
+        npz: also predict each validation case with a fit that excluded it; writes fold_X/validation_calibrated
         i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble (with -gt)
-        gt: LABELS of those cases
-        o: FIT.json, the file to write, for GT_FOLDER PRED_FOLDER
+        gt: LABELS of these cases
+        o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
 
     Examples:
         nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2 3 4
@@ -111,9 +112,11 @@ def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
             f"{fit.method}: changes how sure nnU-Net is; {100 * share:.1f} % of the predicted foreground changes label."
         )
     elif fit.method in {"as trained", "folds"}:
-        print("No method lowered the held-out NLL for certain: the logits stay as they are.")
+        print("No method lowered the held-out NLL significantly: the logits stay as they are.")
     else:
-        print(f"{what}: {fit.method} does NOT lower the held-out NLL for certain.", file=sys.stderr)
+        print(
+            f"{what}: {fit.method} does NOT lower the held-out NLL significantly.", file=sys.stderr
+        )
     print(*(f"Wrote {file}" for file in written), sep="\n")
 
 
@@ -121,7 +124,7 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     """Write a calibrated copy of a folder of predictions.
 
     Args:
-        fit: file that calibrate has written
+        fit: file that calibrate wrote
         o: FOLDER of the calibrated copy
     """
     from nnunet_nacl.calibrate import apply_folder

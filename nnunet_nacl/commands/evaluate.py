@@ -31,17 +31,17 @@ def evaluate(
 ) -> int:
     """Measure calibration and segmentation of predictions.
 
-    Of a folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER), or of the validation cases of a
-    model trained with --npz (-d -c -tr -p -f). Run again, it goes on where it was interrupted.
+    Evaluate a folder of predictions made with --save_probabilities (GT_FOLDER PRED_FOLDER), or the validation cases of
+    a model trained with --npz (-d -c -tr -p -f). After an interruption, the same command resumes where it stopped.
 
     Args:
         o: SUMMARY.json; the other files go beside it (default: in PRED_FOLDER)
         bins: M confidence bins
-        protocol: authors: as the code that the paper's numbers come from
+        protocol: authors: evaluate like the paper's authors' code
         chill: do not fail on missing predictions
-        num_parts: N parts of the cases, to SUMMARY_partIofN.json; report and table read all of them as SUMMARY.json
-        part_id: I, the part to evaluate, from 0
-        overwrite: evaluate every case anew, and replace what is there
+        num_parts: N parts of the cases, in SUMMARY_partIofN.json; report and table read them all as SUMMARY.json
+        part_id: I, the part to evaluate, counted from 0
+        overwrite: evaluate every case again and replace existing files
 
     Examples:
         nnunet_nacl evaluate labelsTs predictions --surface -np 4
@@ -77,6 +77,6 @@ def evaluate(
     if not result.cases or status:
         return 1
     say_next(
-        f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # and others, to compare them"
+        f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # add other folders to compare them"
     )
     return 0

@@ -1,4 +1,4 @@
-"""The commands ``paper …``: what repeating the paper needs beside experiments."""
+"""The commands ``paper …``: what repeating the paper needs besides experiments."""
 
 import argparse
 import sys
@@ -34,10 +34,10 @@ def paper_split(
 
     Args:
         test: N labelled test cases, or a share such as 20%, in a new data set; needs -o
-        o: ID of that new data set; the other is left alone
+        o: ID of the new data set; the old one stays unchanged
         val: N validation cases of the one fold in splits_final.json, or a share such as 20%
-        by_patient: REGEX: N counts patients, none in two sets; the patient is the case's name up to the last
-            underscore, or REGEX's first group
+        by_patient: REGEX: N counts patients, and no patient is in two sets; the patient is the case's name up to the
+            last underscore, or REGEX's first group
 
     Examples:
         nnunet_nacl paper split -d 21 -o 121 --test 80 --val 40    # a new data set, with a test set and one fold
@@ -59,10 +59,10 @@ def paper_networks(
     p: str = "nnUNetPlans",
     patch_size: Sequence[int] | None = None,
 ) -> int:
-    """List networks beside nnU-Net's own, or add one to a data set's plans.
+    """List networks other than nnU-Net's own, or add one to a data set's plans.
 
-    It adds the configuration CONFIGURATION_NETWORK, which inherits all but the network from CONFIGURATION, and the
-    batch size where that would not fit. nnU-Net trains and predicts with it as with any configuration.
+    It adds the configuration CONFIGURATION_NETWORK, which inherits everything from CONFIGURATION except the network
+    and, where it would not fit, the batch size. nnU-Net trains and predicts with it as with any configuration.
 
     Args:
         network: network to add; omit to list them
@@ -95,7 +95,7 @@ def paper_networks(
 
 
 def paper_logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
-    """Plot what losses do to the logits of fold 0's validation cases, of one model or several.
+    """Plot the logits of fold 0's validation cases, of one model or several.
 
     Args:
         model_folders: RESULTS/DATASET/TRAINER__PLANS__CONFIG

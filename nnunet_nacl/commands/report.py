@@ -21,14 +21,14 @@ def report(
     overwrite: bool = False,
     command_line: Sequence[str],
 ) -> int:
-    """Show on one page how methods compare.
+    """Compare methods on one page.
 
-    One self-contained HTML page from what evaluate has written for methods, folds or data sets: what to believe,
-    tables, reliability diagrams, rankings, cases. The methods are compared with the first.
+    Write one self-contained HTML page from what evaluate wrote for methods, folds or data sets: verdicts, tables,
+    reliability diagrams, rankings, cases. The first method is the baseline.
 
     Args:
         o: FILE.html (default: report.html here)
-        i: IMAGES: their folder, for the cases (default: imagesTs beside labelsTs, and so on)
+        i: IMAGES: folder of the cases' images (default: imagesTs beside labelsTs, and so on)
 
     Examples:
         nnunet_nacl report predictions/DiceCE predictions/CE -o comparison.html
@@ -38,7 +38,7 @@ def report(
     page = Path(o or "report.html")
     if o is None and page.exists() and not is_page(page):
         raise FileExistsError(
-            f"{page} exists, and is none of our pages. Choose another name by -o FILE.html."
+            f"{page} exists and is not one of our pages. Choose another name with -o FILE.html."
         )
     results = read_results(summaries, names=names)
     may_replace = overwrite or o is None
@@ -59,13 +59,13 @@ def table(
 ) -> int:
     """Print a table of the report as Markdown, LaTeX or CSV.
 
-    The methods are compared with the first.
+    The first method is the baseline.
 
     Args:
-        table: ece: Dice, HD95, ECE and CECE over the foreground and union, as papers have them; expected: beside what
-            they would be if perfectly calibrated; published: beside the paper's values
-        format: of the table; a LaTeX document needs the package booktabs for it
-        no_intervals: without intervals and p-values
+        table: ece: Dice, HD95, ECE and CECE over foreground and union, as in papers; expected: the same beside the
+            values under perfect calibration; published: the same beside the paper's values
+        format: format of the table; LaTeX needs the package booktabs
+        no_intervals: omit intervals and p-values
         digits: N digits after the decimal point (default: the metric's own)
 
     Examples:
@@ -96,7 +96,7 @@ def plot(
 
     Args:
         kind: tradeoff: Dice against calibration error
-        o: FILE that ends with .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
+        o: FILE ending in .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
     """
     from nnunet_nacl.report import read_results, write_plot
 

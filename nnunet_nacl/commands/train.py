@@ -16,7 +16,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
 
     Args:
         remove: undo it
-        list: only list the trainers, and the settings that their names can carry
+        list: only list the trainers and the settings that their names can carry
     """
     from nnunet_nacl import linking
 
@@ -33,10 +33,10 @@ def _list_trainers() -> None:
     from nnunet_nacl.trainers import LOSSES, SCHEDULE_SUFFIXES, trainer_names
 
     print(
-        "Trainers (nnUNetTrainerDice... add nnU-Net's own Dice; nnUNetTrainerDiceCE is nnU-Net's default loss):"
+        "Trainers (nnUNetTrainerDice... add nnU-Net's Dice loss; nnUNetTrainerDiceCE has nnU-Net's default loss):"
     )
     print(*(f"    {name}" for name in trainer_names()), sep="\n")
-    print("\nSettings are suffixes of the name, in any order, with p for the decimal point, as in")
+    print("\nSettings are suffixes of the name, in any order, with p as the decimal point, as in")
     print("nnUNetTrainerNACL_weight0p2_gaussian_sigma2_100epochs:\n")
     for name, loss in LOSSES.items():
         print(f"{name}: {loss.summary}")
@@ -50,7 +50,7 @@ def _list_trainers() -> None:
 
 
 def export(model_folder: str) -> int:
-    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net runs.
+    """Copy a trained model to MODEL_FOLDER_stock, which a stock nnU-Net can run.
 
     Args:
         model_folder: RESULTS/DATASET/TRAINER__PLANS__CONFIG
@@ -58,7 +58,7 @@ def export(model_folder: str) -> int:
     from nnunet_nacl.export import NOTE_NAME, export_model
 
     print(
-        f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it says how to use it, and what it needs."
+        f"Wrote {export_model(model_folder)}. {NOTE_NAME} in it explains how to use it and what it needs."
     )
     return 0
 
@@ -80,21 +80,21 @@ def experiment(
     dry_run: bool = False,
     command_line: Sequence[str],
 ) -> int:
-    """Train, predict, evaluate and report a comparison of methods on a data set of nnU-Net.
+    """Train, predict, evaluate and report a comparison of methods on an nnU-Net data set.
 
-    Each method of the study is trained on each fold with nnU-Net's own commands; the test cases are predicted, if there
-    are any, and evaluated. Run again, it goes on where it stopped. Without -d and -c it prints the study's table, to
-    read or to copy.
+    It trains each method of the study on each fold with nnU-Net's own commands, then predicts and evaluates the test
+    cases, if there are any. After an interruption, the same command resumes where it stopped. Without -d and -c it
+    prints the study's table, to read or to copy.
 
     Args:
         study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
             FILE.yaml
-        methods: METHOD or methods, by name or group, in place of all
+        methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
-        iterations: N iterations of an epoch (default: nnU-Net's 250)
-        paper_schedule: the paper's Adam, 100 epochs by default: the suffix _paperSchedule of all trainers
+        iterations: N iterations per epoch (default: nnU-Net's 250)
+        paper_schedule: the paper's Adam schedule, 100 epochs by default: adds the suffix _paperSchedule to all trainers
         o: parent FOLDER for predictions, logs and reports
-        dry_run: only print what is done, running and left, as shell commands
+        dry_run: only print what is done, running and left to do, as shell commands
 
     Examples:
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run
@@ -148,7 +148,7 @@ def experiment(
         print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
     if failures:
         print(
-            "Look into the logs named above; the same command does again what is left.",
+            "Look into the logs named above; the same command runs what is left to do.",
             file=sys.stderr,
         )
         return 1
@@ -161,5 +161,5 @@ def demo() -> int:
     from nnunet_nacl.demo import run_demo
 
     run_demo("nnunet_nacl_demo", device=find_device("auto"))
-    say_next("the same with a model and data of your own:", *MAIN_PATH)
+    say_next("do the same with your own model and data:", *MAIN_PATH)
     return 0

@@ -17,17 +17,18 @@ def review(
     gt: str | None = None,
     overwrite: bool = False,
 ) -> int:
-    """List which cases to look at: predicted Dice, volumes and doubt, worst first.
+    """List which cases to look at: predicted Dice, volumes and uncertainty, worst first.
 
-    No ground truth is needed. Run again, it goes on where it was interrupted. 'nnunet_nacl review fit' fits the
-    predicted Dice and intervals to cases with ground truth. (A folder of that name is ./fit.)
+    No ground truth is needed. After an interruption, the same command resumes where it stopped. 'nnunet_nacl review
+    fit' fits the predicted Dice and intervals to cases with ground truth. (For a folder named fit, type ./fit.)
 
     Args:
         o: FILE.csv for the list; a .json file goes beside it (default: review.csv in PRED_FOLDER)
         html: FILE.html for a page to work from
-        i: IMAGES: their folder, for the page
-        members: FOLDER of each of two or more folds' or seeds' predictions of the same cases: how well they agree
-        fit: FIT.json that review fit has written: fitted Dice and intervals
+        i: IMAGES: folder of the images for the page
+        members: FOLDER of each member (two or more folds or seeds that predicted the same cases), to show how well they
+            agree
+        fit: FIT.json that review fit wrote, for fitted Dice and intervals
         gt: LABELS: ground truth to judge the list by
 
     Examples:
@@ -60,8 +61,8 @@ def review_fit(
 ) -> int:
     """Fit predicted Dice, volume intervals and recall thresholds to cases with ground truth.
 
-    To the validation cases of a model trained with --npz (-d -c -tr -p -f), or to a folder of predictions made with
-    --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
+    The cases are the validation cases of a model trained with --npz (-d -c -tr -p -f) or a folder of predictions made
+    with --save_probabilities (GT_FOLDER PRED_FOLDER). Writes review_fit.json beside the model or in PRED_FOLDER.
 
     Examples:
         nnunet_nacl review fit -d 4 -c 2d -f 0 1 2 3 4 --calibrated
@@ -85,8 +86,8 @@ def decode(
 
     Args:
         o: FOLDER of the decoded copy; probabilities are hard links
-        fit: FIT.json that 'review fit' has written, for recall in place of Dice
-        alpha: SHARE of each structure that is missed at most, on average, with --fit
+        fit: FIT.json that 'review fit' wrote, for recall instead of Dice
+        alpha: SHARE of each structure that may be missed at most, on average, with --fit
 
     Examples:
         nnunet_nacl decode calibrated -o for_recall --fit review_fit.json --alpha 0.1
@@ -120,9 +121,9 @@ def maps(
 
 
 def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
-    """Average the predictions of several folds or seeds, and say how well they agree.
+    """Average the predictions of several folds or seeds, and print how well they agree.
 
-    The mean of their probabilities, as nnUNetv2_ensemble writes it.
+    Writes the mean of their probabilities, as nnUNetv2_ensemble does.
 
     Args:
         members: folder of each member's predictions of the same cases

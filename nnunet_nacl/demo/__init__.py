@@ -1,4 +1,4 @@
-"""``nnunet_nacl demo``: the whole way from data to a calibrated model, on data whose truth is known."""
+"""``nnunet_nacl demo``: from data to a calibrated model, on data with known class probabilities."""
 
 from nnunet_nacl.demo._data import DATASET, LABELS, draw_case, write_data_set
 from nnunet_nacl.demo._run import run_demo

@@ -1,4 +1,4 @@
-"""The demo from start to end: a study on the generated data, held against the true posterior."""
+"""The demo from start to end: a study on the generated data, compared with the true posterior."""
 
 import copy
 import os
@@ -29,7 +29,7 @@ SUFFIX = "_paperSchedule_2epochs_150iterations"
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     """Generate data, train with nnU-Net's default loss, calibrate the model, evaluate both, and report.
 
-    All through nnU-Net's own commands, in ``folder``. Run again, it goes on where it stopped.
+    It uses nnU-Net's own commands, in ``folder``. A second call resumes where the first stopped.
 
     Args:
         folder: working folder; created.
@@ -48,7 +48,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     with mock.patch.dict(os.environ, {**variables, "nnUNet_extTrainer": str(trainers_path())}):
         raw = folder / "nnUNet_raw" / DATASET
         print(
-            "Some minutes on two idle cores. What is there from an earlier run is not done again."
+            "This takes some minutes on two idle cores. Steps that an earlier run finished are not repeated."
         )
         print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
         if not (raw / "dataset.json").is_file():
@@ -91,7 +91,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     rows = {name: result.row() for name, result in results.items()}
     print(f"\n{format_table(rows)}\n")
     print(
-        "The labels were drawn from the true posterior: no model can expect a lower NLL than it has."
+        "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
@@ -104,16 +104,16 @@ def _run(command: list[str], log: Path, **environment: str) -> None:
 def _plan(folder: Path) -> None:
     """Plan and preprocess the data set, and add a small version of the 2d configuration to the plans.
 
-    The latter comes last, and so tells that all is done.
+    The configuration is added last, so its presence shows that all is done.
     """
     preprocessed = folder / "nnUNet_preprocessed" / DATASET
     plans_file = preprocessed / "nnUNetPlans.json"
     if plans_file.is_file() and CONFIGURATION in PlansJson.read(plans_file).configurations:
         return
-    # nnU-Net goes on with what an interrupted run has left, half-written files too.
+    # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
     command = f"nnUNetv2_plan_and_preprocess -d {DATASET[7:10]} -c 2d -npfp 1 -np 1".split()
-    # It crashes without a process for augmentation; with more threads it takes longer.
+    # nnU-Net crashes without a process for augmentation; with more threads it takes longer.
     _run(command, folder / "plan.log", nnUNet_n_proc_DA="1", OMP_NUM_THREADS="1")
     plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])

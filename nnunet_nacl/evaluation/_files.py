@@ -35,7 +35,7 @@ BINS = "bins.zip"
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
-    """Write the summary, and beside it the cases in long form and the bin tables; all replace what is there."""
+    """Write the summary, and beside it the cases in long form and the bin tables; replaces existing files."""
     summary = Path(summary)
     # The old files are replaced once all new ones are written.
     with (
@@ -56,7 +56,7 @@ def read_result(summary: str | Path) -> FolderResult:
 
 
 def read_parts(summary: str | Path) -> list[FolderResult]:
-    """The result of a summary; if there is none of that name, those of the parts that were asked for by that name.
+    """The result of a summary; if no such file exists, the results of the parts written under that name.
 
     Raises a FileNotFoundError if there is neither, a ValueError if a file is damaged.
     """
@@ -130,7 +130,7 @@ def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]
 
 
 def save_tables(result: FolderResult, file: Path) -> None:
-    """Write all from which every number can be computed again, as NumPy's ``.npz``, cases as first axis."""
+    """Write everything that determines the numbers, as NumPy's ``.npz`` with cases as the first axis."""
     files = [(asdict(case.files), case.states) for case in result.cases]
     skipped = [asdict(entry) for entry in result.skipped]
     header = asdict(result.origin), files, skipped, result.segmentation_metrics
@@ -149,7 +149,7 @@ def save_tables(result: FolderResult, file: Path) -> None:
 
 
 def load_tables(file: Path) -> FolderResult:
-    """Read what :func:`save_tables` wrote; a ValueError says that it is damaged, or something else."""
+    """Read what :func:`save_tables` wrote; a ValueError if the file is damaged or something else."""
     check_input(file)
     try:
         with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:

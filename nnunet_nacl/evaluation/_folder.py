@@ -1,4 +1,4 @@
-"""A prediction folder, or the validation folders of a model: every case evaluated; parts and folds put together."""
+"""Evaluate every case of a prediction folder, or of a model's validation folders; merge parts and folds."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -35,19 +35,19 @@ def evaluate(
     """Calibration and segmentation metrics of predictions that nnU-Net saved with their probabilities.
 
     Writes the summary, and beside it ``calibration_cases.csv`` and ``calibration_bins.zip``. A case that cannot be
-    evaluated is in ``skipped`` with the reason. Run again, it goes on: cases whose files and settings are the same are
-    not evaluated again, unless the way of counting has changed with this package's version. An OSError says that the
-    output cannot be written.
+    evaluated is in ``skipped`` with the reason. A second run does not evaluate cases again whose files and settings are
+    the same, unless a new version of this package counts differently. An OSError says that the output cannot be
+    written.
 
     Args:
         predictions: a folder, or the validation cases of a model.
         settings: voxel sets, bins and what else to compute.
         output: the summary; by default ``calibration_summary.json`` in the folder of predictions, or for several folds
-            ``calibration_folds_0_1_summary.json`` in the model's folder. Such names are updated.
+            ``calibration_folds_0_1_summary.json`` in the model's folder. Files of these default names are updated.
         num_processes: how many cases are evaluated at a time.
-        num_parts: in how many parts the cases are divided; ``FolderResult.merged`` puts them together.
-        part_id: which part to evaluate, from 0; the output is then ``calibration_part0of4_summary.json``.
-        overwrite: evaluate every case anew, and replace any output.
+        num_parts: the number of parts into which the cases are divided; ``FolderResult.merged`` joins them.
+        part_id: which part to evaluate, counted from 0; the output is then ``calibration_part0of4_summary.json``.
+        overwrite: evaluate every case again and replace any output.
     """
     if num_parts < 1:
         raise ValueError(f"num_parts must be 1 or more; got {num_parts}.")
@@ -109,7 +109,7 @@ def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> Folder
 def _finished(
     cases: list[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
 ) -> dict[str, Case]:
-    """What was counted alike before, from files that have not changed since."""
+    """Earlier results that were counted in the same way, from files that have not changed since."""
     results = []
     with suppress(OSError, ValueError):  # evaluate again what cannot be read
         results.append(read_result(summary))

@@ -9,13 +9,13 @@ from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import DataSet, Predictions
 
 COUNTING = 4
-"""Raise it when the same files and settings give other tables: results of different ways of counting are not mixed."""
+"""Raise it when the same files and settings give different tables, so that the results are never mixed."""
 _PACKAGES = ("nnunet-nacl", "nnunetv2", "numpy", "scipy")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """A folder of predictions, and that of their ground truth."""
+    """A folder of predictions and the folder of their ground truth."""
 
     gt_folder: str
     pred_folder: str
@@ -23,9 +23,9 @@ class Folders:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a result was computed from, and how; of merged results, the versions are those of the first.
+    """What a result was computed from, and how; merged results have the versions of the first.
 
-    ``part`` is its number, and how many parts there are, if only a part of the cases was evaluated.
+    ``part`` is the part's number and the number of parts, if only a part of the cases was evaluated.
     """
 
     settings: Settings
@@ -44,7 +44,7 @@ class Origin:
         settings: Settings,
         part: tuple[int, int] | None,
     ) -> "Origin":
-        """That of an evaluation by this version."""
+        """The origin of an evaluation by this version."""
         folders = tuple(
             Folders(str(predictions.gt_folder), str(folder)) for folder in predictions.pred_folders
         )
@@ -55,7 +55,7 @@ class Origin:
         return cls(settings, folders, data_set.meaning, data_set.reader.name, versions, part)
 
     def difference(self, other: "Origin") -> str | None:
-        """The first thing that changes what is counted and differs, if one does: settings, labels or counting."""
+        """The first difference that changes what is counted, if any: settings, labels or counting."""
         others = other._counted_by()
         for key, mine in self._counted_by().items():
             if mine != others[key]:

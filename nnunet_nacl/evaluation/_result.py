@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """An evaluated case; ``states`` are those of its files when they were read (``CaseFiles.states``)."""
+    """An evaluated case; ``states`` are the states of its files when they were read (``CaseFiles.states``)."""
 
     files: CaseFiles
     result: CaseResult
@@ -51,9 +51,9 @@ class Case:
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What :func:`evaluate` returns: evaluated cases, by name, and skipped ones, what they were computed from, and how.
+    """What :func:`evaluate` returns: evaluated cases by name, skipped cases, and their files and settings.
 
-    ``file`` is the summary that it was written to or read from, if it was.
+    ``file`` is the summary that it was written to or read from, if any.
     """
 
     cases: list[Case]
@@ -83,7 +83,7 @@ class FolderResult:
         return self.meaning.structures
 
     def stale_cases(self) -> list[str]:
-        """Cases of which a file was replaced or changed since; files that are gone are not."""
+        """Cases with a file that was replaced or changed since; missing files do not count."""
         return [
             case.name
             for case in self.cases
@@ -110,11 +110,11 @@ class FolderResult:
         return [case.result.segmentation[name].get(metric, np.nan) for case in self.cases]
 
     def foreground_mean(self, metric: str = "Dice") -> float:
-        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean`` but for absent ones."""
+        """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
         return _mean([_mean(self.segmentation(name, metric)) for name in self.structures])
 
     def row(self) -> dict[str, float]:
-        """Dice, the scores that compare methods, and the paper's metrics; NaN is not known."""
+        """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
         for title, (voxels, metric) in POOLED.items():
             values[title] = self.pooled(voxels).get(metric, np.nan)
@@ -219,9 +219,9 @@ class FolderResult:
 
     @staticmethod
     def merged(results: "Sequence[FolderResult]") -> "FolderResult":
-        """Parts, or folders of one data set, put together; the same numbers as if evaluated at once.
+        """Merge parts, or folders of one data set; the numbers are the same as if evaluated at once.
 
-        Raises a ValueError for different settings or labels, missing parts, or a case that is in two.
+        Raises a ValueError for different settings or labels, missing parts, or a case in two parts.
         """
         origins = [result.origin for result in results]
         for origin in origins:

@@ -1,4 +1,4 @@
-"""A case as nnU-Net has saved it: its label maps and probabilities, read, checked, and compared with each other."""
+"""A case as nnU-Net saved it: its label maps and probabilities are read, checked and compared with each other."""
 
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from nnunet_nacl.typing import Labels
 
 
 class SavedCase:
-    """A case's segmentation, and its probabilities, of that ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
+    """A case's segmentation, and its probabilities of ``shape`` (C, Z, Y, X) and ``dtype``, not read yet.
 
     ``labels`` (Z, Y, X) are the canonical labels of the segmentation, ``geometry`` is where it lies, ``saved_as`` names
-    the files where they do not fit. Raises an OSError if a file cannot be read, a ValueError if it is damaged, or does
+    the files in errors. Raises an OSError if a file cannot be read, a ValueError if it is damaged, or does
     not fit the others or the data set.
     """
 
@@ -42,7 +42,7 @@ class SavedCase:
     def read_like(
         self, file: Path, *, ignore_label: int | None = None, ignore_geometry: bool = False
     ) -> tuple[Labels, Any]:
-        """Canonical labels of another label map of the case, which must lie where the segmentation does, and where."""
+        """Canonical labels and geometry of another label map of the case, which must lie like the segmentation."""
         labels, geometry = self._data_set.reader.read_labels(file)
         if labels.shape != self.labels.shape:
             raise ValueError(
@@ -54,7 +54,7 @@ class SavedCase:
         return canonical, geometry if geometry.known else self.geometry
 
     def read_truth(self, *, ignore_geometry: bool = False) -> tuple[Labels, Any]:
-        """Canonical labels of the ground truth, and where it lies."""
+        """Canonical labels and geometry of the ground truth."""
         file = self.files.ground_truth
         check_input(file, ": no ground truth.")
         if file.samefile(self.files.prediction):
@@ -68,8 +68,8 @@ class SavedCase:
     def blocks(self) -> Blocks:
         """Yield channel, voxels and values (n,) of each block of the probabilities, in order.
 
-        Raises a ValueError at the end unless the segmentation is what they give: their argmax, up to postprocessing, or
-        what their thresholds give if it was decoded.
+        Raises a ValueError at the end unless the segmentation follows from them: it must be their argmax, up to
+        postprocessing, or follow from the thresholds if it was decoded.
         """
         given = labels_given(
             self.labels.reshape(-1), self._data_set.meaning, self.files.thresholds, self.dtype
@@ -84,7 +84,7 @@ class SavedCase:
     def probabilities(
         self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None
     ) -> NDArray[Any]:
-        """(C, Z, Y, X) of that dtype, by default their own, all of them in memory; errors as for :meth:`blocks`."""
+        """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for :meth:`blocks`."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)
         for channel, part, block in self.blocks():

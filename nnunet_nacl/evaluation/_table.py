@@ -1,4 +1,4 @@
-"""Results side by side, a line each."""
+"""Results side by side, one line each."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ POOLED: dict[str, tuple[Voxels, str]] = {
 
 
 def format_table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """A line for each result's :meth:`FolderResult.row`, by name; ``–`` is not known."""
+    """One line for each result's :meth:`FolderResult.row`, by name; ``–`` if unknown."""
     import pandas
 
     values = pandas.DataFrame(rows).T

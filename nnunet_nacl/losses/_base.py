@@ -14,7 +14,7 @@ from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
 
 class Shared(TypedDict, total=False):
-    """The settings of :class:`SegmentationLoss`, which each loss takes beside its own."""
+    """The settings of :class:`SegmentationLoss`, which each loss takes in addition to its own."""
 
     ignore_label: int | None
     regions: bool
@@ -24,15 +24,15 @@ class Shared(TypedDict, total=False):
 class SegmentationLoss(nn.Module, ABC):
     """A loss that is a mean over voxels, called as ``loss(logits, target)``.
 
-    A subclass gives the formula, the value of each voxel, in :meth:`voxel_loss`. The mean runs over the voxels that are
-    not ignored; with none left the loss is exactly 0 and so are its gradients. The computation leaves autocast and is
-    done in float32 (float64 stays float64). In distributed training each process takes the mean over its own voxels, as
+    A subclass defines the formula, the value of each voxel, in :meth:`voxel_loss`. The mean runs over the voxels that
+    are not ignored; if none is left, the loss and its gradients are exactly 0. The computation leaves autocast and runs
+    in float32 (float64 stays float64). In distributed training each process takes the mean over its own voxels, as
     nnU-Net does: with an ignore label, processes with few voxels left weigh as much as the others.
 
     Args:
-        ignore_label: label of the voxels that count for nothing, or None. With ``regions`` it only says that the
+        ignore_label: label of the voxels that do not count, or None. With ``regions`` it only says that the
             target's last channel is the mask of ignored voxels, as in nnU-Net.
-        regions: overlapping regions with one sigmoid each, in place of classes with one softmax.
+        regions: overlapping regions with one sigmoid each, instead of classes with one softmax.
         dice: module to add, called as ``dice(logits, target, loss_mask=mask)`` with float32 logits, the target
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.

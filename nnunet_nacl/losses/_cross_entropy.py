@@ -35,8 +35,8 @@ def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tens
 class CrossEntropyLoss(SegmentationLoss):
     """Cross-entropy, ``mean over voxels of -log p_y``; over regions the mean binary cross-entropy.
 
-    With ``dice=`` nnU-Net's Dice module it equals nnU-Net's default loss (but for regions with an ignore label, where
-    nnU-Net's cross-entropy is the sum over regions).
+    With nnU-Net's Dice module as ``dice=`` it equals nnU-Net's default loss (except for regions with an ignore label,
+    where nnU-Net's cross-entropy is the sum over regions).
 
     Args:
         ignore_label, regions, dice: see :class:`SegmentationLoss`.

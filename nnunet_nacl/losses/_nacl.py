@@ -1,4 +1,4 @@
-"""NACL: cross-entropy and a penalty that pulls the logits towards the class shares of the neighborhood."""
+"""NACL: cross-entropy and a penalty that pulls the logits toward the class shares of the neighborhood."""
 
 from typing import Literal
 
@@ -27,7 +27,7 @@ class NACLLoss(SegmentationLoss):
         weight: λ, at least 0 (paper: 0.1, 0.2, 0.3).
         prior, sigma, kernel_size, border: of τ, see :func:`neighbor_shares`.
         penalty: P, ``"l1"`` = |·| or ``"l2"`` = (·)².
-        constraint: what is pulled towards τ: ``"logits"`` (the method) or ``"softmax"`` probabilities (an ablation;
+        constraint: what is pulled toward τ: ``"logits"`` (the method) or ``"softmax"`` probabilities (an ablation;
             sigmoid with ``regions``).
         class_reduction: ``"mean"`` over the classes, as in the authors' code and the published numbers, or
             ``"sum"``, the paper's equation. λ_sum = λ_mean / K gives the same loss.

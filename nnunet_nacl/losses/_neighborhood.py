@@ -52,8 +52,8 @@ def neighbor_shares(
         τ, float32 (b, K or R, *spatial); 0 where a window holds no voxel that counts.
 
     References:
-        Murugesan et al., Medical Image Analysis 2025, sections 3.2 and 3.3; the τ of its equation 6 leaves the center
-        out, that of its authors' code does not. Islam and Glocker, Spatially varying label smoothing, IPMI 2021, for
+        Murugesan et al., Medical Image Analysis 2025, sections 3.2 and 3.3; τ in equation 6 leaves the center out, in
+        the authors' code it does not. Islam and Glocker, Spatially varying label smoothing, IPMI 2021, for
         the Gaussian.
 
     >>> import torch
@@ -72,8 +72,8 @@ def neighbor_shares(
 class Neighborhood:
     """The window of :func:`neighbor_shares`, which explains the settings.
 
-    The shares take two steps, so that a part of an image knows what lies next to it: pad the whole, then compute the
-    shares of the whole or of some of its rows.
+    The shares take two steps, so that a part of an image has its neighbors: pad the whole image, then compute the
+    shares of all or some of its rows.
     """
 
     prior: Prior

@@ -17,7 +17,7 @@ from nnunet_nacl.losses._target import Target
 
 _PIECE = {"cpu": 1 << 18, "cuda": 1 << 24}
 """Logits in a piece, by device: 1 MB of float32 on the CPU, since smaller ones cost more calls than the cache saves.
-On a GPU each call costs time, so that it gets few and large pieces."""
+On a GPU each call costs time, so it gets few large pieces."""
 
 
 class Loss(Protocol):
@@ -36,8 +36,8 @@ class Loss(Protocol):
 def mean_in_pieces(loss: Loss, logits: Tensor, target: Tensor) -> Tensor:
     """``loss.mean(logits, target)``, in pieces where that is possible; it can be differentiated twice and more.
 
-    It is not on devices without a size for the pieces, while torch.compile traces (which can fuse the formula itself),
-    and inside of torch.func's transforms, which differentiate the formula.
+    It is not possible on devices without a piece size, while torch.compile traces (which can fuse the formula itself),
+    or inside torch.func's transforms, which differentiate the formula.
     """
     possible = logits.device.type in _PIECE and logits.numel() > 0
     if not possible or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -67,7 +67,7 @@ class _MeanInPieces(torch.autograd.Function):
         if torch.is_grad_enabled():
             mean = ctx.loss.mean(logits, target)
             return torch.autograd.grad(mean, logits, outer, create_graph=True)[0], None, None
-        # The gradient is given away, not copied. Whoever asks again has it computed again.
+        # The gradient is handed over, not copied; a second request computes it again.
         gradient = ctx.gradient
         ctx.gradient = None
         if gradient is None:
@@ -100,7 +100,7 @@ def _sum_in_pieces(
 
 
 def _pieces(shape: torch.Size, size: int) -> Iterator[tuple[slice, list[tuple[int, int]]]]:
-    """Some samples at a time, and from where to where their rows (first spatial axis) are cut.
+    """Some samples at a time, and the range of their rows (first spatial axis).
 
     A piece is either several whole samples or some rows of one sample, of about ``size`` logits.
     """

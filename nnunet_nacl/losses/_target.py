@@ -12,7 +12,7 @@ class Target:
 
     Attributes:
         map: int64 labels (b, 1, *spatial), or float masks (b, R, *spatial), 1 inside a region. 0 at ignored voxels.
-        regions: overlapping regions with one sigmoid each, in place of classes with one softmax.
+        regions: overlapping regions with one sigmoid each, instead of classes with one softmax.
         valid: bool (b, 1, *spatial), False at ignored voxels; None if no voxel can be ignored.
         num_channels: K or R, the number of logit channels.
         around: the target with a border as wide as the neighborhood that a loss looks at (:meth:`Neighborhood.pad`);
@@ -58,14 +58,14 @@ def canonical_target(
 ) -> Target:
     """Bring a training target into the form that the losses compute with.
 
-    Values are checked on the CPU alone: elsewhere, reading them back would make the training loop wait for the device.
+    Values are checked only on the CPU: elsewhere, reading them back would make the training loop wait for the device.
     On CUDA a label outside 0..K-1 trips the device's own index assertion.
 
     Args:
         target: label map (b, 1, *spatial) of any dtype; with ``regions`` the masks (b, R, *spatial), followed by the
             mask of ignored voxels if ``ignore_label`` is set.
         logits_shape: (b, K or R, *spatial).
-        ignore_label: label of the voxels that count for nothing, or None.
+        ignore_label: label of the voxels that do not count, or None.
         regions: whether ``target`` holds region masks.
 
     Raises:
@@ -89,7 +89,7 @@ def canonical_target(
             and target.dtype != torch.bool
             and not bool(((target == 0) | (target == 1)).all())
         ):
-            raise ValueError("target holds other values than 0 and 1: region masks may not.")
+            raise ValueError("target holds values other than 0 and 1, which region masks must not.")
         found = target[:, :channels].float()
         valid = target[:, channels:] != 1 if ignores else None
     else:

@@ -13,10 +13,10 @@ Truth = NDArray[Any]
 """(n,) classes, or bool (R, n), whether a voxel is in the region."""
 
 SMALLEST = float(np.finfo(np.float32).tiny)
-"""What a p of 0 counts as: 1.18e-38, the smallest normal float32."""
+"""A p of 0 counts as 1.18e-38, the smallest normal float32."""
 
 SMALLEST_REST = 2.0**-25
-"""What 1 − p counts as for a region's p of 1: in float32, p rounds to 1 where 1 − p is below this."""
+"""If a region's p is 1, 1 − p counts as this: in float32, p rounds to 1 where 1 − p is below this."""
 
 
 class Activation(str, Enum):
@@ -27,7 +27,7 @@ class Activation(str, Enum):
 
     @property
     def first_structure(self) -> int:
-        """The channel of the first structure: that of classes follows the background."""
+        """The channel of the first structure: for classes it follows the background."""
         return 1 if self is Activation.SOFTMAX else 0
 
     def foreground(self, p: Floats) -> Floats:
@@ -36,14 +36,14 @@ class Activation(str, Enum):
         return 1 - exact if self is Activation.SOFTMAX else exact
 
     def logits(self, p: Floats) -> Floats:
-        """The logits of probabilities (C, n): ln p less its mean over classes; ln p − ln(1 − p) of regions."""
+        """The logits of probabilities (C, n): ln p minus its mean over classes; for regions ln p − ln(1 − p)."""
         logits: Floats = np.log(np.maximum(p, p.dtype.type(SMALLEST)))
         if self is Activation.SOFTMAX:
             return self.centered(logits)
         return logits - np.log(np.maximum(1 - p.astype(np.float64), SMALLEST_REST)).astype(p.dtype)
 
     def centered(self, logits: Floats) -> Floats:
-        """Logits of classes less their mean in each voxel, which the softmax does not see; those of regions."""
+        """Class logits minus their mean in each voxel, which the softmax ignores; region logits unchanged."""
         return logits - logits.mean(0, keepdims=True) if self is Activation.SOFTMAX else logits
 
     def probabilities(self, logits: Floats) -> Floats:
@@ -52,12 +52,12 @@ class Activation(str, Enum):
         return p
 
     def confidence(self, p: Floats) -> Floats:
-        """Of probabilities (C, ...), that of what is predicted; of regions, the lowest of them."""
+        """The predicted class's probability, from probabilities (C, ...); for regions, the lowest of them."""
         sure: Floats = p.max(0) if self is Activation.SOFTMAX else np.maximum(p, 1 - p).min(0)
         return sure
 
     def predicted(self, logits: Floats) -> Truth:
-        """What is predicted: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
+        """The prediction: (n,) the most probable class, or bool (R, n), whether a region's p is above ½."""
         return logits.argmax(0) if self is Activation.SOFTMAX else logits > 0
 
     def nll(self, logits: Floats, truth: Truth) -> Floats:
@@ -69,7 +69,7 @@ class Activation(str, Enum):
         return nll
 
     def loss(self, logits: Floats, truth: Truth, weights: Floats) -> tuple[float, Floats]:
-        """The weighted mean NLL, of regions summed over them, and its gradient by the logits (C, n)."""
+        """The weighted mean NLL, for regions summed over them, and its gradient with respect to the logits (C, n)."""
         share = weights / weights.sum()
         if self is Activation.SIGMOID:
             p = self.probabilities(logits)
@@ -86,7 +86,7 @@ class Activation(str, Enum):
         return value, gradient
 
     def hinge(self, logits: Floats, kept: Truth, weights: Floats) -> tuple[float, Floats]:
-        r"""How far logits (C, n) are from giving the labels to be kept, and its gradient by the logits.
+        r"""How far logits (C, n) are from giving the labels to be kept, and the gradient with respect to the logits.
 
         The weighted mean over voxels of :math:`\max(0, \max_{k \ne \hat y} z_k - z_{\hat y})` (Crammer & Singer, JMLR
         2001); of regions, summed over them, of :math:`\max(0, -s_r z_r)`, s = 1 inside and −1 outside. It is 0 where no

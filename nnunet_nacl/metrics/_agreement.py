@@ -1,8 +1,9 @@
-"""Whether a saved segmentation is the one that the saved probabilities give.
+"""Whether a saved segmentation follows from the saved probabilities.
 
-nnU-Net's segmentation is the argmax of its probabilities; with regions, each writes its label where p > 1/2, in the
-order of ``regions_class_order``. Postprocessing then sets whole structures to background, but never all. Anything else
-is of another case or model, or was read in another orientation. Where the highest probabilities are equal as stored, or
+nnU-Net's segmentation is the argmax of its probabilities; with regions, each region writes its label where p > 1/2, in
+the order of ``regions_class_order``. Postprocessing then sets whole structures to background, but never all. Any other
+segmentation belongs to another case or model, or was read in another orientation. Where the highest probabilities are
+equal as stored, or
 a region's p is exactly 1/2, any of the labels is right: half precision may have rounded them.
 """
 
@@ -21,7 +22,7 @@ from nnunet_nacl.typing import Floats, Labels
 
 @dataclass(frozen=True)
 class SavedAs:
-    """How the files of probabilities and their segmentation are called in errors."""
+    """The names of the files of probabilities and segmentation in errors."""
 
     probabilities: str
     segmentation: str
@@ -51,7 +52,7 @@ class Argmax:
         return np.where(self._agrees, self._saved, self.label)
 
     def check(self, saved_as: SavedAs) -> None:
-        """Raise a ValueError unless the saved labels are those given, postprocessed or not."""
+        """Raise a ValueError unless the saved labels equal the given ones, postprocessed or not."""
         pairs = confusion_matrix(self.labels(), self._saved, self._meaning.ignored + 1)
         if wrong := int(pairs[:, 1:].sum() - np.trace(pairs[1:, 1:])):
             what = f"has another label than these probabilities give in {wrong} of {self._saved.size} voxels"
@@ -110,7 +111,7 @@ class Thresholded(Argmax):
 def labels_given(
     saved: Labels, meaning: LabelMeaning, thresholds: Sequence[float] | None, dtype: DTypeLike
 ) -> Argmax:
-    """What gives the labels of a case's probabilities, of that dtype."""
+    """The object that derives the labels from a case's probabilities of this dtype."""
     if meaning.activation is Activation.SOFTMAX and thresholds is None:
         return Argmax(saved, meaning, dtype)
     return Thresholded(saved, meaning, thresholds)

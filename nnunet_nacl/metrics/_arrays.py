@@ -35,8 +35,8 @@ def to_numpy(values: Array) -> NDArray[Any]:
 def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
     """Channel, voxels and values (n,) of each block, float32 at least.
 
-    Raises a ValueError if the file is damaged or values are no probabilities: they must be in [0, 1] and, unless they
-    are of regions, sum to 1 in each voxel, which is checked at the end.
+    Raises a ValueError if the file is damaged or values are not probabilities: they must be in [0, 1] and, except for
+    regions, sum to 1 in each voxel, which is checked at the end.
     """
     dtype = np.result_type(channels.dtype, np.float32)
     sums = np.zeros(
@@ -77,7 +77,7 @@ def _check_range(block: Floats, channel: int, name: str) -> None:
 def check_shape(
     channels: Channels, meaning: LabelMeaning, labels_shape: tuple[int, ...], name: str
 ) -> None:
-    """Raise a ValueError unless there is one channel for each class or region, first, and one value for each label."""
+    """Raise a ValueError unless the first axis has one channel per class or region, and each label has one value."""
     expected = (meaning.num_channels, *labels_shape)
     if channels.shape != expected:
         kind = "classes" if meaning.activation is Activation.SOFTMAX else "regions"
@@ -90,7 +90,7 @@ def check_shape(
 def canonical_labels(
     labels: Labels, meaning: LabelMeaning, ignore_label: int | None, name: str
 ) -> Labels:
-    """Labels in the smallest unsigned dtype, ignored voxels as ``meaning.ignored``; a ValueError tells unknown ones."""
+    """Labels in the smallest unsigned dtype, ignored ones as ``meaning.ignored``; a ValueError names unknown labels."""
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
     if ignore_label is not None and ignore_label < 0:  # PyTorch's is −100

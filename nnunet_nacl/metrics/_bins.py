@@ -16,12 +16,12 @@ Counts = NDArray[Any]
 
 @dataclass(frozen=True)
 class BinCounts:
-    """What each of M confidence bins holds; ``+`` adds up the tables of parts. Leading axes (classes, say) may precede.
+    """The contents of M confidence bins; ``+`` adds the tables of parts. Leading axes (such as classes) may precede.
 
     Attributes:
         count: int64 (..., M), voxels per bin; float64 in tables that are expected under perfect calibration.
-        hits: the same of those that are right.
-        confidence: float64 (..., M), sum of their confidences.
+        hits: the same for the voxels that are right.
+        confidence: float64 (..., M), sum of the voxels' confidences.
         unbinned: int64 (...), voxels that count in N but are in no bin: those with p = 0 in the authors' protocol.
     """
 
@@ -45,9 +45,9 @@ class BinCounts:
 
         Args:
             confidences: (n,) in [0, 1].
-            hits: (n,) bool, whether the event of that confidence happened.
+            hits: (n,) bool, whether the event with that confidence happened.
             num_bins: M.
-            weights: (n,) how many voxels each stands for; counts are float64 then.
+            weights: (n,) how many voxels each voxel represents; counts are then float64.
 
         Raises:
             ValueError: different shapes, or confidences outside [0, 1] or NaN.
@@ -91,7 +91,7 @@ class BinCounts:
         return self._with(lambda part: part.sum(0))
 
     def resampled(self, weights: Floats) -> "BinCounts":
-        """Tables (resamples, ..., M): those (cases, ..., M) of the cases that each resample has drawn, added up."""
+        """Tables (resamples, ..., M): the sum of the tables (cases, ..., M) of the cases that each resample drew."""
         return self._with(lambda part: np.tensordot(weights, part, 1))
 
     def __add__(self, other: "BinCounts") -> "BinCounts":

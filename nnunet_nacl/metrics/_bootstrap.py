@@ -1,4 +1,4 @@
-"""Means over cases, and how sure they are: the bootstrap over cases."""
+"""Means over cases and their uncertainty: the bootstrap over cases."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +17,7 @@ Interval = tuple[float, float]
 
 @lru_cache(maxsize=8)
 def resample_weights(num_cases: int, resamples: int = NUM_RESAMPLES, seed: int = 0) -> Floats:
-    """How often each bootstrap resample has drawn each case: float64 (resamples, cases), read-only.
+    """How often each bootstrap resample drew each case: float64 (resamples, cases), read-only.
 
     The seed is fixed, so that the same cases give the same intervals, and the resamples are the same for every metric
     and method, so that differences between methods are paired. Weighted sums over cases are sums over the drawn cases.
@@ -62,7 +62,7 @@ def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:
 
 
 def mean_of_known(values: ArrayLike) -> Floats:
-    """(...) means along the last axis of those of the values (..., n) that are not NaN; NaN where all are."""
+    """(...) means of the values (..., n) along the last axis, without NaN; NaN where all values are NaN."""
     of_all = np.asarray(values, np.float64)
     known = ~np.isnan(of_all)
     return ratio(np.where(known, of_all, 0).sum(-1), known.sum(-1))

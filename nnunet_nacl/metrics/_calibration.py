@@ -43,7 +43,7 @@ def maximum_calibration_error(bins: BinCounts) -> Floats:
 
 
 def average_calibration_error(bins: BinCounts) -> Floats:
-    """ACE (...), the gap of a bin averaged over the bins that hold voxels, each counting the same; NaN without voxels.
+    """ACE (...), the unweighted mean gap of the bins that hold voxels; NaN without voxels.
 
     References:
         Neumann et al., NeurIPS workshop 2018 (netcal's ACE).

@@ -23,14 +23,14 @@ SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What :func:`evaluate_case` returns; ``+`` puts cases together, whose tables add up.
+    """What :func:`evaluate_case` returns; ``+`` merges cases by adding their tables.
 
     ``result["near"]`` are the tables of a voxel set, such as ``result["near"].ECE``.
 
     Attributes:
         calibration: tables by voxel set.
-        segmentation: metric -> value by foreground label or region; of several cases, means over those with a value.
-        of_cases: of several cases, the segmentation metrics of each.
+        segmentation: metric -> value by foreground label or region; for several cases, means over cases with a value.
+        of_cases: for several cases, the segmentation metrics of each case.
     """
 
     calibration: dict[Voxels, CalibrationTables]
@@ -71,29 +71,30 @@ def evaluate_case(
     settings: Settings = Settings(),  # noqa: B008 - frozen
     channel_axis: int = 0,
 ) -> CaseResult:
-    """Calibration and segmentation metrics of one case, or of a batch of cases; of arrays or tensors.
+    """Calibration and segmentation metrics of one case or a batch of cases, given as arrays or tensors.
 
     Voxel sets for classes: foreground = {y > 0}, union = {y > 0 or argmax p > 0}, near = within ``margin_mm`` of a
     voxel where 1 − p_0 > 0.05, image = all. For region r: foreground = {y in r}, union = {y in r or p_r > 1/2}, near =
-    around p_r > 0.05. Ignored voxels are in no set. The first call compiles for some seconds.
+    around p_r > 0.05. Ignored voxels are in no set. The first call compiles for a few seconds.
 
     Args:
         probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
-        ground_truth: (*spatial) integer labels; or, of regions, bool masks (R, *spatial), which may overlap.
-        prediction: what segmentation metrics are of, in the form of ``ground_truth``. By default argmax p, with masks
-            p > 1/2; labels of regions need one, as overlapping channels do not say which label wins.
-        logits: whether ``probabilities`` are logits, of which the softmax or, of regions, the sigmoid is taken.
+        ground_truth: (*spatial) integer labels; or, for regions, bool masks (R, *spatial), which may overlap.
+        prediction: the segmentation that segmentation metrics evaluate, in the form of ``ground_truth``. By default
+            argmax p, with masks p > 1/2; labels of regions need one, as overlapping channels do not say which label
+            wins.
+        logits: whether ``probabilities`` are logits; then the softmax or, for regions, the sigmoid is applied.
         regions: with integer labels, the labels of each region, in the order of the channels; None for classes.
-        ignore_label: ground truth label of the voxels that count for nothing; not with masks.
+        ignore_label: ground truth label of the voxels that do not count; not with masks.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
-        channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial), whose cases are put together.
+        channel_axis: 1 for a batch (b, K, *spatial) with labels (b, *spatial), whose cases are merged.
 
     Returns:
-        The tables and metrics; ``segmentation`` is by label, by region, or of masks by their number from 1.
+        The tables and metrics; ``segmentation`` is by label, by region, or for masks by their number from 1.
 
     Raises:
-        ValueError: shapes do not fit, values are no probabilities, or a label is unknown.
+        ValueError: shapes do not fit, values are not probabilities, or a label is unknown.
 
     >>> logits = np.array([[2.0, 2.0, -2.0, -2.0], [-2.0, -2.0, 2.0, 2.0]])[:, None]
     >>> result = evaluate_case(logits, np.array([[0, 0, 1, 0]]), logits=True, spacing_mm=(1, 1))
@@ -173,8 +174,8 @@ def evaluate_arrays(case: CaseArrays) -> CaseResult:
 def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]:
     """Dice and, if asked for, surface distances of each label or region.
 
-    Missed is 1 where the prediction has nothing of a structure of the ground truth, Spurious where it has one that the
-    ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
+    Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
+    the ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
     confusion = confusion_matrix(case.truth, case.saved, ignored + 1)

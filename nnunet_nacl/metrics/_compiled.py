@@ -1,4 +1,4 @@
-"""Compiled loops over voxels: what would take several passes of NumPy, in one."""
+"""Compiled loops over voxels that do in one pass what takes NumPy several."""
 
 from typing import Any
 
@@ -125,7 +125,7 @@ def follow(
 
 @compiled
 def translate(labels: Labels, table: NDArray[np.int64], translated: Labels) -> bool:
-    """Write ``table[label]`` of each label (n,); returns False at one for which there is nothing, or less than 0."""
+    """Write ``table[label]`` for each label (n,); returns False at a label without an entry, or with one below 0."""
     for i in range(labels.size):
         label = labels[i]
         if label < 0 or label >= table.size or table[label] < 0:

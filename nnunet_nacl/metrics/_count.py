@@ -70,7 +70,7 @@ class CaseArrays:
 
 
 def count_case(case: CaseArrays) -> dict[Voxels, CalibrationTables]:
-    """Tables of each voxel set; a ValueError tells of values that are no probabilities or give another segmentation."""
+    """Tables of each voxel set; a ValueError if values are not probabilities or give another segmentation."""
     if case.meaning.activation is Activation.SIGMOID:
         return _count_regions(case).tables(case.settings, case.meaning.num_channels)
     sums, argmax, agrees = _count_classes(case)
@@ -144,7 +144,7 @@ class _Sums:
 
 
 def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
-    """The sums, if the segmentation is the argmax; the argmax; and whether it is, where voxels count."""
+    """The sums, if the segmentation is the argmax; the argmax; and whether both agree where voxels count."""
     meaning = case.meaning
     truth = case.truth.reshape(-1)
     saved = case.saved.reshape(-1)
@@ -228,7 +228,7 @@ def _count_regions(case: CaseArrays) -> _Sums:
 def _edges(
     num_bins: int, stored: "np.dtype[np.floating]", dtype: "np.dtype[np.floating]"
 ) -> Floats:
-    """Those of the dtype that p is stored in, where k/M is on an edge, from 0."""
+    """The edges, from 0, in the dtype that p is stored in, so that k/M lies on an edge."""
     edges: Floats = BinCounts.edges(num_bins, stored).clip(0).astype(dtype)
     return edges
 

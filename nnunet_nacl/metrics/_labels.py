@@ -1,4 +1,4 @@
-"""What labels and channels mean: classes, of which one is right, or regions, which overlap."""
+"""What labels and channels mean: classes, which exclude each other, or regions, which overlap."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ Structure: TypeAlias = int | Region
 
 @dataclass(frozen=True)
 class LabelMeaning:
-    """What the labels of a data set stand for, and the channels of its probabilities.
+    """The meaning of a data set's labels and of the channels of its probabilities.
 
     ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
     (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``), and
@@ -54,17 +54,17 @@ class LabelMeaning:
 
     @property
     def activation(self) -> Activation:
-        """What makes probabilities of logits."""
+        """The function from logits to probabilities."""
         return Activation.SOFTMAX if self.regions is None else Activation.SIGMOID
 
     @property
     def num_tops(self) -> int:
-        """How many predicted labels a voxel has: one of all classes, or for each region whether it is inside."""
+        """How many predictions a voxel has: one class, or for each region whether it is inside."""
         return 1 if self.regions is None else len(self.regions)
 
     @property
     def ignored(self) -> int:
-        """The label of voxels that count for nothing: the one after the highest known."""
+        """The label of voxels that do not count: one above the highest known label."""
         return max(self.known) + 1
 
     @property
@@ -80,7 +80,7 @@ class LabelMeaning:
         return next(named, str(structure))
 
     def segmentation(self, probabilities: Floats) -> Labels:
-        """Labels (Z, Y, X) as nnU-Net makes them of (C, Z, Y, X): the argmax, or each region's over those before it."""
+        """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region over earlier ones."""
         dtype = np.min_scalar_type(max(self.known))
         if self.activation is Activation.SOFTMAX:
             most_probable: Labels = probabilities.argmax(0).astype(dtype)

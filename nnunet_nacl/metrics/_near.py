@@ -13,8 +13,8 @@ def near_core(core: Mask, spacing_mm: Sequence[float], margin_mm: float) -> Mask
     """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
-    and memory: only distances up to the margin are looked at, a slice at a time. A millionth more is still within,
-    as files store spacings in float32, where 5 × 0.2 mm are not quite 1 mm.
+    and memory: only distances up to the margin are looked at, a slice at a time. A distance may exceed the margin by a
+    millionth: files store spacings in float32, where 5 × 0.2 mm is not quite 1 mm.
 
     Args:
         core: (*spatial) bool, of up to three axes.

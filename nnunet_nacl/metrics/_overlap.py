@@ -38,8 +38,8 @@ def dice(confusion: NDArray[np.int64], labels: Sequence[int]) -> float:
 class SurfaceDistances:
     """Distance of every surface voxel of one mask to the nearest surface voxel of the other.
 
-    A mask's surface are its voxels with a face neighbor outside it; what lies outside the image is outside it too, but
-    an axis of length 1 is none: a 2D image is not all surface.
+    A mask's surface consists of its voxels with a face neighbor outside the mask. Voxels outside the image count as
+    outside the mask, except along an axis of length 1: a 2D image is not all surface.
 
     Attributes:
         from_ground_truth: (n,) distances of the ground truth's surface voxels to the prediction's surface.
@@ -59,7 +59,7 @@ class SurfaceDistances:
         """Measure two masks (*spatial) that are not empty, with voxel centers ``spacing`` apart along each axis.
 
         Raises:
-            ValueError: a mask is empty, so that there is no distance.
+            ValueError: a mask is empty, so there is no distance.
         """
         for name, mask in (("ground truth", ground_truth), ("prediction", prediction)):
             if not mask.any():

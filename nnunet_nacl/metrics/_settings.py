@@ -1,4 +1,4 @@
-"""What an evaluation can be asked for."""
+"""The options of an evaluation."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -12,7 +12,7 @@ CORE_PROBABILITY = 0.05
 MARGIN_MM = 5.0
 """How far the voxel set near reaches beyond its core."""
 MOST_BINS = 1000
-"""Each case keeps its tables: so many bins take some megabytes for a voxel set of a few classes."""
+"""Each case keeps its tables: with this many bins, a voxel set of a few classes takes some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Settings:
         tolerance_mm: how far apart surfaces may be to agree, in the NSD.
         protocol: ``authors`` repeats the evaluation code that the paper's numbers come from: p = 0 is in no bin, though
             it counts in N, and K is the highest label of the case + 1.
-        ignore_geometry: take label maps as they are, though their spacing, origin or direction differ.
+        ignore_geometry: accept label maps even if their spacing, origin or direction differ.
     """
 
     voxels: tuple[Voxels, ...] = VOXEL_SETS
@@ -51,5 +51,5 @@ class Settings:
 
     @property
     def counts_all_voxels(self) -> bool:
-        """Whether those with p = 0 are in a bin."""
+        """Whether voxels with p = 0 are in a bin."""
         return self.protocol == "standard"

@@ -52,7 +52,7 @@ class CalibrationTables:
     expected_classwise: BinCounts | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything but the activation as arrays; of bin tables ``TABLE_count`` and so on."""
+        """Everything except the activation as arrays; of bin tables ``TABLE_count`` and so on."""
         found: dict[str, NDArray[Any]] = {
             "nll": self.nll,
             "brier": self.brier,
@@ -95,7 +95,7 @@ class CalibrationTables:
 
     @property
     def foreground_voxels(self) -> int:
-        """Ground truth foreground voxels in the set; for regions, those of all regions added up."""
+        """Ground truth foreground voxels in the set; for regions, summed over all regions."""
         return int(self.classwise.hits[self.activation.first_structure :].sum())
 
     def metrics(self) -> dict[str, float]:
@@ -146,7 +146,7 @@ class CalibrationTables:
         return [dict(zip(("ECE", "MCE", "ACE"), found, strict=True)) for found in by_channel]
 
     def score_sums(self) -> dict[str, float]:
-        """What :meth:`per_foreground` divides."""
+        """The sums that :meth:`per_foreground` divides."""
         return {
             "NLL_sum": float(self.nll.sum()),
             "Brier_sum": float(self.brier.sum()),

@@ -40,12 +40,12 @@ def read_splits(file: Path) -> list[Split]:
 
 
 def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[str, list[Path]]:
-    """The images of each case, a file a channel, then its label map; raises an OSError if one of them is missing."""
+    """The images of each case, one file per channel, then its label map; raises an OSError if one is missing."""
     ending = described["file_ending"]
     channels = len(described.get("channel_names", ()))
     of_channels = [f"_{channel:04d}{ending}" for channel in range(channels)]
     names = cases_in(existing_folder(labels), ending)
-    for of_channel in of_channels:  # an image without its label map is told, too
+    for of_channel in of_channels:  # an image without its label map is reported, too
         names |= cases_in(existing_folder(images), of_channel)
     cases = {}
     for name in sorted(names):
@@ -91,7 +91,7 @@ class PreprocessedDataSet:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PreprocessedDataSet":
-        """Find a data set that can be trained on; raises a ValueError that says what to do before that."""
+        """Find a data set that can be trained on; raises a ValueError that says what is still to be done."""
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
         folders = {
@@ -107,7 +107,7 @@ class PreprocessedDataSet:
             has_regions = manager.get_label_manager(described).has_regions
         if settings.previous_stage_name is not None:
             raise ValueError(
-                f"{configuration} is the second stage of a cascade; experiments take those of one stage."
+                f"{configuration} is the second stage of a cascade; experiments need single-stage configurations."
             )
         ending = described["file_ending"]
         data = folder / settings.data_identifier
@@ -145,7 +145,7 @@ class PreprocessedDataSet:
             find_trainer(name)
 
     def check_model(self, trainer: str, fold: int, split: Split) -> None:
-        """Check that a model of that name, if any, is of these plans, labels and training cases; note the latter."""
+        """Check that a model of that name, if any, has these plans, labels and training cases; record the cases."""
         model = self.model_folder(trainer)
         for name, original, used in (
             (
@@ -185,7 +185,7 @@ def preprocessed_cases(folder: Path) -> list[str]:
 
 
 def _splits(file: Path, cases: list[str]) -> list[Split]:
-    """Those of the file, or those that nnU-Net would write into it."""
+    """The splits of the file, or those that nnU-Net would write into it."""
     if not file.is_file():
         from nnunetv2.utilities.crossval_split import generate_crossval_split
 

@@ -1,4 +1,4 @@
-"""What ``dataset.json`` and ``plans.json`` say: labels and their channels, configurations, how files are read."""
+"""The content of ``dataset.json`` and ``plans.json``: labels and their channels, configurations, readers of files."""
 
 import inspect
 import io
@@ -23,7 +23,7 @@ NamedLabels: TypeAlias = dict[str, int | list[int]]
 
 @with_config(ConfigDict(extra="allow"))
 class DatasetJson(TypedDict):
-    """The content of ``dataset.json``: what we use of it, and the rest."""
+    """The content of ``dataset.json``: the fields that we use, and the others."""
 
     labels: NamedLabels
     file_ending: str
@@ -53,7 +53,7 @@ class PlansJson:
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
-        """The plans of a preprocessed data set; raises a ValueError, with the command, if it lacks them."""
+        """The plans of a preprocessed data set; without them, raises a ValueError with the command that makes them."""
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
@@ -131,12 +131,12 @@ class DataSet:
 
     @property
     def image_dtype(self) -> str:
-        """The finest dtype that images of the file ending can have."""
+        """The finest dtype that images with this file ending can have."""
         return {".png": "uint16", ".bmp": "uint8"}.get(self.file_ending.lower(), "float32")
 
     @classmethod
     def read(cls, dataset_json: Path, plans: Path | None, examples: Sequence[Path]) -> "DataSet":
-        """Read ``dataset.json``, and the reader's name from ``plans.json``; without, label maps decide."""
+        """Read ``dataset.json``, and the reader's name from ``plans.json``; without plans, label maps decide."""
         from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
         described = read_dataset_json(dataset_json)
@@ -166,7 +166,7 @@ class DataSet:
 
 
 def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
-    """The name of the reader that nnU-Net chooses: that of ``dataset.json``, or one that can read an example."""
+    """The name of the reader that nnU-Net chooses: from ``dataset.json``, or one that can read an example."""
     from nnunetv2.imageio.reader_writer_registry import determine_reader_writer_from_dataset_json
 
     # ITK aborts on others
@@ -184,7 +184,7 @@ def _find_reader(described: DatasetJson, examples: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class Model:
-    """The model that predictions are of, to which a fit to them may be applied; names that are not known are None."""
+    """The model that made predictions, and to which a fit to them may be applied; unknown names are None."""
 
     labels: NamedLabels
     regions_class_order: list[int] | None
@@ -196,7 +196,7 @@ class Model:
 
     @classmethod
     def of_folder(cls, folder: Path, plans: Path | None, data_set: DataSet) -> "Model":
-        """Read it from the data set, the plans, which name themselves and the data set, and the folders' names."""
+        """Read it from the data set, the plans (which name themselves and the data set) and the folders' names."""
         content = {} if plans is None else PlansJson.read(plans).content
         known = {
             "dataset": content.get("dataset_name"),
@@ -207,7 +207,7 @@ class Model:
         return cls(data_set.labels, order, data_set.meaning.num_channels, **known)
 
     def difference(self, other: "Model") -> str | None:
-        """How the model of a folder differs for certain; None if it may be the same."""
+        """How the model of a folder certainly differs; None if it may be the same."""
         # The order of regions is that of the channels
         in_order = self.regions_class_order is not None
         if self.labels != other.labels or (in_order and list(self.labels) != list(other.labels)):

@@ -1,4 +1,4 @@
-"""Label maps and images, read and written as nnU-Net does, with where they lie in space."""
+"""Read and write label maps and images as nnU-Net does, with their position in space."""
 
 import errno
 import gzip
@@ -18,12 +18,12 @@ from nnunet_nacl.typing import Labels
 
 _NIFTI = (".nii", ".nii.gz")
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
-"""By how much these may differ beside nnU-Net's relative tolerance: files in single precision are off by this much."""
+"""An absolute tolerance besides nnU-Net's relative one: files in single precision are off by this much."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where the image of a file lies: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction``.
+    """The position of a file's image: ``spacing`` in mm along the array's axes, ``origin`` in mm, ``direction``.
 
     ``known`` is False if the file says nothing, so that ``spacing`` is what nnU-Net assumes.
     """
@@ -37,7 +37,7 @@ class Geometry:
     def check_same(self, other: "Geometry") -> None:
         """Raise a ValueError that says what differs unless two files of a case lie in the same place.
 
-        To the tolerance of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
+        The tolerance is that of ``nnUNetv2_plan_and_preprocess --verify_dataset_integrity``: 1e-5 of the value.
         """
         for name, rounding in _ROUNDING.items() if self.known and other.known else ():
             mine = getattr(self, name)
@@ -71,7 +71,7 @@ class Reader:
         self._reader: Any = recursive_find_reader_writer_by_name(name)()
 
     def read_labels(self, file: Path) -> LabelMap:
-        """Read a label map; a ValueError says why it cannot be read, or that it holds no whole numbers."""
+        """Read a label map; a ValueError says why it cannot be read, or that labels are not whole numbers."""
         check_image_file(file)
         with naming(file, problem=" cannot be read"):
             if self.name == "SimpleITKIO":
@@ -106,7 +106,7 @@ class Reader:
         return np.asarray(image, np.float32)
 
     def write_labels(self, labels: NDArray[Any], like: Path, file: Path) -> None:
-        """Write labels (Z, Y, X) where another label map lies; whole or not at all."""
+        """Write labels (Z, Y, X) with the geometry of another label map; completely or not at all."""
         with naming(like, problem=" cannot be read"):
             stored, properties = self._reader.read_seg(str(like))
         if stored.shape[1:] != labels.shape:
@@ -131,12 +131,12 @@ class Reader:
                 written.replace(file.parent / written.name)
 
     def write_image(self, values: NDArray[Any], like: Path, file: Path) -> None:
-        """Write an image (Z, Y, X) of any dtype of the format where a label map lies; whole or not at all."""
+        """Write an image (Z, Y, X) in any dtype of the format with a label map's geometry; completely or not at all."""
         self.write_labels(values.view(_AsItIs), like, file)
 
 
 class _AsItIs(np.ndarray[Any, Any]):
-    """An array that stays what it is in nnU-Net's writers of label maps, which convert all to whole numbers."""
+    """An array that keeps its dtype in nnU-Net's writers of label maps, which convert others to whole numbers."""
 
     def astype(self, *_: Any, **__: Any) -> Any:
         return self
@@ -152,7 +152,7 @@ def _is_finite(file: Path) -> bool:
 
 
 def check_image_file(file: Path) -> None:
-    """Check that a NIfTI file is as long as its header says, as SimpleITK fills what it lacks with zeros.
+    """Check that a NIfTI file is as long as its header says, because SimpleITK fills missing data with zeros.
 
     A name that is not UTF-8 makes ITK end the process.
     """
@@ -190,7 +190,7 @@ def _check_channels(number: int) -> None:
 
 
 def _geometry_of(properties: dict[str, Any], file: Path, spacing_file: Path) -> Geometry:
-    """From what nnU-Net's readers return with an image; ``spacing_file`` is where Tiff3DIO looks for the spacing."""
+    """Read it from the properties that nnU-Net's readers return; Tiff3DIO looks for the spacing in ``spacing_file``."""
     spacing = tuple(map(float, properties["spacing"]))
     if stored := properties.get("sitk_stuff"):
         return Geometry(file, spacing, tuple(stored["origin"]), tuple(stored["direction"]))

@@ -47,7 +47,7 @@ def naming(file: Path, problem: str = "") -> Iterator[None]:
 
 
 def cases_in(folder: Path, ending: str) -> set[str]:
-    """The names of its files without their ending; hidden files, such as those of macOS, are no cases."""
+    """The names of a folder's files without their ending; hidden files, such as those of macOS, do not count."""
     return {file.name.removesuffix(ending) for file in folder.glob(f"[!.]*{ending}")}
 
 
@@ -82,7 +82,7 @@ def model_folder(
 
 
 def names_in(path: Path) -> dict[str, str]:
-    """What the folders on a path say of the model: data set, trainer, plans and configuration, or the trainer alone."""
+    """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer."""
     for folder in (path.resolve(), *path.resolve().parents):
         names = (folder.parent.name, *folder.name.split("__"))
         if len(names) == 4 and _DATASET_NAME.fullmatch(names[0]):

@@ -1,4 +1,4 @@
-"""Predictions that nnU-Net has saved, with their ground truth: folders, and the validation cases of a model."""
+"""Predictions that nnU-Net saved, with their ground truth: folders, and the validation cases of a model."""
 
 import shutil
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ _HOW_TO_SAVE = (
 class CaseFiles:
     """A case's name and files, which may be missing: label map, saved segmentation, and probabilities (``CASE.npz``).
 
-    ``thresholds`` are those of each class k ≥ 1, or region, in a segmentation that ``nnunet_nacl decode`` has written;
-    None for nnU-Net's, the argmax.
+    ``thresholds`` holds one threshold per class k ≥ 1, or region, if ``nnunet_nacl decode`` wrote the segmentation;
+    None for nnU-Net's segmentation, the argmax.
     """
 
     name: str
@@ -55,7 +55,7 @@ class CaseFiles:
         check_input(self.probabilities, f": no probabilities; {_HOW_TO_SAVE}.")
 
     def states(self) -> dict[str, list[str | int] | None]:
-        """Path, size and time of change of each file, by which a changed file is known; None if it is missing."""
+        """Path, size and time of change of each file, which identify a changed file; None if it is missing."""
         return {
             "reference": file_state(self.ground_truth),
             "prediction": file_state(self.prediction),
@@ -72,7 +72,7 @@ class CaseFiles:
     ) -> None:
         """Write the case into another folder as nnU-Net does: segmentation, probabilities, properties.
 
-        Labels (Z, Y, X) and probabilities (C, Z, Y, X) that are not given are the case's own.
+        By default, labels (Z, Y, X) and probabilities (C, Z, Y, X) are the case's own.
         """
         copied = [self.probabilities.with_suffix(".pkl")]
         if labels is not None:
@@ -92,7 +92,7 @@ class CaseFiles:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Segmentations and softmax probabilities that nnU-Net has saved, and the ground truth to compare them with."""
+    """Segmentations and softmax probabilities that nnU-Net saved, and the ground truth to compare them with."""
 
     groups: dict[str, list[CaseFiles]]
     gt_folder: Path
@@ -142,7 +142,7 @@ class Predictions:
         folds: Sequence[int | str],
         validation: str = "validation",
     ) -> "Predictions":
-        """As :meth:`of_model`, of folders; no case may be in two folds."""
+        """Like :meth:`of_model`, but from folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(
                 f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}."

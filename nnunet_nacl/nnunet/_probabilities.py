@@ -22,7 +22,7 @@ from nnunet_nacl.typing import Floats
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
 _PIECE = 16 * BLOCK  # voxels that a thread reads at a time
-_PIECES_AHEAD = 4  # how many of them before they are asked for
+_PIECES_AHEAD = 4  # how many of them to read ahead
 
 
 class NpzChannels(Channels):

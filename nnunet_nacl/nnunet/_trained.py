@@ -1,4 +1,4 @@
-"""A trained model's folder: its checkpoints, nnU-Net's predictor of them, and the images that it predicts."""
+"""A trained model's folder: its checkpoints, nnU-Net's predictor with them, and the images that it predicts."""
 
 import io
 import json
@@ -34,7 +34,7 @@ CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "b
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint of nnU-Net; nothing in it can run. A ValueError says that it is damaged, or none of nnU-Net."""
+    """Read a checkpoint of nnU-Net without running anything in it; a ValueError if it is damaged or not nnU-Net's."""
     import torch
 
     # What PyTorch does not allow by itself and nnU-Net's checkpoints hold: numbers of NumPy 2, and of NumPy 1.
@@ -62,7 +62,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def write_checkpoint(content: dict[str, Any], file: Path) -> None:
-    """Write a checkpoint, whole or not at all; PyTorch's own error would not say that the disk is full."""
+    """Write a checkpoint, completely or not at all; PyTorch's own error would not say that the disk is full."""
     import torch
 
     buffer = io.BytesIO()
@@ -79,7 +79,7 @@ def load_predictor(
     checkpoint: str = CHECKPOINTS["final"],
     use_mirroring: bool = True,
 ) -> Any:
-    """The predictor of a fold's checkpoint."""
+    """nnU-Net's predictor with a fold's checkpoint."""
     model = Path(model_folder)
     content = read_checkpoint(find_checkpoint(model, fold, checkpoint))
     return build_predictor(model, content, device, use_mirroring=use_mirroring)
@@ -124,7 +124,7 @@ def build_predictor(
 
 
 def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
-    """The checkpoint of a fold; a FileNotFoundError says what there is in its place."""
+    """The checkpoint of a fold; if it is missing, a FileNotFoundError lists the existing ones."""
     folder = model / f"fold_{fold}"
     file = folder / checkpoint
     if not model.is_dir():
@@ -153,7 +153,7 @@ def _listed(folder: Path, pattern: str) -> str:
 
 
 def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
-    """Raise a ValueError unless a fold's validation cases, and how they are preprocessed, are those of its training."""
+    """Raise a ValueError unless a fold's validation cases and their preprocessing are the same as in its training."""
     validation = model / f"fold_{fold}" / "validation"
     ending = predictor.dataset_json["file_ending"]
     validated = cases_in(validation, ending)
@@ -180,7 +180,7 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
 
 
 def _preprocessing(plans: dict[str, Any], configuration: str) -> dict[str, Any]:
-    """What decides how an image is preprocessed."""
+    """The settings that decide how an image is preprocessed."""
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     settings = PlansManager(plans).get_configuration(configuration).configuration
@@ -199,7 +199,8 @@ class PreprocessedCases(NamedTuple):
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
         """The cases that a fold is validated on, or ``all``, from nnU-Net's preprocessed data.
 
-        Of a cascade's second stage, images have the first one's segmentation as further channels, as nnU-Net saves it.
+        For a cascade's second stage, images have the first stage's segmentation as further channels, as nnU-Net saves
+        it.
         """
         from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
         from nnunetv2.utilities.label_handling.label_handling import convert_labelmap_to_one_hot
@@ -281,7 +282,7 @@ def save_prediction(
 
 
 def _first_stage(predictor: Any, names: list[str]) -> str | None:
-    """Where nnU-Net keeps a first stage's segmentations for a second one; None for a model of one stage."""
+    """Where nnU-Net keeps a first stage's segmentations for the second stage; None for a single-stage model."""
     stage = predictor.configuration_manager.previous_stage_name
     plans = predictor.plans_manager
     if stage is None:

@@ -1,7 +1,7 @@
-"""Every hook into nnU-Net's own classes: what our trainers use of them that nnU-Net does not promise to keep.
+"""Every hook into nnU-Net's own classes: the parts that our trainers use although nnU-Net may change them.
 
 If a new version of nnU-Net breaks a training, look here first, and at the methods of ``nnUNetTrainer`` that
-``trainers.CalibratedLossMixin`` overrides; all was tried with nnunetv2 2.8.1.
+``trainers.CalibratedLossMixin`` overrides; everything was tested with nnunetv2 2.8.1.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from torch import nn
 
 
 def inner_loss(loss: nn.Module) -> nn.Module:
-    """The loss of one scale: that under nnU-Net's ``DeepSupervisionWrapper.loss``, or the loss itself without it."""
+    """The loss of one scale: nnU-Net's ``DeepSupervisionWrapper.loss``, or the loss itself without that wrapper."""
     inner: nn.Module = loss.loss if isinstance(loss, DeepSupervisionWrapper) else loss
     return inner
 
@@ -39,7 +39,7 @@ def dice_part(loss: nn.Module) -> nn.Module | None:
 
 @contextmanager
 def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Within, ``watch(output, target)`` sees what the trainer's loss is called with, at full resolution.
+    """While active, ``watch(output, target)`` gets the arguments of the trainer's loss, at full resolution.
 
     Nowhere else does nnU-Net's ``validation_step`` hand out both. With deep supervision they are lists.
     """
@@ -57,7 +57,7 @@ def loss_is_watched(trainer: Any, watch: Callable[[Any, Any], None]) -> Iterator
 
 
 def values_by_epoch(trainer: Any) -> dict[str, list[Any]]:
-    """What is logged each epoch: a list by name, none shorter than the epochs. nnU-Net keeps it in its checkpoints."""
+    """The values logged each epoch: a list per name, with an entry per epoch or more; nnU-Net's checkpoints keep it."""
     logged: dict[str, list[Any]] = trainer.logger.local_logger.my_fantastic_logging
     return logged
 

@@ -12,8 +12,8 @@ from nnunet_nacl.metrics import VOXEL_SETS, Activation, BinCounts, Voxels
 
 Results = Mapping[str, FolderResult]
 POOLED: tuple[Voxels, ...] = ("near", "image")
-"""Voxel sets that are not chosen by labels. Their ECE is that of the voxels of all cases together: within a case doubts
-are shared, so that the mean over cases would not be 0 for a perfectly calibrated model."""
+"""Voxel sets that are not chosen by labels. Their ECE is pooled over the voxels of all cases: within a case errors
+occur together, so the mean over cases would not be 0 for a perfectly calibrated model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Method:
     result: FolderResult
 
     def bins(self, voxels: Voxels, table: str) -> Any:
-        """``BinCounts`` (cases, rows, M), the table of that name of each case; None if a case has none."""
+        """``BinCounts`` (cases, rows, M): each case's table of that name; None if a case has none."""
         of_cases = [getattr(tables, table) for tables in self.result.tables(voxels)]
         return None if None in of_cases else BinCounts.stack(of_cases)
 
@@ -38,7 +38,7 @@ class Method:
 class Comparison:
     """Methods on one data set, whose name may be empty.
 
-    They share the voxel sets ``voxels``; ``notes`` say what was left out or differs between them.
+    All have the voxel sets ``voxels``; ``notes`` say what was left out or differs between them.
     """
 
     dataset: str
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def main(self) -> Voxels:
-        """The voxel set of what is shown over one: near, or the first if near was not evaluated."""
+        """The voxel set of everything that is shown over one set: near, or the first if near was not evaluated."""
         return "near" if "near" in self.voxels else self.voxels[0]
 
     @property
@@ -99,7 +99,7 @@ def compare_all(results: Mapping[str, Results], voxels: Voxels | None = None) ->
 def compare(results: Results, dataset: str = "") -> Comparison:
     """Reduce the results of methods to the cases and voxel sets that they share. The first method is the baseline.
 
-    Raises a ValueError if they have different structures, bins or ground truth, or share nothing.
+    Raises a ValueError if they have different structures, bins or ground truth, or no common case.
     """
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
@@ -117,7 +117,7 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         if len(set(values.values())) > 1:
             shown = ", ".join(f"{name}: {value}" for name, value in values.items())
             notes.append(
-                f"The methods were evaluated with different {setting} ({shown}): not quite comparable."
+                f"The methods were evaluated with different {setting} ({shown}) and are not quite comparable."
             )
     methods = []
     for name, result in results.items():
@@ -151,7 +151,7 @@ def _structures(result: FolderResult) -> str:
 
 
 def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:
-    """Raise a ValueError unless the same is told of all results."""
+    """Raise a ValueError unless ``told`` gives the same for all results."""
     by_method = {name: told(result) for name, result in results.items()}
     if len(set(by_method.values())) > 1:
         shown = "; ".join(f"{name}: {found}" for name, found in by_method.items())
@@ -159,7 +159,7 @@ def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str
 
 
 def _shared_cases(results: Results, notes: list[str]) -> set[str]:
-    """Cases that all results have; notes those that are left out."""
+    """The cases that all results have; adds a note about the others."""
     by_method = {name: [case.name for case in result.cases] for name, result in results.items()}
     every = set().union(*by_method.values())
     shared = every.intersection(*by_method.values())
@@ -168,9 +168,7 @@ def _shared_cases(results: Results, notes: list[str]) -> set[str]:
         raise ValueError(f"the methods share no case ({shown}).")
     if left_out := sorted(every - shared):
         counts = f"{len(shared)} of {len(every)} cases are compared"
-        notes.append(
-            f"{counts}. Left out, since not every method has them: {_first_few(left_out)}."
-        )
+        notes.append(f"{counts}. Left out, because some methods lack them: {_first_few(left_out)}.")
     for name, result in results.items():
         if result.skipped:
             skipped = _first_few([entry.case for entry in result.skipped])
@@ -181,7 +179,7 @@ def _shared_cases(results: Results, notes: list[str]) -> set[str]:
 
 
 def _same_ground_truth(cases: Sequence[Case], voxels: Sequence[Voxels]) -> bool:
-    """Whether each structure has as many voxels in all; True where the tables cannot tell.
+    """Whether each structure has the same number of voxels in all; True where the tables cannot tell.
 
     In a voxel set that holds all of a structure, its hits are its size, whatever was predicted.
     """

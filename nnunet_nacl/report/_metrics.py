@@ -29,7 +29,7 @@ class Estimate:
 
     ``resampled`` gives (resamples,) values from weights (resamples, cases): how often each case was drawn.
     ``num_known`` cases have a value. ``by_case`` are the cases' values to rank and to test, None if a single case has
-    none; ``values`` (cases, structures) those of a mean over structures of means over cases.
+    none; ``values`` (cases, structures) are given for a mean over structures of means over cases.
     """
 
     resampled: Callable[[Floats], Floats]
@@ -57,7 +57,7 @@ class Estimate:
         return None if np.isnan(low) else [[max(self.value - low, 0)], [max(high - self.value, 0)]]
 
     def shared_with(self, other: "Estimate") -> "Estimate":
-        """The same, over the cases and structures that both have."""
+        """The same estimate over the cases and structures that both have."""
         if self.values is None or other.values is None:
             return self
         return case_means(np.where(np.isnan(other.values), np.nan, self.values))
@@ -121,7 +121,7 @@ class Metric:
 
     @property
     def arrow(self) -> str:
-        """Which way is better."""
+        """The direction that is better."""
         return "↑" if self.higher_is_better else "↓"
 
     @property
@@ -162,7 +162,7 @@ def voxels_text(voxels: str) -> str:
 
 
 def number_text(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
-    """A number with a true minus sign; a signed one has no sign if it is 0; – if it is not defined.
+    """A number with a true minus sign; a signed number has no sign if it is 0; – if it is not defined.
 
     >>> number_text(-0.0004, signed=True), number_text(-0.0006, signed=True), number_text(float("nan"))
     ('0.000', '−0.001', '–')
@@ -184,7 +184,7 @@ def segmentation_metrics(comparison: Comparison) -> list[Metric]:
 def judging_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
     """NLL per foreground voxel, and ECE over a voxel set, by default near, else image: lowest if perfectly calibrated.
 
-    Empty if neither near nor image was evaluated, and no set is asked for.
+    Empty if neither near nor image was evaluated and no set is requested.
     """
     scores = [Metric("NLL_per_foreground", "image")] if comparison.has_scores else []
     pooled = [name for name in POOLED if name in comparison.voxels] if voxels is None else [voxels]
@@ -192,7 +192,7 @@ def judging_metrics(comparison: Comparison, voxels: Voxels | None = None) -> lis
 
 
 def paper_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """The paper's: ECE and CECE over a voxel set, by default over each that labels choose."""
+    """The paper's metrics: ECE and CECE over a voxel set, by default over each set that labels choose."""
     sets = (
         [name for name in comparison.voxels if name not in POOLED] if voxels is None else [voxels]
     )
@@ -200,7 +200,7 @@ def paper_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[
 
 
 def leading_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """The columns of the table of methods; without near and image the paper's."""
+    """The columns of the table of methods; without near and image, the paper's metrics."""
     judging = judging_metrics(comparison, voxels) or paper_metrics(comparison)
     if comparison.has_scores:
         judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL

@@ -39,16 +39,16 @@ from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
-_WIDE = 0.95  # a share of the image from which near is not near any more
+_WIDE = 0.95  # from this share of the image on, near is hardly near any more
 _CALIBRATED = r"_?(calibrated|trained)"
-"""By these words, folders of the same predictions before and after differ, if a checkpoint was calibrated: nnU-Net does
-not write down which one has predicted."""
+"""Folder names before and after the calibration of a checkpoint differ by these words: nnU-Net does not record which
+checkpoint predicted."""
 # So many methods are all named in the answer; of more, the baseline, the best and every calibrated one
 _ALL_NAMED = 4
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page that :func:`write_report` has written."""
+    """Whether a file is a page that :func:`write_report` wrote."""
     return file.is_file() and _GENERATOR in file.read_bytes()
 
 
@@ -61,13 +61,13 @@ def write_report(
     study: Study | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the page that compares methods. It has the paper's published values where it has used data and methods.
+    """Write the page that compares methods, with the paper's published values where the paper has the data and methods.
 
     Args:
         results: data set -> method -> result, as :func:`read_results` gives them.
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
-        command: the command line that makes this page, to be shown on it.
+        command: the command line that makes this page and is shown on it.
         study: variants along a setting; its plots begin each data set's section.
         overwrite: replace a file that exists.
     """
@@ -160,7 +160,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
 def _voxel_set(comparison: Comparison, voxels: Voxels) -> dict[str, Any]:
     overlaid: list[Panel] = []
     single: list[Panel] = []
-    # Those of the image show little but the easy background
+    # Diagrams of the image show little besides the easy background
     if voxels != "image" or comparison.main == "image":
         single = panels.reliability_panels(comparison, voxels)
         if voxels != comparison.main:
@@ -175,7 +175,7 @@ def _voxel_set(comparison: Comparison, voxels: Voxels) -> dict[str, Any]:
 
 
 def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """By what methods are judged by, and by the paper's metrics, over one or several data sets."""
+    """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
     return [
         {
             "table": tables.rank_table(ranking, comparisons),
@@ -190,15 +190,15 @@ class Answer:
     """What the first screen says.
 
     Attributes:
-        judgements: of the methods that are named.
+        judgements: of the named methods.
         error_set: the voxel set of their ECE.
-        before: calibrated method -> what it was before.
-        wide: methods of which near is nearly the whole image.
-        order: the methods by what they are judged by, and which differences are significant.
-        dice_gap: the first one's Dice less the baseline's.
+        before: calibrated method -> the method before calibration.
+        wide: methods whose near is nearly the whole image.
+        order: the methods by the judging metric, and which differences are significant.
+        dice_gap: the first method's Dice minus the baseline's.
         lacking: method -> command that evaluates it over near and image.
-        to_calibrate: methods that are off and stand here without a calibrated twin.
-        following: folders to go on with.
+        to_calibrate: badly calibrated methods without a calibrated twin here.
+        following: folders for the next commands.
     """
 
     judgements: list[Judgement]

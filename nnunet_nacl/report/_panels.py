@@ -1,4 +1,4 @@
-"""The report's plots: which of them show a comparison."""
+"""The report's plots: which plots show a comparison."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -36,7 +36,7 @@ def write_plot(
         kind: ``reliability``, ``tradeoff``, ``radar`` or ``ranks``.
         file: ends with ``.svg``, ``.pdf`` or ``.png``.
         voxels: voxel set; by default near, or the first shared one if near was not evaluated. For ``tradeoff``, by
-            default what calibration is judged by; for ``ranks`` the first that labels choose.
+            default that of the judging metrics; for ``ranks``, the first that labels choose.
     """
     file = check_output(file, overwrite=True)
     if file.suffix.lower() not in {".svg", ".pdf", ".png"}:
@@ -71,7 +71,7 @@ def reliability_panels(
 
 
 def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
-    """Dice against what calibration is judged by; over a given voxel set, against ECE and CECE."""
+    """Dice against the metrics that judge calibration; over a given voxel set, against ECE and CECE."""
     metrics = (voxels is None and judging_metrics(comparison)) or paper_metrics(comparison, voxels)
     return [partial(tradeoff_scatter, comparison, metric) for metric in metrics]
 

@@ -19,8 +19,8 @@ from nnunet_nacl.report._comparison import Comparison
 from nnunet_nacl.typing import Floats, Labels, Mask
 from nnunet_nacl.use import LABEL_COLORS, data_address, picture, window_around
 
-SURE = 0.9  # a method that is so sure of a voxel, and wrong, is marked
-LOWEST_CONFIDENCE = 0.3  # from here to 1, confidences have colors of their own
+SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
+LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
 # Pixels of a picture along each axis; of larger ones every second, third, … voxel is shown
 _LARGEST = 256
 _SLICES = 6  # of each case, and the fullest one
@@ -30,7 +30,7 @@ _WRONG = (255, 45, 45)
 
 
 def chosen_cases(comparison: Comparison, voxels: Voxels) -> dict[str, str]:
-    """What a case is chosen for -> case: by the methods' ECE, its mean over them and by how much they differ."""
+    """Role -> case: chosen by the mean of the methods' ECE, and by how much the methods differ."""
     by_method = np.array([method.result.values(voxels, "ECE") for method in comparison.methods])
     errors = by_method.mean(axis=0)
     spread = np.ptp(by_method, axis=0)
@@ -62,7 +62,7 @@ class Slices:
         ignored: where the ground truth has the ignore label.
         image: the first channel, if it can be read.
         methods: segmentation and confidence of each: max_k p_k, with regions the lowest max(p_r, 1 − p_r).
-        missing: which image or methods cannot be read, or have changed.
+        missing: images or methods that cannot be read or have changed.
     """
 
     numbers: list[int]
@@ -76,7 +76,7 @@ class Slices:
 
 
 def read_slices(comparison: Comparison, case: str, images: Path | None = None) -> Slices:
-    """Read slices through the structures of the ground truth, evenly spaced, and the one in which they are largest."""
+    """Read evenly spaced slices through the structures of the ground truth, and the slice where these are largest."""
     row = comparison.cases.index(case)
     by_method = {method.name: method.result.cases[row].states for method in comparison.methods}
     origin = comparison.methods[0].result.origin
@@ -138,7 +138,7 @@ def _probabilities(file: Path, numbers: list[int]) -> NDArray[np.float32]:
 
 @contextmanager
 def _noting(missing: list[str], what: str) -> Iterator[None]:
-    """Files may have changed or gone since the evaluation: note that, and go on."""
+    """Files may have changed or gone since the evaluation: note that and continue."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a damaged file makes the readers raise nearly anything

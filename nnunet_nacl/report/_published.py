@@ -1,4 +1,4 @@
-"""The values that the paper has published, and our names of its methods and data sets."""
+"""The values that the paper published, and our names for its methods and data sets."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _BUDGET = re.compile(r"paperSchedule|\d+(epochs|iterations)")
 
 @cache
 def published() -> pd.DataFrame:
-    """What the paper's tables print, but for their means over data sets: a row for each value.
+    """The values in the paper's tables, except their means over data sets: one row per value.
 
     Columns: ``table``, ``dataset``, ``structure`` (empty for the mean over them), ``metric`` (``DSC``, ``HD``: 95th
     percentile in pixels, ``ECE`` or ``CECE`` of the foreground), ``method``, ``value``.
@@ -53,7 +53,7 @@ def published_value(method: str | None, metric: str, dataset: str | None) -> flo
 
 
 def published_data_set(name: str) -> str | None:
-    """The paper's name of a data set, or None if the paper has not used it.
+    """The paper's name of a data set, or None if the paper does not use it.
 
     >>> published_data_set("Dataset127_ACDC, trained on fold 0"), published_data_set("Dataset004_Hippocampus")
     ('ACDC', None)

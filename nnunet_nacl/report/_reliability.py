@@ -1,4 +1,4 @@
-"""How often the model is right, by how sure it says it is: curves, a judgement, and scores split in two."""
+"""How often the model is right, as a function of its confidence: curves, a verdict, and scores split in two."""
 
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -21,10 +21,10 @@ from nnunet_nacl.report._metrics import pooled_error
 from nnunet_nacl.typing import Floats, Mask
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
-ASKED = 0.9  # the confidence whose accuracy the page tells
+ASKED = 0.9  # the confidence whose accuracy the page states
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
-_NEARLY = 0.02  # where a model that is off says 90 %, so small a gap is nearly right
+_NEARLY = 0.02  # a miscalibrated model with a gap below this at 90 % is nearly right
 # If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02
 
@@ -109,14 +109,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """A method's verdict, and what it rests on.
+    """A method's verdict and its reasons.
 
     Attributes:
         name: of the method.
         verdict: in words.
         accuracy: how often it is right where it says 90 %; NaN if it hardly ever does.
         error: its pooled ECE.
-        by_chance: what that would be by chance under perfect calibration.
+        by_chance: the ECE that chance alone would give under perfect calibration.
     """
 
     name: str
@@ -127,11 +127,11 @@ class Judgement:
 
 
 def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
-    """Compare the ECE over near or image with what it would be by chance under perfect calibration.
+    """Compare the ECE over near or image with the ECE that chance alone would give under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
-    (of the first region) lies beyond 85 to 95 %; then they are nearly right if that accuracy is 88 to 92 %. Otherwise
-    they are right, if that can be told.
+    (of the first region) lies outside 85 to 95 %. In the first case they are nearly right if that accuracy is 88 to 92
+    %. Otherwise they are right, unless chance alone could give too large an ECE.
     """
     curve = top_label_curves(comparison, method, voxels)[0]
     pooled = comparison[method].result.pooled(voxels)
@@ -153,8 +153,8 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
 def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Interval:
     r"""95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
 
-    Its gaps of each bin, confidences minus hits, have the mean 0 over cases. So each bin's mean gap is taken from the
-    cases, :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled.
+    Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
+    subtracted from the cases, :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled.
     """
     tables = comparison[method].bins(voxels, "top")
     gaps = tables.confidence - tables.hits

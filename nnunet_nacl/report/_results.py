@@ -1,4 +1,4 @@
-"""What ``nnunet_nacl evaluate`` has written: read, named, checked against its files, and the commands that wrote it."""
+"""Read, name and check against its files what ``nnunet_nacl evaluate`` wrote; give the commands that wrote it."""
 
 import re
 import shlex
@@ -33,12 +33,12 @@ class _Mark:
 def read_results(
     summaries: Sequence[str | Path], *, names: Sequence[str] | None = None
 ) -> dict[str, dict[str, FolderResult]]:
-    """Read what ``nnunet_nacl evaluate`` has written. Summaries of one name and data set, as of folds, are merged.
+    """Read what ``nnunet_nacl evaluate`` wrote. Summaries with the same name and data set (folds, say) are merged.
 
     Args:
         summaries: ``calibration_summary.json`` files, or folders that hold one.
-        names: of the methods, one for each summary; by default the trainer's name or that of the folder, and of a
-            calibrated folder that of the folder before and the method: ``DiceCE + vector``.
+        names: one for each summary; by default the trainer's or the folder's name, and for a calibrated folder the
+            source folder's name and the method: ``DiceCE + vector``.
 
     Returns data set (``DatasetXXX_NAME`` in the path of the ground truth, or empty) -> method -> result.
 
@@ -103,7 +103,7 @@ def _merged(name: str, results: list[FolderResult]) -> FolderResult:
             raise ValueError(f"{results[0].file}: {error}") from error
         called = f"{', '.join(str(result.file) for result in results)} are all called {name!r}"
         raise ValueError(
-            f"{called}, but are not folds of one method: {error} Name them by --names."
+            f"{called}, but are not folds of one method: {error} Name them with --names."
         ) from error
 
 
@@ -117,7 +117,7 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
 
 
 def default_name(file: Path) -> str:
-    """The trainer, less ``nnUNetTrainer``, in a model's folder or a study's; else the summary's folder or file."""
+    """The trainer, without ``nnUNetTrainer``, in a model's folder or a study's; else the summary's folder or file."""
     path = file.resolve()
     folder = _method_folder(file)
     if folder is not None:
@@ -137,7 +137,7 @@ def _method_folder(file: Path) -> Path | None:
 
 
 def evaluate_command(result: FolderResult) -> str:
-    """The ``nnunet_nacl evaluate`` command that gives this result; of merged folders one line for each."""
+    """The ``nnunet_nacl evaluate`` command that gives this result; for merged folders one line each."""
     settings = result.settings
     usual = Settings()
     part = result.origin.part

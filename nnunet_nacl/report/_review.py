@@ -1,4 +1,4 @@
-"""Reviews beside the predictions: what their confidences are good for."""
+"""Reviews beside the predictions show what their confidences are good for."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ _SAME_DICE = 1e-6
 
 @dataclass(frozen=True)
 class Reviews:
-    """What the reviews say of the cases that all of them have.
+    """What the reviews say about the cases that all of them have.
 
     ``names`` are all compared methods, ``judgements`` those with a usable review; ``missing`` are the commands that
-    make the others; ``problems`` say why a review that is there is not used. ``frame`` has the rows of all, and the
+    make the missing reviews; ``problems`` say why an existing review is not used. ``frame`` has all rows, with the
     ``method`` of each.
     """
 
@@ -70,7 +70,7 @@ def read_reviews(comparison: Comparison) -> Reviews:
 
 
 def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Row]]:
-    """Case -> rows of its compared structures, in their order; without the cases of which a review lacks any."""
+    """Case -> rows of its compared structures, in their order; cases for which a review lacks any are left out."""
     places = [[Path(pair.pred_folder) for pair in method.result.origin.folders]]
     if method.result.file is not None:
         places.append([method.result.file.parent])

@@ -1,4 +1,4 @@
-"""Whether methods differ (paired tests over cases), and in which order they come (rankings)."""
+"""Whether methods differ (paired tests over cases), and their order (rankings)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,8 @@ _RANKED_RESAMPLES = 1000
 class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
-    ``p``: Wilcoxon's over the cases, or of a bootstrap test if a single case has no value; ``p_holm``: corrected.
+    ``p``: from Wilcoxon's test over the cases, or a bootstrap test if a single case has no value; ``p_holm``:
+    corrected.
     """
 
     mean: float
@@ -38,7 +39,7 @@ class Difference:
 
     @property
     def is_told_apart(self) -> bool:
-        """Whether the test is significant and the interval does not hold 0."""
+        """Whether the test is significant and the interval does not contain 0."""
         return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
 
 
@@ -59,7 +60,7 @@ def differences(
 
 @dataclass(frozen=True)
 class Order:
-    """Methods, the best by a metric first; ``leaders``: it and those not told apart from it, ``behind``: the others."""
+    """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others."""
 
     metric: Metric
     names: list[str]
@@ -68,7 +69,7 @@ class Order:
 
 
 def order_by(comparison: Comparison, metric: Metric) -> Order:
-    """The methods that have a value of a metric; of equal ones the baseline comes first."""
+    """The methods that have a value of a metric, ordered by it; among ties the baseline comes first."""
     sign = -1 if metric.higher_is_better else 1
     values = {method.name: sign * metric.of(method).value for method in comparison.methods}
     known = [name for name, value in values.items() if not np.isnan(value)]
@@ -79,7 +80,7 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
 
 
 def _p_value(gap: Estimate) -> float:
-    r"""Wilcoxon's over the cases' values; where a single case has none, that of a two-sided bootstrap test.
+    r"""Wilcoxon's p over the cases' values; where a single case has no value, that of a two-sided bootstrap test.
 
     From differences d of R resamples of n cases, never below that of the most extreme of the 2^n signs:
 
@@ -116,7 +117,7 @@ class Ranking:
     """Ranks of methods: by each metric's value, added up (sum-rank), or in each case, averaged (mean-case-rank).
 
     ``ranks`` has a row for each method, a column for each metric, and one for ``overall``; ``first``: share of the
-    bootstrap resamples of the cases in which a method is first, which equal ones share.
+    bootstrap resamples of the cases in which a method is first; ties share the count.
     """
 
     scheme: str
@@ -127,7 +128,7 @@ class Ranking:
 def rank_by_scores(
     comparisons: Sequence[Comparison], voxels: Voxels | None = None
 ) -> Ranking | None:
-    """Sum-rank by Dice and what calibration is judged by; None if data sets differ in that."""
+    """Sum-rank by Dice and the metrics that judge calibration; None if data sets differ in these."""
     judging, *others = (judging_metrics(comparison, voxels) for comparison in comparisons)
     alike = judging and all(metrics == judging for metrics in others)
     return _rank(comparisons, "sum-rank", [DICE, *judging]) if alike else None
@@ -156,7 +157,7 @@ def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:
 
 
 def all_rankings(comparisons: Sequence[Comparison], voxels: Voxels | None = None) -> list[Ranking]:
-    """By what methods are judged by, then the paper's, as far as there are the voxel sets that they need."""
+    """Rankings by the judging metrics, then by the paper's, as far as their voxel sets were evaluated."""
     of_paper = voxels or _paper_voxels(comparisons)
     schemes = SCHEMES if of_paper not in POOLED else SCHEMES[:1] if voxels else ()
     found = [

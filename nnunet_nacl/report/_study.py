@@ -1,4 +1,4 @@
-"""Studies: variants of methods along one setting, and what is compared of them."""
+"""Studies: variants of methods that differ in one setting, and their comparison."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -27,7 +27,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared along one setting, such as ``σ``, and the plot that shows it.
+    """The variants along one setting, such as ``σ``, and the plot that shows them.
 
     ``radar``: an axis for each group, a line for the first, second, … value of each; ``differences``: the second group
     relative to the first, at each value of both; ``curves``: metrics against the value, a line for each group;
@@ -52,7 +52,7 @@ class Study:
         return [variant for variant in self.variants if variant.method in comparison.names]
 
     def pairs(self, comparison: Comparison) -> list[tuple[Variant, Variant]]:
-        """The pairs that are compared: for arrows each group at its two values, else both groups at each value."""
+        """The compared pairs: for arrows each group at its two values, otherwise both groups at each value."""
         there = set(self.compared(comparison))
         groups = list(self.groups.values())
         if self.plot == "arrows":

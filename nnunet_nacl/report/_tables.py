@@ -44,12 +44,12 @@ _REVIEWED = (
     ("excess_aurc", "excess AURC", "↓"), ("volume_bias_share", "volume bias (share)", ""),
     ("interval_coverage", "interval held", ""), ("interval_width_ml", "width (ml)", ""),
 )  # fmt: skip
-_BOLD = "Bold: best, and told apart from all others by these cases."
+_BOLD = "Bold: significantly better than all others on these cases."
 
 
 @dataclass(frozen=True)
 class Column:
-    """Numbers, one for each row, NaN where not defined; ``best`` is the row that is told apart from all others."""
+    """Numbers, one for each row, NaN where not defined; ``best`` is the row significantly better than all others."""
 
     title: str
     values: Sequence[float]
@@ -61,7 +61,7 @@ class Column:
     best: str | None = None
 
     def texts(self, *, intervals: bool, digits: int | None) -> list[str]:
-        """What is shown of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
+        """The text of each number: ``0.812 (0.800 to 0.824)``, or with a test ``−0.010*, p = 0.012``."""
         digits = self.digits if digits is None else digits
         shown = []
         for row, value in enumerate(self.values):
@@ -76,7 +76,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers by row and column, of a data set or several; ``index`` says what rows are.
+    """Numbers by row and column, of one or several data sets; ``index`` says what the rows are.
 
     ``intervals``: whether intervals and p-values are shown; ``digits``: after the decimal point, by default each
     column's own.
@@ -93,7 +93,7 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title, and of which data set."""
+        """The title with the data set."""
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
     def values(self) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def _cases(comparison: Comparison) -> str:
 def _columns(
     comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False
 ) -> list[Column]:
-    """Metrics of all methods; expected: beside the paper's what they would be if perfectly calibrated, if known."""
+    """Metrics of all methods; expected: beside the paper's metrics their values under perfect calibration, if known."""
     columns = []
     for metric in metrics:
         estimates = [metric.of(method) for method in comparison.methods]
@@ -204,7 +204,7 @@ def _columns(
 
 
 def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
-    """Segmentation, scores and ECE; ordered by what calibration is judged by."""
+    """Segmentation, scores and ECE, ordered by the metric that judges calibration."""
     judging = _metrics.judging_metrics(comparison, voxels)
     metrics = _metrics.leading_metrics(comparison, voxels)
     order = order_by(comparison, (judging or metrics)[0]).names
@@ -214,7 +214,7 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
     if judging and (error := judging[-1].voxels) in POOLED:
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
-    note = f"{_cases(comparison)}. By chance up to: what ECE could be on such cases if perfectly calibrated. {_BOLD}"
+    note = f"{_cases(comparison)}. By chance up to: ECE that perfect calibration could have on such cases. {_BOLD}"
     return Table("Methods", comparison.dataset, note, comparison.names, columns)
 
 
@@ -232,7 +232,7 @@ def paper_table(
 
 
 def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
-    """Our means over cases, and beside them what the paper has published: of the data set, or the mean of its six."""
+    """Our means over cases, beside the paper's published values: for the data set, or the mean of its six."""
     theirs = [published_method(name) for name in comparison.names]
     dataset = published_data_set(comparison.dataset)
     voxels = voxels or "foreground"
@@ -252,9 +252,9 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
         else f"means of its data sets, {', '.join(DATA_SETS)}, not of this one"
     )
     note = (
-        "The paper's columns are no results of ours, but published values (Murugesan et al., Medical Image Analysis "
+        "The paper's columns are not our results but published values (Murugesan et al., Medical Image Analysis "
         f"2025, tables 1 to 4): {what}. They come from other splits, networks and lengths of training (of BraTS, "
-        "from regions put together from classes): compare the order of the methods, not the values."
+        "from regions combined from classes): compare the order of the methods, not the values."
     )
     return Table("Beside the paper", comparison.dataset, note, comparison.names, columns)
 
@@ -262,7 +262,7 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
 def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """Every method minus the baseline: mean, interval and Holm-corrected p."""
     if len(comparison.methods) < 2:
-        raise ValueError(f"differences need two methods; got {comparison.baseline} alone.")
+        raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
     for metric in _metrics.compared_metrics(comparison, voxels):
@@ -332,9 +332,9 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         arrow = "↓" if "calibration" in title else "↑"
         columns.append(Column(title, [split[title] for split in splits], digits=4, arrow=arrow))
     note = (
-        "MCE and ACE: means over cases; the rest over the voxels of all cases together. NLL and Brier are calibration "
-        "(low is good) − discrimination (high is good) + what no method can change: so they and ECE may put methods in "
-        "different orders."
+        "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are "
+        "calibration (low is good) − discrimination (high is good) + a part that no method can change, so they and ECE "
+        "may order methods differently."
     )
     title = f"Further metrics {voxels_text(voxels)}"
     return Table(title, comparison.dataset, note, comparison.names, columns)
@@ -353,7 +353,7 @@ def cases_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
 
 
 def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
-    """A ranking, and how often a method comes first when the cases are drawn anew."""
+    """A ranking, and how often a method comes first when cases are resampled."""
     digits = 1 if ranking.scheme == "sum-rank" else 2
     columns = [
         Column(title, list(values), digits=digits) for title, values in ranking.ranks.items()
@@ -363,7 +363,7 @@ def rank_table(ranking: Ranking, comparisons: Sequence[Comparison]) -> Table:
     title = f"{ranking.scheme.capitalize()} by {', '.join(metrics)}"
     note = (
         "Low is good. Sum-rank: ranks by the value of each metric, added up. Mean-case-rank: ranks in each case, "
-        "averaged. First in resamples: how often a method is first when the cases are drawn anew; ties share it."
+        "averaged. First in resamples: how often a method is first when cases are resampled; ties share the count."
     )
     datasets = ", ".join(comparison.dataset for comparison in comparisons if comparison.dataset)
     return Table(title, datasets, note, list(ranking.ranks.index), columns)
@@ -378,9 +378,9 @@ def review_table(reviews: Reviews) -> Table:
         if not name.startswith("interval") or frame[name].notna().any()
     ]
     note = (
-        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: of predicted less true Dice. AURC: "
-        "area under the risk–coverage curve; excess: above that of the best order. Volume bias: expected over true "
-        "volumes, less 1. Interval held: share of true volumes in their fitted interval."
+        f"All structures of {len(reviews.cases)} cases together. Dice MAE and bias: predicted minus true Dice. AURC: "
+        "area under the risk–coverage curve; excess: AURC minus that of the best order. Volume bias: expected over "
+        "true volumes, minus 1. Interval held: share of true volumes in their fitted interval."
     )
     title = "What the confidences are good for"
     return Table(title, "", note, list(reviews.judgements), columns)
@@ -413,7 +413,7 @@ def write_table(
         results: data set -> method -> result, as :func:`read_results` gives them.
         name: one of ``TABLES`` or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
         form: ``markdown``, ``latex`` or ``csv``.
-        voxels: voxel set of ECE and CECE; by default those that the table is about.
+        voxels: voxel set of ECE and CECE; by default the table's own.
         intervals: whether to show intervals and p-values.
         digits: after the decimal point; by default the metric's own. CSV has all.
     """
@@ -430,7 +430,7 @@ def write_table(
         )
         if ranking is None:
             raise ValueError(
-                "ranks need the voxel sets near and image, which not every summary has: evaluate again."
+                "ranks need the voxel sets near and image, which some summaries lack: evaluate again."
             )
         tables = [rank_table(ranking, comparisons)]
     if form == "csv" and len(tables) > 1:

@@ -31,7 +31,7 @@ SECOND_HALF_LR = 1e-4
 class CalibratedLossMixin(nnUNetTrainer):
     """Replaces the loss of any nnU-Net trainer class, under its own deep supervision.
 
-    Put it in front of the trainer and give the recipe; networks, data loading and inference stay the trainer's::
+    Put it before the trainer and give the recipe; network, data loading and inference stay the trainer's::
 
         class nnUNetTrainerPrimusNACL(CalibratedLossMixin, nnUNet_Primus_S_Trainer):
             recipe = Recipe("NACL", settings={"weight": 0.2})
@@ -143,7 +143,7 @@ class CalibratedLossMixin(nnUNetTrainer):
             return
         near = result.pooled("near")
         image = result.pooled("image")
-        nll = image.get("NLL_per_foreground", math.nan)  # nothing is pooled over no case
+        nll = image.get("NLL_per_foreground", math.nan)  # without a case there is nothing to pool
         ece, over = (near.get(name, math.nan) for name in ("ECE", "over_confidence"))
         self.print_to_log_file(
             f"Validation: NLL per foreground voxel {nll:.4f}, ECE over near {ece:.4f} (confidence - accuracy "
@@ -154,7 +154,7 @@ class CalibratedLossMixin(nnUNetTrainer):
 class HalfTimeLRScheduler:
     """1e-3 for the first half of the epochs, 1e-4 for the second (Murugesan et al., 2025, section 4.1.3).
 
-    A function of the epoch alone, so that the rate is right again after ``--c`` without any saved state.
+    It depends on the epoch alone, so the rate is right again after ``--c`` without any saved state.
     """
 
     def __init__(self, optimizer: Optimizer, num_epochs: int) -> None:
@@ -182,7 +182,7 @@ def build_loss(
 
 
 def trainer_class(name: str) -> type | None:
-    """The class of one of our names, or of another trainer's name with a budget; None if there is no such trainer."""
+    """The class for one of our names, or for another trainer's name with a budget; None if there is no such trainer."""
     recipe = parse_name(name)
     if recipe is None:
         return _with_budget(name)

@@ -1,6 +1,6 @@
 """Trainer names and what they mean: ``nnUNetTrainer[Dice]LOSS[_suffix ...]`` <-> :class:`Recipe`.
 
-Settings ride in the name, as in nnU-Net's own trainer variants, so that each has a results folder of its own and
+The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
 prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
 """
 
@@ -14,7 +14,7 @@ PAPER_EPOCHS = 100
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one of our trainers trains with; numbers that are None are the trainer's own.
+    """The loss and settings of one of our trainers; numbers that are None are the trainer's own.
 
     Attributes:
         loss: a key of :data:`LOSSES`.
@@ -53,7 +53,7 @@ class Setting:
         return " | ".join(self.words) if self.words else f"{self.prefix}<number>"
 
     def read(self, suffix: str) -> object | None:
-        """The value that ``suffix`` gives this setting, or None if it is another's."""
+        """The value that ``suffix`` gives this setting, or None if it belongs to another setting."""
         whole = self.name == "kernel_size"
         number = re.fullmatch(self.prefix + (r"(\d+)" if whole else r"(\d+(?:p\d+)?)"), suffix)
         if self.words or number is None:

@@ -15,9 +15,9 @@ from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, BinCounts, expected
 
 PICTURE_NAME = "calibration_progress.png"
 MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
-"""Name under which the histogram of the maximum logit is logged, a list an epoch."""
+"""Name under which the histogram of the maximum logit is logged, one list per epoch."""
 MAX_LOGIT_EDGES = tuple(range(-10, 61))
-"""Edges of its bins. The outer bins also hold what lies beyond them."""
+"""Edges of its bins. The outer bins also hold all values beyond."""
 _LEVELS = (5, 25, 50, 75, 95)
 MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
@@ -31,8 +31,8 @@ _MOST_PROBABILITIES = 100_000
 class EpochCalibration:
     """Calibration tables and maximum logits of an epoch's validation patches.
 
-    Of each batch it counts at most 10,000 voxels of the voxel set near, at even distances, and fewer with more than ten
-    classes (100,000 probabilities); for the maximum logit twice as many of all voxels. Near is defined as in the
+    Of each batch it counts at most 10,000 evenly spaced voxels of the voxel set near, and fewer with more than ten
+    classes (100,000 probabilities); for the maximum logit, twice as many of all voxels. Near is defined as in the
     evaluation, as far as the patch shows it; with regions, each region has its own.
 
     Args:
@@ -161,7 +161,7 @@ def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
 
 
 def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
-    """Plot what was logged so far, a value of each of :data:`VALUES` an epoch, into ``calibration_progress.png``."""
+    """Plot what was logged so far, one value of each of :data:`VALUES` per epoch, into ``calibration_progress.png``."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

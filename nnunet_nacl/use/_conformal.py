@@ -1,7 +1,7 @@
 r"""Guarantees from calibration cases with ground truth: recall, volume intervals, a lower bound of the Dice.
 
 They hold on average over cases that are exchangeable with the calibration cases: same scanners, same population, same
-way of predicting. Of a single case, or of a group of cases, they promise nothing. n calibration cases with a rate of
+way of predicting. They promise nothing for a single case or a group of cases. n calibration cases with a rate of
 failure α need n ≥ 1/α − 1, for intervals with two ends n ≥ 2/α − 1.
 """
 
@@ -18,7 +18,7 @@ from nnunet_nacl.typing import Floats, Mask
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
 """For :func:`missed_voxels`: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
 
-_ISOTONIC = 100  # from so many cases on the map from predicted to true Dice is isotonic
+_ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
 _ROUNDING = 1e-9
 """(n + 1) α is rounded to a rank: 20 · 0.05 must be 1."""
@@ -44,7 +44,8 @@ def recall_threshold(
     .. math:: \hat\lambda = \max \{ \lambda : \frac{n \hat R(\lambda) + 1}{n + 1} \le \alpha \}
 
     with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0: the mean false negative rate of n
-    calibration cases. The guarantee is on the mean over cases that have the structure, if others are left out here.
+    calibration cases. If cases without the structure are left out here, the guarantee is for the mean over cases that
+    have it.
 
     Raises:
         ValueError: fewer than 1/α − 1 cases.
@@ -86,8 +87,8 @@ def fit_volume(
     ⌊(n + 1) α/2⌋-th smallest to the ⌈(n + 1)(1 − α/2)⌉-th smallest. A new case's volume lies in it with a probability
     of at least the coverage, at most 2/(n + 1) more if no scores are equal.
 
-    Expected volumes :math:`\hat V` (n,) and those of the ground truth V (n,) are at least 0. ε, above 0, is what a
-    difference of volume has to exceed to matter; it keeps the ratio finite where a structure is absent.
+    Expected volumes :math:`\hat V` (n,) and those of the ground truth V (n,) are at least 0. ε > 0 is the smallest
+    difference of volume that matters; it keeps the ratio finite where a structure is absent.
 
     Raises:
         ValueError: fewer than 2/α − 1 cases.
@@ -119,7 +120,7 @@ class DiceFit:
         return np.interp(x, self.predicted, self.dice).clip(0, 1)
 
     def lower_bound(self, predicted: ArrayLike) -> Floats:
-        """What the Dice of a new case is not below with the coverage's probability, (...) in [0, 1]."""
+        """Lower bound that a new case's Dice reaches with the coverage's probability, (...) in [0, 1]."""
         return (self.expected(predicted) + self.margin).clip(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""What a review counts of a case, channel by channel; finished cases are kept in a journal."""
+"""What a review counts in a case, channel by channel; a journal keeps finished cases."""
 
 import json
 import math
@@ -35,13 +35,13 @@ from nnunet_nacl.use._quantities import (
     whole_channels,
 )
 
-# Times the pixel spacing nnU-Net makes the slice spacing of an image of two dimensions
+# nnU-Net gives a 2D image a slice spacing of this factor times the pixel spacing
 _THICK = 999
 
 
 @dataclass(frozen=True)
 class CountSettings:
-    """What is counted of a case: agreement of members (their folders), ground truth, pictures of doubtful slices."""
+    """What to count in a case: agreement of members (their folders), ground truth, pictures of uncertain slices."""
 
     members: tuple[str, ...] = ()
     truth: bool = False
@@ -51,7 +51,7 @@ class CountSettings:
 
 @dataclass(frozen=True)
 class TruthCounts:
-    """What the ground truth says of a structure in a case, over the voxels that are not ignored.
+    """What the ground truth says about a structure in a case, over the voxels that are not ignored.
 
     ``voxels`` is the size of the structure, ``dice`` that of the segmentation, 1 where the structure is in neither, and
     ``missed`` (T,) how many of its voxels masks of p ≥ threshold miss, for ``THRESHOLDS``.
@@ -82,7 +82,7 @@ class StructureCounts:
 
 @dataclass(frozen=True)
 class CountedCase:
-    """A case: what it was counted from, its structures, and the pictures for its page with what they lack."""
+    """A case: the files it was counted from, its structures, and its pictures for the page with what they lack."""
 
     case: str
     inputs: str
@@ -100,9 +100,9 @@ def counted_cases(
     output: Path,
     num_processes: int,
 ) -> Iterator[tuple[dict[str, CountedCase], list[Skipped]]]:
-    """The cases, counted, and those that are skipped; within, the output is to be written, by no other process.
+    """The counted and the skipped cases; while active, the caller writes the output, and no other process does.
 
-    Until that is done the counted ones are in a journal, from which the next process takes them if this one is killed.
+    Until then a journal keeps the counted cases, from which the next process takes them if this one is killed.
     """
     with only_writer(output):
         journal = Journal(output, _save, partial(read_json, kind=CountedCase))
@@ -129,7 +129,7 @@ def _save(case: CountedCase, file: Path) -> None:
 
 
 def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str:
-    """All that the counts of a case depend on, its files by their size and time of change."""
+    """Everything that the counts of a case depend on, with its files' size and time of change."""
     others = [Path(folder) / files.prediction.name for folder in settings.members]
     if settings.images is not None:
         others.append(first_channel(files, Path(settings.images)))
@@ -146,7 +146,7 @@ def _inputs(files: CaseFiles, data_set: DataSet, settings: CountSettings) -> str
 
 
 def first_channel(files: CaseFiles, images: Path) -> Path:
-    """A case's image, or of several channels the first."""
+    """A case's image, or the first of several channels."""
     return images / f"{files.name}_0000{files.prediction.name.removeprefix(files.name)}"
 
 
@@ -196,7 +196,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
                 else _truth_counts(p, mask, truth, structure, meaning.ignored),
             )
         )
-    # The doubt of classes, which they share, is known after the last one
+    # The doubt, which all classes share, is known only after the last class
     if activation is Activation.SOFTMAX:
         rows = [replace(row, mean_error=error, mean_entropy=entropy) for row in rows]
     image = None if settings.images is None else first_channel(files, Path(settings.images))

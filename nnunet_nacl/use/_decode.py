@@ -17,7 +17,7 @@ from nnunet_nacl.use._folders import NewFolder, means_of, write_folder
 from nnunet_nacl.use._quantities import structure_names
 
 Decoded: TypeAlias = tuple[Labels, dict[str, Any]]
-"""Labels, and what the folder's mark says of the case: ``thresholds`` and more."""
+"""Labels, and what the folder's mark says about the case: ``thresholds`` and more."""
 Decode: TypeAlias = Callable[[Floats, LabelMeaning], Decoded]
 """From probabilities (C, Z, Y, X)."""
 
@@ -33,19 +33,19 @@ def decode_folder(
 ) -> NewFolder[dict[str, Any]]:
     """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
 
-    Probabilities are hard links, or copies where the file system has none; with them is what else nnU-Net's folders
-    hold. ``decoded.json`` marks the folder, with the thresholds of each case. A case that cannot be decoded is not in
-    it, but in ``skipped``.
+    Probabilities are hard links, or copies where the file system has none; the other files of nnU-Net's folders are
+    copied. ``decoded.json`` marks the folder and holds the thresholds of each case. A case that cannot be decoded is
+    not in the folder, but in ``skipped``.
 
-    Dice: of classes :func:`dice_optimal_labels`; of regions each one's :func:`dice_optimal_mask`, written over those
-    before it in the order of ``regions_class_order``. Recall: p ≥ λ; of classes that reach their λ in a voxel, the most
-    probable one has it.
+    Dice: classes use :func:`dice_optimal_labels`; regions each use :func:`dice_optimal_mask`, and each is written over
+    those before it in the order of ``regions_class_order``. Recall: p ≥ λ; of the classes that reach their λ in a
+    voxel, the most probable one gets it.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write.
         fit: file that :func:`fit_review` wrote, for thresholds λ with a guaranteed recall; by default, for Dice.
-        alpha: with a fit, share of each structure that is missed at most, on average.
+        alpha: with a fit, the largest share of each structure that may be missed, on average.
         num_processes: how many cases are decoded at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.
     """
@@ -79,8 +79,8 @@ def decode_folder(
     written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.get("shared_voxels", 0) for case in results):
         written.notes.append(
-            f"In {shared:,} voxels several structures reach their thresholds; the most probable one has them. What the "
-            "others miss there is not covered by the guarantee."
+            f"In {shared:,} voxels several structures reach their thresholds; the most probable one gets them. The "
+            "guarantee does not cover what the others miss there."
         )
     if fit is None and not predictions.is_calibrated:
         written.notes.append(

@@ -1,4 +1,4 @@
-"""Fits predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
+"""Fit predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -72,7 +72,7 @@ class StructureFit:
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What :func:`fit_review` returns; ``held_out`` judges each part of the cases, a fold say, by a fit to the rest."""
+    """What :func:`fit_review` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest."""
 
     model: Model
     calibration: Calibration | None
@@ -110,9 +110,9 @@ class ReviewFit:
             raise ValueError(f"{self.file}: {structure}: {error}") from error
 
     def check(self, predictions: PredictionFolder, *, segmented: bool = True) -> list[str]:
-        """Warnings to print before it is used for a folder of predictions; a ValueError forbids that.
+        """Warnings to print before the fit is used for a folder of predictions; a ValueError if it must not be used.
 
-        ``segmented`` says whether it is used for segmentations, not for probabilities alone.
+        ``segmented`` says whether it is used for segmentations or for probabilities alone.
         """
         folder = predictions.folder
         refused = f"{self.file} cannot be used for {folder}: it was fitted to"
@@ -124,7 +124,7 @@ class ReviewFit:
         seen = sorted({case.name for case in predictions.cases} & set(self.cases))
         if seen:
             raise ValueError(
-                f"{refused} {len(seen)} of its cases, {seen[0]} for one. It would look better than it is."
+                f"{refused} {len(seen)} of its cases, such as {seen[0]}. It would look better than it is."
             )
         decoded = decoding_of(folder)
         if segmented and decoded != self.decoded:
@@ -136,14 +136,14 @@ class ReviewFit:
             for row in self.held_out
             if row["structure"] != ALL and row["spearman"] is not None
         ]
-        told = "how well it orders other cases is not known"
+        told = "the rank correlation on other cases is unknown"
         if ranks:
             agreement = " to ".join(
                 dict.fromkeys(f"{rank:.2f}" for rank in (min(ranks), max(ranks)))
             )
-            told = f"on held-out ones predicted and true Dice agree in rank by {agreement} (Spearman; 1 is perfect)"
-        notes = [f"The fit is to {len(self.cases)} cases; {told}."]
-        unknown = f"{folder} does not say which checkpoint made it: the fit is right only for the"
+            told = f"on held-out cases, predicted and true Dice have a rank correlation of {agreement} (Spearman)"
+        notes = [f"The fit uses {len(self.cases)} cases; {told}."]
+        unknown = f"{folder} does not say which checkpoint made it: the fit is valid only for the"
         calibration = calibration_of(folder)
         if calibration == self.calibration:
             twins = [Path(own).with_name(FOLD_CHECKPOINT) for own in self.pred_folders]
@@ -162,7 +162,7 @@ class ReviewFit:
         return notes
 
     def summary(self) -> str:
-        """A text of what was fitted, and how it does on held-out cases."""
+        """A text: what was fitted, and how well it works on held-out cases."""
         # Takes half a second to import, which worker processes need not spend
         from pandas import DataFrame
 
@@ -178,12 +178,12 @@ class ReviewFit:
         fitted = DataFrame.from_dict(rows, orient="index").to_string(
             float_format="{:.3f}".format, na_rep="–"
         )
-        held_out = "Too few cases to hold some out: it is not known how good this is."
+        held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
             held_out = f"On held-out cases:\n{judgement_table(self.held_out)}"
         return (
-            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}. Volumes are as multiples of the "
-            f"expected ones, the Dice is at least the fitted one plus the margin:\n{fitted}\n{held_out}"
+            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}. Volumes are multiples of the "
+            f"expected volumes; the Dice is at least the fitted Dice plus the margin:\n{fitted}\n{held_out}"
         )
 
 
@@ -197,8 +197,8 @@ def fit_review(
 ) -> ReviewFit:
     """Fit predicted Dice, volume intervals and recall thresholds of each structure; write them as JSON.
 
-    A case that cannot be used is in ``skipped`` with the reason. Of several folds each is held out in turn; a folder's
-    cases are split into five parts. Run again after an interruption, it goes on with the cases that are left.
+    A case that cannot be used is in ``skipped`` with the reason. With several folds, each fold is held out in turn; a
+    folder's cases are split into five parts. After an interruption, a second call continues with the remaining cases.
 
     Args:
         predictions: with ground truth: a folder, or the validation cases of a model, but not of fold ``all``.
@@ -294,7 +294,7 @@ def _fit_structures(rows: Sequence[StructureCounts], coverage: float) -> dict[st
 
 
 def _hold_out(parts: Sequence[Sequence[StructureCounts]], coverage: float) -> list[Row]:
-    """Judge each part of the cases with a fit to the others; nothing if the others of one are too few to fit to."""
+    """Judge each part of the cases with a fit to the others; empty if any part leaves too few others to fit to."""
     found = []
     for part in parts:
         others = [row for other in parts if other is not part for row in other]
@@ -324,7 +324,7 @@ def decoding_of(folder: Path) -> str | None:
 
 
 def _shared_calibration(folders: Sequence[Path]) -> Calibration | None:
-    """How the predictions were calibrated: all alike, or each folder by a fit of its own."""
+    """How the predictions were calibrated: all alike, or each folder by its own fit."""
     found = {folder: calibration_of(folder) for folder in folders}
     calibrations = {how for how in found.values() if how is not None}
     if not calibrations:

@@ -22,7 +22,7 @@ _UNFINISHED = ".nnunet_nacl_cases"  # in the output: files that are not whole ye
 
 @dataclass(frozen=True)
 class NewFolder(Generic[Result]):
-    """What was done with the cases of a folder; until all is done, its files are in the hidden ``unfinished``."""
+    """The results for the cases of a folder; until all are done, its files are in the hidden ``unfinished``."""
 
     output: Path
     unfinished: Path
@@ -32,7 +32,7 @@ class NewFolder(Generic[Result]):
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """For people: how many cases were done, what more there is to say, and which were not done."""
+        """A text for users: how many cases were done, notes, and which cases were skipped."""
         total = len(self.results) + len(self.skipped)
         lines = [
             f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.",
@@ -50,7 +50,7 @@ class NewFolder(Generic[Result]):
         )
 
     def describe_like(self, predictions: PredictionFolder) -> None:
-        """Describe it as a folder of predictions, marked as calibrated if these are, so that nobody does it twice."""
+        """Mark it as a folder of predictions, and as calibrated if these are, so that nobody calibrates twice."""
         predictions.copy_descriptions(self.unfinished)
         if predictions.is_calibrated:
             shutil.copyfile(predictions.folder / CALIBRATED_NAME, self.unfinished / CALIBRATED_NAME)
@@ -66,7 +66,7 @@ def write_folder(
     num_processes: int,
     overwrite: bool,
 ) -> Iterator[NewFolder[Result]]:
-    """Write each case of the inputs into a hidden folder of its own; on leaving, the files go to the output.
+    """Write each case of the inputs into its own hidden folder; on leaving, the files move to the output.
 
     There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case, of the
     first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
@@ -112,6 +112,6 @@ def _attempt(case: CaseFiles, write: Callable[[CaseFiles, Path], Result], folder
 
 
 def means_of(names: Sequence[str], cases: Iterable[Sequence[float]]) -> str:
-    """Each structure's mean over the cases, for people."""
+    """Each structure's mean over the cases, as a text for users."""
     means = np.mean([*cases], axis=0)
     return ", ".join(f"{name} {mean:.3f}" for name, mean in zip(names, means, strict=True))

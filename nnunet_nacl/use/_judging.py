@@ -1,4 +1,4 @@
-"""How good predicted Dice, volumes and intervals are, judged by the ground truth."""
+"""Judge predicted Dice, volumes and intervals by the ground truth."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ ALL = "(all)"
 """Stands for all structures together."""
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = Sequence[Row]
-"""Of each structure in each case what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
+"""For each structure in each case, what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
 ``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
 ``volume_high_ml`` and ``missed``."""
 
@@ -19,9 +19,9 @@ Rows: TypeAlias = Sequence[Row]
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
     """AURC, the area under the risk–coverage curve: the mean risk of the cases kept, the most confident first.
 
-    By the trapezoidal rule from coverage 1/n to 1; NaN for fewer than 2 cases. Of cases with the same confidence, such
-    as a predicted Dice, any one may come first: the curve is the mean over all their orders. Without such cases the
-    area is that of Zenk et al.'s benchmark, whose figure depends on the order in which equal ones stand.
+    It uses the trapezoidal rule from coverage 1/n to 1; NaN for fewer than 2 cases. Cases with the same confidence (a
+    predicted Dice, say) may come in any order: the curve is the mean over all their orders. Without such ties the area
+    equals that of Zenk et al.'s benchmark, whose value depends on the order of ties.
 
     References:
         Geifman & El-Yaniv, NeurIPS 2017; Jaeger et al., ICLR 2023; Zenk et al., Medical Image Analysis 2025
@@ -45,9 +45,10 @@ def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
 def judge(rows: Rows, structure: str = ALL) -> Row:
     """Judge predicted Dice, volumes and intervals of these rows; None where something is not defined.
 
-    Errors are mean absolute ones; a bias is predicted less true, ``volume_bias_share`` that of the sums; AURC is the
-    area under the risk–coverage curve, with risk 1 − Dice, and excess AURC that above the best order. ``_coverage`` is
-    the share of cases whose Dice is at least its bound, whose volume lies in its interval. ``missed`` is the mean share
+    Errors are mean absolute errors; a bias is predicted minus true, ``volume_bias_share`` the relative bias of the
+    sums; AURC is the area under the risk–coverage curve, with risk 1 − Dice, and excess AURC is AURC minus that of the
+    best order. ``_coverage`` is the share of cases whose Dice is at least its bound, or whose volume lies in its
+    interval. ``missed`` is the mean share
     of the structure that the masks of the recall threshold miss.
     """
     # Takes half a second to import, which worker processes need not spend
@@ -90,7 +91,7 @@ def judge_structures(rows: Rows) -> list[Row]:
 
 
 def judgement_table(judgements: Rows) -> str:
-    """A table to read, without empty columns."""
+    """A text table without empty columns."""
     from pandas import DataFrame
 
     heads = ["structure", "cases", "MAE", "bias", "Spearman", "AURC", "excess", "fitted MAE", "bound held",

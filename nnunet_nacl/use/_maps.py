@@ -33,13 +33,13 @@ def write_maps(
 ) -> NewFolder[None]:
     """Write images ``CASE_MAP<file_ending>`` where each case's segmentation lies, and their scale in ``maps.json``.
 
-    They are float32, in formats of whole numbers scaled, so that the largest number stands for the largest value
-    possible. A case that cannot be mapped is not in the folder, but in ``skipped``.
+    They are float32; in integer formats they are scaled, so that the largest number stands for the largest possible
+    value. A case that cannot be mapped is not in the folder, but in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write.
-        what: ``confidence``, max_k p_k, of regions the smallest max(p, 1 − p); ``entropy`` in nats, of regions the
+        what: ``confidence``, max_k p_k, for regions the smallest max(p, 1 − p); ``entropy`` in nats, for regions the
             largest; ``structure:NAME``, the probability of a structure.
         num_processes: how many cases are mapped at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.

@@ -1,4 +1,4 @@
-"""Several members that predict the same cases, folds or seeds: the mean of their probabilities, what they agree on."""
+"""Several members (folds or seeds) that predict the same cases: their mean probabilities, and how well they agree."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,8 +27,9 @@ def combine_members(
 ) -> NewFolder[tuple[float, ...]]:
     """Write a folder of predictions with the mean of several members' probabilities, and its segmentations.
 
-    The mean is that of ``nnUNetv2_ensemble``. One case is in memory, whatever the number of members, and a byte a voxel
-    of each segmentation. ``members_agreement.csv`` says how much the members' segmentations agree. A case that a member
+    The mean is that of ``nnUNetv2_ensemble``. Memory holds one case, whatever the number of members, and one byte per
+    voxel of each segmentation. ``members_agreement.csv`` says how well the members' segmentations agree. A case that a
+    member
     lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
 
     Args:
@@ -91,7 +92,7 @@ def read_members(
 
 
 def _predicted(folder: PredictionFolder) -> Model:
-    """What members share: the model, but for how it was trained."""
+    """What members must share: the model, except for how it was trained."""
     model = Model.of_folder(folder.folder, folder.plans, folder.data_set)
     return replace(model, trainer=None, plans=None, configuration=None)
 

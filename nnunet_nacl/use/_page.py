@@ -1,4 +1,4 @@
-"""The page to work from: the list of cases, and each one in pictures. One self-contained file."""
+"""The review page: the list of cases, and pictures of each. One self-contained file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ def write_review_page(
     meaning: LabelMeaning,
     **texts: Any,
 ) -> None:
-    """Write the page of cases with their rows, whole or not at all; ``texts`` are for the template."""
+    """Write the page of cases with their rows, completely or not at all; ``texts`` are for the template."""
     rows = [row for of_case in cases.values() for row in of_case]
     pictures = [picture for case in counted.values() for picture in case.pictures]
     outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})

@@ -1,4 +1,4 @@
-"""Pictures of slices, as pages embed them; those of a case in which the model is least sure."""
+"""Pictures of slices as pages embed them, and of a case's slices in which the model is least sure."""
 
 import base64
 import io
@@ -14,8 +14,8 @@ from nnunet_nacl.nnunet import LabelMap, Reader
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
-"""Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; last those most like the red of
-doubt and of errors."""
+"""Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
+doubt and errors come last."""
 _MARGIN = 0.35  # of the structures' extent, shown around them
 _SMALLEST = 48  # voxels shown at least along each axis
 # Pixels of a picture along each axis: larger ones are made smaller by a whole factor
@@ -75,7 +75,7 @@ def picture(labels: Labels, image: Floats | None) -> dict[str, Any]:
 
 
 def most_doubtful(doubt: Floats, number: int) -> list[int]:
-    """The slices of (Z, Y, X) with the most doubt, none beside another one; at least one, in the order of the image."""
+    """The slices of (Z, Y, X) with the most doubt, no two adjacent; at least one, in the order of the image."""
     sums = doubt.sum((1, 2), dtype=np.float64)
     apart = max(2, len(sums) // _APART)
     chosen: list[int] = []

@@ -12,7 +12,7 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import Activation, LabelMeaning, confusion_matrix, dice, region_of
 from nnunet_nacl.typing import Floats, Labels, Mask
 
-# A voxel is unsure of a structure whose probability lies between these two
+# A voxel is uncertain if the structure's probability lies between these two
 _UNSURE_FROM = 0.1
 _UNSURE_TO = 0.9
 
@@ -22,8 +22,8 @@ class StructureSums:
     r"""Sums over the voxels of a case for one structure.
 
     A structure is a class k ≥ 1, with p its softmax probability, or a region, with p its sigmoid probability; s is 1
-    where the segmentation has the structure. Times the volume of a voxel ``probability`` is the expected volume,
-    unbiased if p is calibrated (Popordanoska et al., MICCAI 2021). In ``unsure`` voxels p is above 0.1 and below 0.9.
+    where the segmentation has the structure. ``probability`` times a voxel's volume is the expected volume, unbiased if
+    p is calibrated (Popordanoska et al., MICCAI 2021). In ``unsure`` voxels p is above 0.1 and below 0.9.
     """
 
     probability: float  # Σ p
@@ -52,8 +52,8 @@ class StructureSums:
     def predicted_dice(self) -> float:
         r"""Soft Dice confidence :math:`SDC = 2 \sum_i p_i s_i / (\sum_i p_i + \sum_i s_i)`, the Dice to expect.
 
-        1 where both sums are 0. A softmax is hardly ever 0: where nothing is segmented SDC is 0, however improbable the
-        structure is; look at ``max_probability`` then.
+        1 where both sums are 0. A softmax is hardly ever 0: if nothing is segmented, SDC is 0 however improbable the
+        structure is; then look at ``max_probability``.
 
         References:
             Borges et al., Soft Dice Confidence, arXiv 2402.10665.
@@ -94,12 +94,12 @@ def add_entropy(entropy: Floats, p: Floats, activation: Activation) -> Floats:
 
 
 def structure_names(meaning: LabelMeaning) -> list[str]:
-    """What ``dataset.json`` calls the classes but the background, or the regions."""
+    """The names in ``dataset.json`` of the classes except the background, or of the regions."""
     return [meaning.name_of(structure) for structure in meaning.structures]
 
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
-    r"""Agreement of members: of each structure the mean over pairs of :math:`2 |A \cap B| / (|A| + |B|)`, 1 for 0 / 0.
+    r"""Agreement of members: for each structure the mean over pairs of :math:`2 |A \cap B| / (|A| + |B|)`, 1 for 0 / 0.
 
     References:
         Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations

@@ -1,4 +1,4 @@
-"""Reviews a folder of predictions: counts its cases, lists them, judges them if there is ground truth."""
+"""Review a folder of predictions: count its cases, list them, and judge them if there is ground truth."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +30,7 @@ _PRESENT = 0.1  # a probability of a structure of which nothing is segmented tha
 class Review:
     """What :func:`review_folder` returns: the ``table`` is the CSV's, a row for each structure of each case.
 
-    With ground truth it has judgements. ``notes`` are what must be said of all cases.
+    With ground truth it has judgements. ``notes`` concern all cases.
     """
 
     table: "DataFrame"
@@ -41,7 +41,7 @@ class Review:
     file: Path
 
     def summary(self) -> str:
-        """The first cases with the structure that ranks lowest, judgements and notes, for people."""
+        """A text for users: the first cases with their lowest-ranked structure, judgements and notes."""
         lines = ["trust  rank  case  structure"]
         total = len(self.cases)
         for row, *_ in [*ranked_cases(self.table).values()][:_LISTED]:
@@ -69,14 +69,14 @@ def review_folder(
 ) -> Review:
     """List the structures of all cases of a folder of nnU-Net predictions made with ``--save_probabilities``.
 
-    By trust, the predicted Dice (fitted, with a fit), the lowest first; a structure of which nothing is segmented by
-    1 − max p, then by its expected volume. Writes the CSV, and beside it a JSON file with how it was judged. Run again
-    after an interruption, it goes on with the cases that are left. A case that cannot be reviewed is in ``skipped``.
+    They are sorted by trust, the lowest first: the predicted Dice (fitted, with a fit), or 1 − max p, then the expected
+    volume, if nothing of a structure is segmented. Writes the CSV, and beside it a JSON file with the judgements. After
+    an interruption, a second call continues with the remaining cases. A case that cannot be reviewed is in ``skipped``.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations; or nnU-Net's validation folder of a fold.
         output: the CSV; by default ``review.csv`` in ``pred_folder``, which a rerun replaces.
-        html: a page to work from, with pictures.
+        html: a review page with pictures.
         images: folder of the images, for the page.
         members: two or more folders of other predictions of the same cases, by folds or seeds, for their agreement.
         fit: file that :func:`fit_review` wrote, for fitted Dice and intervals.
@@ -133,9 +133,9 @@ def review_folder(
 
 
 def ranked_cases(table: "DataFrame") -> dict[str, list[Row]]:
-    """The rows of each case, the structure that ranks lowest among its own kind first; None where nothing is known.
+    """The rows of each case, the structure with the lowest rank first; None where nothing is known.
 
-    Cases are in the order of their lowest rank, equal ones in that of their mean rank.
+    Cases are in the order of their lowest rank, ties in the order of their mean rank.
     """
     ranks = table.groupby("case")["rank"].agg(["min", "mean"]).sort_values(["min", "mean"])
     cases: dict[str, list[Row]] = {name: [] for name in ranks.index}
@@ -230,7 +230,7 @@ class _Stored:
 
 
 def read_judged(folder: Path) -> list[Row]:
-    """What the review in a folder predicts of each structure of each case, and what is true; empty without truth.
+    """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
     Rows are those that :func:`judge` judges. A FileNotFoundError says that the folder has no review.
     """

@@ -176,7 +176,7 @@ def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     kept = files_of(copy.model)
     shutil.move(images / "new_toy_0_0000.nii.gz", images / "toy_5_0000.nii.gz")  # of training, in fold 0
     shutil.move(labels / "new_toy_0.nii.gz", labels / "toy_5.nii.gz")
-    with pytest.raises(ValueError, match="has toy_5, with which folds were trained"):
+    with pytest.raises(ValueError, match="has toy_5, which folds were trained on"):
         calibrate(copy.model, 0, images=images, gt_folder=labels, overwrite=True)
     with pytest.raises(FileNotFoundError, match="has no fold 2; there are fold_0, fold_1"):
         calibrate(copy.model, 0, 2, overwrite=True)

@@ -1,4 +1,4 @@
-"""Of benchmarks/dice_candidates: the proper weighted cross-entropy of docs/results/calibrate.md."""
+"""Of benchmarks/dice_candidates: the proper weighted cross-entropy of docs/results/last-layer.md."""
 
 import math
 import sys

@@ -282,7 +282,7 @@ def test_labels_do_not_wrap_around(ignore_label: int) -> None:
 def test_masks_that_are_not_binary(value: float) -> None:
     masks = torch.ones(1, 2, 2, 2)
     masks[0, 1, 0, 1] = value
-    with pytest.raises(ValueError, match="target holds other values than 0 and 1: region masks may not"):
+    with pytest.raises(ValueError, match="target holds values other than 0 and 1, which region masks must not"):
         losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
 
 

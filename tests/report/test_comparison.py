@@ -22,7 +22,7 @@ def test_shared_cases() -> None:
     comparison = compare({"one": one, "other": other})
     assert comparison.cases == list(NAMED[2:6])
     assert comparison.notes == [
-        "4 of 8 cases are compared. Left out, since not every method has them: case_00, case_01, case_06, case_07."
+        "4 of 8 cases are compared. Left out, because some methods lack them: case_00, case_01, case_06, case_07."
     ]
     assert list(Metric("ECE", "foreground").values(comparison["one"])[:, 0]) == one.values("foreground", "ECE")[2:]
 
@@ -59,8 +59,11 @@ def test_what_is_not_alike_is_said() -> None:
     assert not comparison.has_surface
     assert comparison.notes == [
         "other: cases that could not be evaluated (1): x.",
-        "The methods were evaluated with different protocol (one: standard, other: authors): not quite comparable.",
-        "The methods were evaluated with different margin_mm (one: 5.0, other: 3): not quite comparable.",
+        (
+            "The methods were evaluated with different protocol (one: standard, other: authors) "
+            "and are not quite comparable."
+        ),
+        "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
         "HD95 is left out: it was not measured (--surface) for other.",
     ]
 

@@ -127,7 +127,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
     )
     assert re.search(r"sharp is too sure: where it says 90\s%, it is right [67]\d\s% of the time\.", first)
     assert re.search(r"soft is not sure enough: where it says 90\s%, it is right 9\d\s% of the time\.", first)
-    assert re.search(r"true is best, told apart from (soft and sharp|sharp and soft)\.", first)
+    assert re.search(r"true is best, significantly better than (soft and sharp|sharp and soft)\.", first)
     for command in ("calibrate VALIDATION_LABELS", "apply fit.json", "evaluate labelsTs", "review predictions/"):
         assert f"nnunet_nacl {command}" in first
 
@@ -153,7 +153,7 @@ def test_an_evaluation_without_near_says_how_to_get_it(tmp_path: Path) -> None:
     page = write(tmp_path, results)
     assert "one was not evaluated over the voxel sets near and image" in page.text
     assert "nnunet_nacl evaluate labelsTs predictions/1" in page.text
-    assert "Whether the confidences are right is told by the voxel sets near and image" in page.text
+    assert "The voxel sets near and image show whether the confidences are right" in page.text
 
 
 def test_one_method_two_and_one_case(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     few = {"cases": NAMED[:1], "settings": SCORES}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
-    assert "are not told apart by this case." in page.text
+    assert "do not differ significantly on this case." in page.text
     assert f"The only case: {NAMED[0]}" in page.text
 
 

@@ -52,7 +52,7 @@ def test_the_table_has_both_and_says_whose_they_are(methods: dict[str, FolderRes
     result, values = methods["NACL"], table.values()
     assert values.loc["NACL", "HD95 (voxels)"] == pytest.approx(result.foreground_mean("HD95_voxels"))
     assert values.loc["NACL", "ECE foreground"] == pytest.approx(result.mean("foreground", "ECE"))
-    assert "no results of ours" in table.note
+    assert "not our results" in table.note
     # Of a data set that the paper lacks, the means of its six.
     table = TABLES["published"](compare({"NACL l2": methods["CE"]}, "Dataset004_Hippocampus"), None)
     assert list(table.shown().loc["NACL l2"][4:]) == ["0.765", "–", "0.108", "–"]

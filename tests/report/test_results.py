@@ -70,7 +70,7 @@ def test_only_pages_of_ours_are_replaced(
     page = tmp_path / "report.html"
     page.write_text("<html>mine</html>")
     assert cli.main(["report", str(runs["soft"])]) == 1
-    assert "report.html exists, and is none of our pages. Choose another name by -o" in capsys.readouterr().err
+    assert "report.html exists and is not one of our pages. Choose another name with -o" in capsys.readouterr().err
     assert page.read_text() == "<html>mine</html>"
     shutil.copy(page_file, page)
     assert cli.main(["report", str(runs["soft"])]) == 0

@@ -141,4 +141,4 @@ def test_what_cannot_be_drawn(study: Study, tmp_path: Path) -> None:
         write_report({"": {names[0]: few}}, tmp_path / "page.html", study=study)
         page = page_of(tmp_path / "page.html")
         assert "No plot: no two variants here can be compared with each other." in page.text
-        assert "Left out, since there are no results here: FL 2, LS 0.1, LS 0.2." in page.text
+        assert "Left out, because they have no results here: FL 2, LS 0.1, LS 0.2." in page.text

@@ -77,7 +77,9 @@ def test_the_list_has_intervals(new: tuple[Path, Path], fitted: Path) -> None:
         assert any("the interval of the expected volume" in reason for reason in row.reasons) == outside
     known = json.loads(fitted.read_text())["held_out"]
     ranks = sorted(f"{one['spearman']:.2f}" for one in known[:2])
-    assert review.notes[-1].startswith("The fit is to 24 cases; on held-out ones predicted and true Dice agree in rank")
+    assert review.notes[-1].startswith(
+        "The fit uses 24 cases; on held-out cases, predicted and true Dice have a rank correlation"
+    )
     assert all(one in review.notes[-1] for one in ranks)
     every = review.judgements[-1]
     assert every["interval_coverage"] == table.true_ml.between(table.volume_low_ml, table.volume_high_ml).mean()
@@ -129,10 +131,10 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
         assert str(found.calibration) == "temperature, each fold by its own fit"
         review = review_folder(new[1], fit=found.file)  # as nnUNetv2_predict leaves those of a checkpoint
         assert not review.skipped
-        assert "does not say which checkpoint made it: the fit is right only for the calibrated one" in review.notes[-1]
+        assert "does not say which checkpoint made it: the fit is valid only for the calibrated one" in review.notes[-1]
     (predictions.pred_folders[0].parent / "checkpoint_calibrated.pth").touch()
     as_trained = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "raw.json")
-    assert "right only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]
+    assert "valid only for the one as trained" in review_folder(new[1], fit=as_trained.file).notes[-1]
     marked = Path(shutil.copytree(new[1], tmp_path / "marked"))
     shutil.copy(predictions.pred_folders[0] / CALIBRATED_NAME, marked)
     assert "no mark" not in "".join(review_folder(marked, fit=found.file).notes)
@@ -179,7 +181,7 @@ def test_bad_cases_are_named_and_a_structure_that_is_hardly_segmented_has_no_dic
     assert [entry.case for entry in stored.skipped] == ["b"]
     assert stored.structures["one"].dice is not None
     assert stored.structures["two"].dice is None
-    assert "it is not known how good this is" in stored.summary()  # 17 or 18 cases are too few
+    assert "the quality of the fit is unknown" in stored.summary()  # 17 or 18 cases are too few
 
 
 def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, tmp_pa
         review_folder(new[1], fit=fitted)
     dataset_json.write_text(json.dumps(content))
     (new[1] / f"new_x{ENDING}").rename(new[1] / f"c{ENDING}")
-    with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, c for one\. It would look better"):
+    with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, such as c\. It would look better"):
         review_folder(new[1], fit=fitted)
     (tmp_path / "changed.json").write_text(json.dumps({**json.loads(fitted.read_text()), "coverage": "high"}))
     with pytest.raises(ValueError, match=r"changed\.json is not as expected: coverage: "):

@@ -1,4 +1,4 @@
-"""From a data set as published, whose layout ``layouts.yaml`` tells, to nnU-Net's raw format."""
+"""Convert published data sets, whose layouts are in ``layouts.yaml``, to nnU-Net's raw format."""
 
 import re
 from collections import Counter
@@ -31,7 +31,7 @@ class _Case(NamedTuple):
 
 @dataclass(frozen=True)
 class _Layout:
-    """A published data set: where its files are, and what nnU-Net is told of them."""
+    """A published data set: where its files are, and what nnU-Net is told about them."""
 
     dataset_json: dict[str, Any]
     needed: list[str]
@@ -41,7 +41,7 @@ class _Layout:
     relabel: dict[int, int] | None = None
 
     def find(self, source: Path) -> Iterator[_Case]:
-        """The cases in a folder; hidden files, which macOS leaves behind, are none."""
+        """The cases in a folder; hidden files, which macOS leaves behind, do not count."""
         for part in self.cases:
             is_test = part.get("is_test", False)
             found = set()
@@ -80,8 +80,8 @@ CONVERTERS = tuple(sorted(_LAYOUTS))
 def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     """Convert a published data set to nnU-Net's raw format, in ``nnUNet_raw``.
 
-    Files are hard links or copies of the published ones, except for masks whose labels change. What images and masks
-    hold is left to nnU-Net's ``--verify_dataset_integrity``.
+    Files are hard links or copies of the published ones, except for masks whose labels change. nnU-Net's
+    ``--verify_dataset_integrity`` checks the contents of images and masks.
 
     Args:
         name: one of ``CONVERTERS``.
@@ -95,7 +95,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         FileExistsError: the id is taken.
         FileNotFoundError: the source is not laid out as expected.
         RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: files are missing, or a mask that is relabelled holds other labels than published.
+        ValueError: files are missing, or a mask to be relabelled holds labels other than the published ones.
     """
     if name not in _LAYOUTS:
         raise ValueError(

@@ -13,7 +13,7 @@ def planned_folder(number: int, title: str) -> Path:
     """The folder in ``nnUNet_raw`` that a new data set will have.
 
     Raises:
-        FileExistsError: the number is taken: nnU-Net refuses one that has two names in its three folders.
+        FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
     """
     if not 1 <= number <= 999:
         raise ValueError(f"The id of a data set must be from 1 to 999, got {number}.")

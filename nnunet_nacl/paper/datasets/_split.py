@@ -25,22 +25,22 @@ def split(
     val: int | str | None = None,
     by_patient: bool | str = False,
 ) -> list[Path]:
-    """Draw test cases into a new data set, and write the ``splits_final.json`` that nnU-Net trains by.
+    """Draw test cases into a new data set, and write the ``splits_final.json`` that nnU-Net trains with.
 
-    The new data set has the name of the other and another id; the other is left alone. The drawn cases are in
+    The new data set has the old one's name and a new id; the old one stays unchanged. The drawn cases are in
     ``imagesTs`` and ``labelsTs``, the rest in ``imagesTr`` and ``labelsTr``, as hard links where the file system has
-    them. Test cases and ``splits_final.json`` of the other are not taken over.
+    them. Test cases and ``splits_final.json`` of the old data set are not copied.
 
     Args:
         dataset: number or name of a data set in ``nnUNet_raw``.
         test: how many cases to draw for testing, or patients, or a share such as ``"20%"``.
         output_id: number of the new data set.
-        val: one fold with so many validation cases, or patients, or a share such as ``"20%"``.
+        val: one fold with this many validation cases or patients, or a share such as ``"20%"``.
         by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
             (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
 
     Returns:
-        The folder of the new data set and the file of the splits, those of them that were written.
+        The folder of the new data set and the file of the splits, if they were written.
 
     Raises:
         FileExistsError: the new id is taken, or there is a ``splits_final.json`` already.
@@ -62,7 +62,7 @@ def split(
         held_out = sorted(_draw("val", val, left, by_patient))
         training = [case for case in left if case not in held_out]
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
-        # The second is what nnU-Net copies when it plans
+        # nnU-Net copies the second when it plans
         for existing in (splits_file, folder / splits_file.name):
             if existing.exists():
                 raise FileExistsError(
@@ -99,12 +99,12 @@ def _write_data_set(
 def _draw(
     argument: str, amount: int | str, cases: Collection[str], by_patient: bool | str
 ) -> list[str]:
-    """The cases of so many patients; each case is a patient of its own if they have none."""
+    """The cases of this many patients; without patients, each case counts as one."""
     pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}.") from error
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}.") from error
     patients = defaultdict(list)
     for case in cases:
         match = expression.search(case)

@@ -1,4 +1,4 @@
-"""A command of nnU-Net or of ours: logged, its progress shown, and ended in order when this process is."""
+"""Run a command of nnU-Net or ours: log it, show its progress, and end it cleanly when this process ends."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 TIME_TO_END_S = 60.0
-"""How long a command may take to end after SIGTERM, to write a checkpoint, say, until it is killed."""
+"""How long a command may take to end after SIGTERM (to write a checkpoint, say) before it is killed."""
 
 # What nnU-Net and our trainers print about their progress.
 _PROGRESS = re.compile(
@@ -26,10 +26,10 @@ _PROGRESS = re.compile(
 def run_command(
     command: Sequence[str], *, environment: Mapping[str, str], log: Path, prefix: str = ""
 ) -> None:
-    """Run a command, wait for its end, and end whatever processes it leaves behind.
+    """Run a command, wait for its end, and end any processes that it leaves behind.
 
     Everything that it prints goes into ``log``; lines about its progress are printed after ``prefix``. An exception in
-    this process, such as that of Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
+    this process, such as Ctrl-C, ends the command: by SIGTERM, and by SIGKILL after a minute.
 
     Raises:
         RuntimeError: the program was not found, or it failed; the message ends with the last lines that it printed.

@@ -1,4 +1,4 @@
-"""From a study to its runs, with everything that can be checked before one of them starts."""
+"""From a study to its runs, with every check that is possible before a run starts."""
 
 import sys
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ from nnunet_nacl.trainers import build_loss, parse_name
 
 @dataclass(frozen=True)
 class Run:
-    """One training of nnU-Net and what follows it.
+    """One nnU-Net training and the steps that follow it.
 
-    Trained with a share of a fold's cases, it has a fold of its own, and the validation cases of ``of_fold``.
+    If it trains on a share of a fold's cases, it has its own fold, with the validation cases of ``of_fold``.
     """
 
     method: str
@@ -31,13 +31,13 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A run with all that it takes to carry it out.
+    """A run with everything needed to carry it out.
 
     Attributes:
         output: folder of the configuration, for predictions and logs.
         device: ``cpu``, ``cuda`` or ``mps``.
         surface: also evaluate surface distances.
-        num_processes: of predicting and evaluating; 0 to start none.
+        num_processes: number of processes to predict and evaluate; 0 starts none.
     """
 
     run: Run
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """A study on a data set; ``splits`` are all that the data set is to have, ``folder`` is that of the reports."""
+    """A study on a data set; ``splits`` are all splits that the data set needs, ``folder`` holds the reports."""
 
     study: StudyTable
     jobs: tuple[Job, ...]
@@ -97,7 +97,7 @@ def plan_experiment(
         dataset: name or number.
         configuration: such as ``2d``.
         plans: such as ``nnUNetPlans``.
-        folds: of which to train.
+        folds: the folds to train.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
         options: ``device``, ``surface`` and ``num_processes`` of each :class:`Job`.
@@ -132,8 +132,8 @@ def plan_runs(
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
     Returns:
-        The runs, and the splits with those appended that train on a share of a fold's cases. The cases of a smaller
-        share are among those of a larger one, and are the same for every method.
+        The runs, and the splits, to which folds that train on a share of a fold's cases are appended. A smaller share
+        is a subset of a larger one, and every method gets the same cases.
 
     Raises:
         ValueError: there is no such fold, it has no validation cases, or shares some with another one.

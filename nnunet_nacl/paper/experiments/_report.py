@@ -1,4 +1,4 @@
-"""The pages of a study, from what is evaluated of its runs."""
+"""The pages of a study, from the evaluated results of its runs."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -12,8 +12,8 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
     """Write a page for the test cases, if there are any, and one for the validation cases.
 
     Args:
-        experiment: methods of which nothing is evaluated are left out.
-        command: that makes the pages, to be shown on them.
+        experiment: methods without evaluated results are left out.
+        command: the command that makes the pages, to be shown on them.
 
     Returns:
         The pages.
@@ -35,10 +35,10 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
 
 
 def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResult]]]:
-    """What is evaluated: test or validation -> data set -> method.
+    """The evaluated results: test or validation -> data set -> method.
 
-    Test cases are those of each fold's models, if there are several. Validation cases are merged: each is one of one
-    fold.
+    If there are several folds, test cases form one data set per fold. Validation cases are merged, since each belongs
+    to one fold.
     """
     folds = {job.run.of_fold for job in experiment.jobs}
     test: dict[str, dict[str, FolderResult]] = defaultdict(dict)

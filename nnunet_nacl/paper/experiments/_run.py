@@ -19,15 +19,15 @@ _LOOK_AGAIN_AFTER_S = 1.0
 
 
 def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
-    """Carry studies out on this machine, run after run. Goes on where an earlier call stopped.
+    """Carry out studies on this machine, run after run. Resumes where an earlier call stopped.
 
-    Runs that another process has come last: several GPUs share a study if each is given the same command.
+    Runs locked by another process come last, so several GPUs share a study if each is given the same command.
 
     Args:
-        experiments: of one data set. A training that several of them need is done once.
+        experiments: on one data set. A training that several of them need is done once.
 
     Returns:
-        Why runs failed, for those that did.
+        The failed runs, with the reasons.
     """
     jobs = _prepared_jobs(experiments)
     left = deque(enumerate(jobs, start=1))
@@ -55,7 +55,7 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
 
 
 def _prepared_jobs(experiments: Sequence[Experiment]) -> list[Job]:
-    """Each training once, although several methods may be the same one; its fold is written into the splits."""
+    """Each training once, even if several methods share it; its fold is written into the splits."""
     for experiment in experiments:
         experiment.jobs[0].data.write_splits(experiment.splits)
     return list(
@@ -72,7 +72,7 @@ def _do_steps(job: Job, prefix: str) -> None:
         log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{name}.log"
         if name in done:
             raise RuntimeError(
-                f"{name} ended without an error, but has not done all cases. Its log is {log}."
+                f"{name} ended without an error, but did not finish all cases. Its log is {log}."
             )
         clear_the_way(job, name)
         command = steps_left(job)[name]
@@ -114,7 +114,7 @@ def _is_running(job: Job) -> bool:
 def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
     """Print what is left to do as a shell script: a line for each run, then ``report``, which makes the reports.
 
-    The folds that its trainings need are written into the data set's ``splits_final.json``.
+    It writes the folds that the trainings need into the data set's ``splits_final.json``.
     """
     jobs = _prepared_jobs(experiments)
     for name, folder in _folders(jobs[0]).items():

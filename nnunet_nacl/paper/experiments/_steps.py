@@ -1,4 +1,4 @@
-"""The steps of a run: commands of nnU-Net and of ours. Which of them are done is told from the files they leave."""
+"""The steps of a run: commands of nnU-Net and ours. The files that they leave show which steps are done."""
 
 import zipfile
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from nnunet_nacl.paper.experiments._plan import Job
 
 
 def steps_left(job: Job) -> dict[str, list[str]]:
-    """The commands from the first that is not done, as they would be now, by the names of the steps."""
+    """The remaining commands, from the first step that is not done, by the names of the steps."""
     data = job.data
     steps = {}
     if not _is_evaluated(job, job.validation, job.split["val"]):
@@ -28,7 +28,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
                 "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", job.device,
                 "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
             ]  # fmt: skip
-        # There may be ground truth without an image; that is no failure.
+        # There may be ground truth without an image; that is not a failure.
         steps["evaluate_test"] = _evaluate(
             job, str(job.raw / "labelsTs"), str(job.predictions), "--chill"
         )
@@ -59,7 +59,7 @@ def _evaluate(job: Job, *what: str) -> list[str]:
 
 
 def clear_the_way(job: Job, step: str) -> None:
-    """Put aside what an interrupted attempt has left half written: nnU-Net would fail on it, or build on it.
+    """Move away files that an interrupted attempt left half written: nnU-Net would fail on them or build on them.
 
     Call only while holding the run's lock, before the step.
     """
@@ -92,7 +92,7 @@ def _is_predicted(job: Job, folder: Path, cases: Collection[str]) -> bool:
 
 
 def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
-    """Whether the folder's summary is of this model, and has all that is asked for."""
+    """Whether the folder's summary belongs to this model and has everything that is asked for."""
     file = folder / SUMMARY_NAME
     try:
         result = read_result(file)

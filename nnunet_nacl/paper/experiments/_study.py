@@ -39,11 +39,11 @@ class Row:
 
     Attributes:
         name: in the report.
-        trainer: any that nnU-Net finds, without the suffixes for epochs and iterations.
-        group: what it is a variant of, for the study's plot.
-        value: of the setting that the study varies.
+        trainer: any trainer that nnU-Net finds, without the suffixes for epochs and iterations.
+        group: the method that it is a variant of, for the study's plot.
+        value: the value of the setting that the study varies.
         training_cases: share of the training cases of each fold, such as ``25%``.
-        network: ending of the configuration: ``attention_unet`` trains ``2d_attention_unet`` in place of ``2d``.
+        network: ending of the configuration: ``attention_unet`` trains ``2d_attention_unet`` instead of ``2d``.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, config=_STRICT)
 class StudyTable:
-    """A study: methods, and the plot that shows what it varies, if it varies one thing; ``text`` is its YAML file."""
+    """A study: methods, and the plot of the setting that it varies, if any; ``text`` is its YAML file."""
 
     name: str
     title: str
@@ -107,11 +107,12 @@ class StudyTable:
 def read_studies(study: str) -> list[StudyTable]:
     """Read and check a built-in study, ``FILE.yaml``, or ``all`` built-in ones.
 
-    Of these it leaves out ``backbones``, which needs configurations that the plans may not have.
+    ``all`` leaves out ``backbones``, which needs configurations that the plans may not have.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: there is no such built-in study, or the file is no study; the message says what is wrong where.
+        ValueError: there is no such built-in study, or the file is not a study; the message says what is wrong and
+            where.
     """
     if study != "all":
         return [read_study(study)]
@@ -134,4 +135,4 @@ def read_study(study: str) -> StudyTable:
     except ValidationError as error:
         raise ValueError(f"{file} is not as expected: {error}") from error
     except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not, say
-        raise ValueError(f"{file} is no YAML file: {error}") from error
+        raise ValueError(f"{file} is not a YAML file: {error}") from error

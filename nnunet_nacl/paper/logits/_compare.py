@@ -22,12 +22,12 @@ def compare_logits(
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
 
-    Of each model the validation cases of the same fold. Methods are named by their trainers, less ``nnUNetTrainer``, or
-    by their folders where they share one.
+    It uses the validation cases of the same fold for each model. Methods are named after their trainers, without
+    ``nnUNetTrainer``, or after their folders if they share a trainer.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
-        written if there is no other.
+        written if no others remain.
 
     Raises:
         FileExistsError: ``output`` exists.

@@ -1,4 +1,4 @@
-"""What a trained model's logits are: their means by true class, and the maximum logit while the model trained."""
+"""A trained model's logits: their means by true class, and the maximum logit during training."""
 
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     """The distribution of max_c l_c over the voxels of nnU-Net's validation patches, by epoch of a training.
 
     Returns:
-        A row for each epoch of which something was kept: numbers of voxels in bins, named by their lower edges (the
-        outer bins hold all that is beyond them), and quantiles ``max_logit_p05`` to ``max_logit_p95``, NaN if there
+        A row for each epoch with stored values: numbers of voxels in bins, named by their lower edges (the outer bins
+        hold everything beyond them), and quantiles ``max_logit_p05`` to ``max_logit_p95``, NaN if there
         was no finite logit.
 
     Raises:
-        ValueError: the model was trained without keeping it.
+        ValueError: the training did not keep it.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, section 4.2.2, figure 5.
@@ -49,7 +49,7 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
 def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu") -> pd.DataFrame:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
-    Of the fold's validation cases, from nnU-Net's preprocessed data; of ``all``, all cases.
+    The cases are the fold's validation cases, from nnU-Net's preprocessed data; for ``all``, all cases.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those

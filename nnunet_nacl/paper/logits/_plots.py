@@ -48,7 +48,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     for name, other in zip(names[1:], others, strict=True):
         if not other[same].equals(first[same]):
             raise ValueError(
-                f"{names[0]} and {name} differ in their classes, or are of different cases."
+                f"{names[0]} and {name} differ in their classes, or show different cases."
             )
     true_classes = first["true_class"].unique()
     bars = pd.DataFrame(

@@ -1,4 +1,4 @@
-"""Networks beside nnU-Net's own, chosen as nnU-Net chooses networks: by the class that the plans name.
+"""Networks other than nnU-Net's own, chosen as nnU-Net chooses networks: by the class that the plans name.
 
 nnU-Net locates ``nnunet_nacl.paper.networks.AttentionUNet``, say, by import. The classes are loaded when they are asked
 for, since they need torch and, most of them, the extra ``networks``.

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Adapter(nn.Module):
-    """A network that knows no deep supervision at lower resolutions, as all of nnU-Net's trainers can train it.
+    """A network without deep supervision at lower resolutions, in a form that all of nnU-Net's trainers can train.
 
     nnU-Net builds it with ``deep_supervision``, later sets ``network.decoder.deep_supervision``, and while that is on
     compares a list of outputs with a list of targets: one for each of the plans' ``strides`` but the last, each at the

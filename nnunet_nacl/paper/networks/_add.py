@@ -1,4 +1,4 @@
-"""A configuration with another network: built and tried as nnU-Net would, then written into the plans."""
+"""Build and try another network as nnU-Net would, then write a configuration with it into the plans."""
 
 from collections import ChainMap
 from collections.abc import Sequence
@@ -37,14 +37,15 @@ def add_network(
 ) -> AddedConfiguration:
     """Add the configuration ``CONFIGURATION_NETWORK`` to a data set's plans.
 
-    It inherits everything but the network and the sizes: the batch size is smaller if such batches do not fit into the
-    memory that a step of the inherited configuration takes, or 8 GB if that is more. Before it is written, the network
+    It inherits everything except the network and the sizes: the batch size is smaller if such batches do not fit into
+    the memory that a step of the inherited configuration takes (or 8 GB, if that is more). Before it is written, the
+    network
     is built as nnU-Net builds it, and a batch is passed through it without computing anything.
 
     Args:
         network: a key of :data:`NETWORKS`.
         dataset: name or number.
-        configuration: which to inherit from, such as ``2d``.
+        configuration: the configuration to inherit from, such as ``2d``.
         plans: such as ``nnUNetPlans``.
         patch_size: of a training image; by default the inherited one.
 

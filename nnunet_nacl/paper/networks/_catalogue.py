@@ -1,4 +1,4 @@
-"""The networks by their short names, and what a configuration of the plans says of each. Imports no torch."""
+"""The networks by their short names, and their entries in a configuration of the plans. Imports no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Network:
 
     Attributes:
         multiple: the patch size must be a multiple of it along each axis.
-        arguments: patch size -> what the class is built with, beside channels and deep supervision.
+        arguments: patch size -> the class's arguments, besides channels and deep supervision.
     """
 
     class_name: str

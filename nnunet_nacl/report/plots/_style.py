@@ -45,7 +45,7 @@ _PARAMETERS: Any = {
 
 
 def color_of(names: Sequence[str], name: str) -> str:
-    """Of a method, by its position among all names."""
+    """Color of a method, by its position among all names."""
     return COLORS[list(names).index(name) % len(COLORS)]
 
 

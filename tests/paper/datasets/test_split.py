@@ -92,7 +92,7 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
     [
         ({"test": 20}, r"test=20 would draw 20 of 20 cases; expected at least one drawn and one left"),
         ({"test": "a few"}, r"test must be a number such as 20 or a share such as \"20%\", got 'a few'\."),
-        ({"test": 1, "by_patient": "("}, r"'\(' is no regular expression: "),
+        ({"test": 1, "by_patient": "("}, r"'\(' is not a regular expression: "),
         ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 4, "output_id": None}, r"together with a new id"),
         ({"test": 4, "output_id": 1000}, r"must be from 1 to 999, got 1000\."),

@@ -39,7 +39,7 @@ def test_whatever_goes_wrong_is_that_runs_failure_alone(
     assert "[2/2] NACL, fold 0: failed: nnUNetv2_train failed" in printed
     monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
     (failure,) = run_experiments([experiment(job)]).values()
-    assert "train ended without an error, but has not done all cases" in failure
+    assert "train ended without an error, but did not finish all cases" in failure
 
 
 def test_what_another_process_has_comes_last(

@@ -67,7 +67,7 @@ ROW = "{name: A, trainer: nnUNetTrainerNACL"
     [
         ("title: T", "runs\n  Field required"),
         ("- 1", "should be an object"),
-        ("title: [", "is no YAML file"),
+        ("title: [", "is not a YAML file"),
         (f"title: T\nepochs: 3\nruns: [{ROW}}}]", "epochs\n"),
         (f"title: T\nruns: [{ROW}}}, {ROW}}}]", "the name 'A' occurs twice"),
         (f"title: T\nruns: [{ROW}_lambda3}}]", "Trainer name nnUNetTrainerNACL_lambda3 does not know"),

@@ -45,7 +45,7 @@ def test_bars_are_the_means() -> None:
 
 def test_methods_must_be_alike() -> None:
     for column, value in (("voxels", 8), ("logit", "other")):
-        with pytest.raises(ValueError, match=r"^CE and NACL differ in their classes, or are of different cases\.$"):
+        with pytest.raises(ValueError, match=r"^CE and NACL differ in their classes, or show different cases\.$"):
             draw_mean_logits({"CE": means(1), "NACL": means(1).assign(**{column: value})})
 
 

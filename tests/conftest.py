@@ -153,6 +153,18 @@ def copy_data_set(source: NNUNet, kind: str, to: Path, monkeypatch: pytest.Monke
     return copy
 
 
+def trainer_on_cpu(trainer_class: Any, folder: Path, configuration: str, **changes: object) -> Any:
+    """Of fold 0 of a planned data set, whose data is not read."""
+    import torch
+
+    for full in ("2d", "3d_fullres"):  # nnU-Net looks for the format of the data
+        (folder / f"nnUNetPlans_{full}").mkdir(exist_ok=True)
+        (folder / f"nnUNetPlans_{full}" / "toy_0.b2nd").touch()
+    plans, described = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
+    plans["configurations"][configuration].update(changes)
+    return trainer_class({**plans, "continue_training": False}, configuration, 0, described, torch.device("cpu"))
+
+
 def once(done: Path, make: Callable[[], object]) -> None:
     """Call ``make``, unless a process of this test run has done so; the file ``done`` says so."""
     done.parent.mkdir(parents=True, exist_ok=True)

@@ -8,21 +8,13 @@ import matplotlib as mpl
 import pytest
 
 from nnunet_nacl.evaluation import write_result
-from tests.generated import add_case, noisy_case, probabilities, write_folder, write_model
+from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-TRIED = [
-    "docs/arrays.md",
-    "docs/evaluate.md",
-    "docs/metrics.md",
-    "docs/calibrate.md",
-    "docs/report.md",
-    "docs/train.md",
-    "docs/use.md",
-]
+TRIED = [f"docs/{name}.md" for name in ("arrays", "evaluate", "metrics", "calibrate", "report", "train", "use")]
 
 
 def python_blocks(page: str) -> list[str]:
@@ -45,11 +37,9 @@ def test_every_page_with_python_is_tried() -> None:
 
 
 def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
-    gt_folder, predictions = folder / "labelsTs", folder / "predictions" / "CE"
-    gt_folder.mkdir()
-    predictions.mkdir(parents=True)
-    (predictions / "dataset.json").write_text('{"labels": {"background": 0, "a": 1, "b": 2}, "file_ending": ".nii.gz"}')
-    add_case(gt_folder, predictions, "case_0", *noisy_case(0))
+    labels, predictions = write_folder(folder / "predictions", ["case_0"])
+    labels.rename(folder / "labelsTs")
+    predictions.rename(predictions.with_name("CE"))
     return {}
 
 

@@ -75,9 +75,7 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
     write_checkpoint(model_folder, init_args={"configuration": "2d_bs8"})
     output = export_model(model_folder)
     assert output == model_folder.with_name("nnUNetTrainerNACL__nnUNetPlans__2d_stock")
-    assert (
-        "The network is nnunet_nacl.paper.networks.TransUNet: it needs nnunet_nacl" in (output / NOTE_NAME).read_text()
-    )
+    assert "nnunet_nacl.paper.networks.TransUNet: it needs nnunet_nacl" in (output / NOTE_NAME).read_text()
     with pytest.raises(FileExistsError, match="2d_stock"):
         export_model(model_folder)
 

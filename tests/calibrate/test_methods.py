@@ -143,14 +143,6 @@ def test_gradient_against_finite_differences(activation: Activation) -> None:
     assert value > _loss(sample, logits, 0.0)[0]
 
 
-@pytest.mark.parametrize("activation", Activation)
-@pytest.mark.parametrize("temperature", [0.5, 2.5])
-def test_temperature_recovers(activation: Activation, temperature: float, features: np.ndarray) -> None:
-    right = LAYER[0] @ features + LAYER[1][:, None]
-    sample = sample_of(activation, temperature * right, drawn(activation, right))
-    assert Temperature.of(sample).temperature == pytest.approx(temperature, rel=0.02)
-
-
 def test_the_range_of_temperatures() -> None:
     logits, truth = np.array([[0.3, -0.3] * 10, [-0.3, 0.3] * 10]), np.array([0, 1] * 10)
     assert Temperature.of(sample_of(SOFTMAX, logits, truth)).temperature == pytest.approx(0.05, rel=1e-3)
@@ -185,15 +177,6 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     else:
         expected = regression.fit(scaled, truth).predict_proba(scaled).T
     assert np.abs(p - expected).max() < 2e-3
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_a_last_layer_gives_calibrated_logits(activation: Activation, features: np.ndarray) -> None:
-    few = features[:, :100].astype(np.float64)
-    trained = LAYER[0] @ few + LAYER[1][:, None]
-    for method in (Temperature(1.7), Vector([0.5, 1.5, 0.8], [0.1, 0.2, -0.4], activation)):
-        weight, bias = method.layer(*LAYER)
-        assert weight @ few + bias[:, None] == pytest.approx(method.logits(trained), abs=1e-10)
 
 
 def test_a_strong_pull_is_temperature_scaling(features: np.ndarray) -> None:
@@ -245,8 +228,9 @@ def test_never_behind_a_temperature_where_it_is_fitted(
 
 
 def test_held_out_cases_decide(features: np.ndarray) -> None:
-    right = LAYER[0] @ features + LAYER[1][:, None]
-    sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=features)
+    few = features[:, :10_000]
+    right = LAYER[0] @ few + LAYER[1][:, None]
+    sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=few)
     trials = try_methods(sample, layer=(2 * LAYER[0], 2 * LAYER[1]))
     assert list(trials.scores) == ["as trained", "temperature", "vector", "head"]
     assert trials.scores["temperature"].NLL < trials.scores["as trained"].NLL - 0.01

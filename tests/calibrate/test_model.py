@@ -320,15 +320,11 @@ def test_data_that_changed_since_the_training(copy_of: Callable[..., Copy]) -> N
     validation.mkdir()
     for case in [*CASES[1:5], "toy_5"]:
         (validation / f"{case}.nii.gz").touch()
-    with pytest.raises(
-        ValueError, match=r"splits_final\.json has changed since fold 0 was trained: toy_5 is a validat"
-    ):
+    with pytest.raises(ValueError, match=r"s_final\.json has changed since fold 0 was trained: toy_5 is a validat"):
         calibrate(copy.model, 0)
     (validation / "toy_5.nii.gz").unlink()  # of an unfinished validation, it would be all right
     (validation / "summary.json").touch()
-    with pytest.raises(
-        ValueError, match=r"splits_final\.json has changed since fold 0 was trained: toy_0 is a validat"
-    ):
+    with pytest.raises(ValueError, match=r"s_final\.json has changed since fold 0 was trained: toy_0 is a validat"):
         calibrate(copy.model, 0)
     (validation / "toy_0.nii.gz").touch()
     plans = copy.preprocessed / "nnUNetPlans.json"

@@ -1,10 +1,8 @@
 """The demo as users run it."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,35 +16,6 @@ def start(folder: Path) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "nnunet_nacl.cli", "demo"], cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left-over processes in /proc")
-def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    with start(tmp_path) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "$ nnUNetv2_plan_and_preprocess" in line:
-                break
-        time.sleep(3)
-        process.send_signal(signal.SIGINT)
-        rest = process.stdout.read()
-    assert process.returncode == 130, rest
-    assert "interrupted" in rest
-    assert "2d_demo" not in "".join(file.read_text() for file in tmp_path.rglob("nnUNetPlans.json"))
-    mine = [
-        file
-        for file in Path("/proc").glob("[0-9]*/environ")
-        if os.access(file, os.R_OK) and f"nnUNet_raw={tmp_path}".encode() in _read(file)
-    ]
-    assert mine == []
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:  # the process has ended since it was listed
-        return b""
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The saved segmentation is what the probabilities give, up to postprocessing, or the case is named."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,8 @@ from scipy.ndimage import gaussian_filter
 from nnunet_nacl.evaluation import evaluate
 from nnunet_nacl.metrics import LabelMeaning, SavedAs, labels_given
 from nnunet_nacl.nnunet import Predictions
-from tests.generated import add_case, segment, softmax, write_upright
+from tests.evaluation.evaluated import Folders
+from tests.generated import change, segment, softmax
 
 CLASSES = LabelMeaning(tuple(range(4)))
 REGIONS = LabelMeaning(tuple(range(4)), ((1, 2, 3), (2, 3), (3,)), (1, 2, 3))
@@ -89,26 +88,11 @@ def test_ties() -> None:
         assert np.array_equal(given(p, labels, REGIONS).labels(), labels.reshape(-1)) == right
 
 
-@pytest.mark.parametrize("regions", [False, True])
-def test_postprocessed_cases_are_evaluated(tmp_path: Path, regions: bool) -> None:
-    """Two cases as nnU-Net leaves them, of structures in several components."""
-    gt_folder, predictions = tmp_path / "labelsTs", tmp_path / "predictions"
-    gt_folder.mkdir()
-    predictions.mkdir()
-    structures = {"a": [1, 2, 3], "b": [2, 3], "c": 3} if regions else {"a": 1, "b": 2, "c": 3}
-    content = {"labels": {"background": 0, **structures}, "regions_class_order": [1, 2, 3], "file_ending": ".nii.gz"}
-    (predictions / "dataset.json").write_text(json.dumps(content))
-    for number in range(2):
-        p, other = (smooth_case(seed, regions=regions) for seed in (number, number + 9))
-        add_case(gt_folder, predictions, f"case_{number}", p, segment(other, regions))
-        write_upright(segment(p, regions), predictions / f"case_{number}.nii.gz")
-    before = evaluate(Predictions.of_folder(gt_folder, predictions))
-    for number in range(2):
-        labels = segment(smooth_case(number, regions=regions), regions)
-        saved = postprocessed(labels, [[1, 2, 3], 2, 1])
-        assert not np.array_equal(saved, labels)
-        write_upright(saved, predictions / f"case_{number}.nii.gz")
-    after = evaluate(Predictions.of_folder(gt_folder, predictions))
-    assert before.skipped == after.skipped == []
+def test_postprocessed_cases_are_evaluated(folders: Folders) -> None:
+    before = evaluate(Predictions.of_folder(*folders))
+    change(folders[1] / "case_1.nii.gz", lambda labels: postprocessed(labels, [1, 2]))
+    after = evaluate(Predictions.of_folder(*folders))
+    assert after.skipped == []
+    assert after.foreground_mean("Dice") < before.foreground_mean("Dice")
     for voxels in after.voxels:
         assert before.pooled(voxels) == after.pooled(voxels)

@@ -21,11 +21,6 @@ def ground_truth_with(gt_folder: Path, _: Path, *, change: Callable[[np.ndarray]
     write_upright(change(noisy_case(1)[1]), gt_folder / "case_1.nii.gz")
 
 
-def zeros(p: np.ndarray) -> np.ndarray:
-    p[:, 0, 0] = np.where(np.arange(20) < 15, 0, p[:, 0, 0])
-    return p
-
-
 def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...]) -> None:
     image = sitk.ReadImage(str(gt_folder / "case_1.nii.gz"))
     for name, value in geometry.items():
@@ -33,7 +28,7 @@ def ground_truth_placed(gt_folder: Path, _: Path, **geometry: tuple[float, ...])
     sitk.WriteImage(image, str(gt_folder / "case_1.nii.gz"))
 
 
-BAD = {  # files that cannot be read: tests/nnunet
+BAD = {  # other arrays that are refused: test_case.py; files that cannot be read: tests/nnunet
     "ground truth of other spacing": (
         partial(ground_truth_placed, Spacing=(1, 1, 10)),
         "labelsTs/case_1.nii.gz has the spacing (10, 1, 1) mm, not (1, 1, 1) mm as ",
@@ -42,11 +37,6 @@ BAD = {  # files that cannot be read: tests/nnunet
         partial(save, change=lambda p: np.where(p > 0.8, np.nan, p)),
         "case_1.npz: expected probabilities in [0, 1], no logits and no NaN; channel 0 has values from nan to nan.",
     ),
-    "no probability": (
-        partial(save, change=zeros),
-        "must sum to 1 over the 3 classes; in 15 voxels the sum is off by up to 1.",
-    ),
-    "shape": (partial(save, change=lambda p: p[:, :5]), "case_1.npz: expected the shape (3, 6, 20, 20), the 3 classes"),
     "another model's": (
         partial(save, change=lambda p: p[:, :, ::-1, ::-1]),
         "Are they of another case or another model, or is the orientation read wrongly?",
@@ -62,10 +52,6 @@ BAD = {  # files that cannot be read: tests/nnunet
     "no ground truth": (
         lambda r, p: (r / "case_1.nii.gz").unlink(),
         "labelsTs/case_1.nii.gz does not exist: no ground truth.",
-    ),
-    "no probabilities": (
-        lambda r, p: (p / "case_1.npz").unlink(),
-        "case_1.npz does not exist: no probabilities; predict with nnU",
     ),
 }
 

@@ -97,8 +97,9 @@ def test_bad_regions() -> None:
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match=r"^voxels must be some of .*; got \('background',\)\.$"):
         Settings(voxels=("background",))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"^bins must be from 1 to 1000; got 0\.$"):
-        Settings(num_bins=0)
+    for number in (0, 1001):
+        with pytest.raises(ValueError, match=rf"^bins must be from 1 to 1000; got {number}\.$"):
+            Settings(num_bins=number)
 
 
 SPACING = (2.0, 1.0, 0.5)

@@ -34,16 +34,6 @@ def test_equals_a_loop(values: np.ndarray) -> None:
     np.testing.assert_allclose(table.confidence, total)
 
 
-@given(confidences, st.integers(0, 50))
-def test_parts_add_up(values: np.ndarray, cut: int) -> None:
-    hits = values < 0.7
-    whole = BinCounts.of(values, hits)
-    parts = BinCounts.of(values[:cut], hits[:cut]) + BinCounts.of(values[cut:], hits[cut:])
-    assert np.array_equal(whole.count, parts.count)
-    assert np.array_equal(whole.hits, parts.hits)
-    np.testing.assert_allclose(whole.confidence, parts.confidence)
-
-
 @pytest.mark.parametrize("bad", [-0.1, 1.1, np.nan, np.inf])
 def test_values_that_are_no_confidence(bad: float) -> None:
     with pytest.raises(ValueError, match=r"^confidences must be in \[0, 1\]; got values from "):

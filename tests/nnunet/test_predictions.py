@@ -98,23 +98,3 @@ def test_decoded_folders(tmp_path: Path) -> None:
     (folder / DECODED_NAME).write_text("{}")
     with pytest.raises(ValueError, match=DECODED_NAME):
         PredictionFolder.read(folder)
-
-
-def test_writing_a_case(tmp_path: Path) -> None:
-    """What is not given is that of the case; files that are there are replaced."""
-    source, output = fill(tmp_path / "pred", "a"), tmp_path / "out"
-    (source / "a.pkl").write_bytes(b"properties")
-    output.mkdir()
-    folder = PredictionFolder.read(source)
-    p = np.full((2, *LABELS.shape), 0.5, np.float32)
-    for _ in range(2):
-        folder.cases[0].write(output, folder.data_set.reader, labels=1 - LABELS, probabilities=p)
-    folder.copy_descriptions(output)
-    found = PredictionFolder.read(output)
-    assert np.array_equal(sitk.GetArrayFromImage(sitk.ReadImage(str(found.cases[0].prediction))), 1 - LABELS)
-    with np.load(found.cases[0].probabilities) as archive:
-        assert np.array_equal(archive["probabilities"], p)
-    folder.cases[0].write(output, folder.data_set.reader)
-    assert (output / "a.npz").samefile(source / "a.npz")
-    assert (output / "a.nii.gz").read_bytes() == (source / "a.nii.gz").read_bytes()
-    assert sorted(file.name for file in output.iterdir()) == ["a.nii.gz", "a.npz", "a.pkl", "dataset.json"]

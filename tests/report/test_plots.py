@@ -10,15 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nnunet_nacl.metrics import Settings, evaluate_case
-from nnunet_nacl.report import (
-    DICE,
-    Comparison,
-    Metric,
-    compare,
-    rank_methods,
-    reliability_panels,
-    tradeoff_panels,
-)
+from nnunet_nacl.report import DICE, Comparison, Metric, compare, rank_methods, reliability_panels, tradeoff_panels
 from nnunet_nacl.report.plots import INK, draw_panels, radar, rank_heatmap, to_svg, tradeoff_scatter
 from tests.report.generated import make_blurred
 

@@ -114,10 +114,7 @@ def test_folds_of_one_method_are_put_together(runs: dict[str, Path], tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["report", "{missing}"],
-            "{missing} does not exist; expected a folder of predictions that nnunet_nacl evaluate",
-        ),
+        (["report", "{missing}"], "{missing} does not exist; expected a folder of predictions that nnunet_nacl"),
         (["report", "{soft}", "{soft}"], "are all called 'soft', but are not folds of one method"),
         (["report", "{soft}", "-i", "nope"], "images: nope is not a folder."),
         (["table", "{soft}", "--digits", "-1"], "--digits: expected 0 or more; got -1."),

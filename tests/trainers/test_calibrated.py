@@ -1,6 +1,5 @@
 """The mix-in inside nnU-Net's trainer, in this process: what the loss becomes in every kind of training."""
 
-import json
 import pickle
 import shutil
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from torch import nn
 from nnunet_nacl import trainers
 from nnunet_nacl.losses import NACLLoss
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
-from tests.conftest import KINDS, NNUNet, Planned
+from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
 
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 Make = Callable[..., nnUNetTrainer]
@@ -57,14 +56,7 @@ def make(planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         folder = tmp_path / "preprocessed" / KINDS[kind][0]
         plan = planned(kind)[0].folder / "preprocessed" / folder.name
         shutil.copytree(plan, folder, ignore=shutil.ignore_patterns("nnUNetPlans_*"), dirs_exist_ok=True)
-        plans = json.loads((folder / "nnUNetPlans.json").read_text())
-        for full in ("2d", "3d_fullres"):  # nnU-Net looks for the format of the data, which no test reads
-            (folder / f"nnUNetPlans_{full}").mkdir(exist_ok=True)
-            (folder / f"nnUNetPlans_{full}" / "toy_0.b2nd").touch()
-        plans["configurations"][configuration].update(changes)
-        plans["continue_training"] = False
-        dataset_json = json.loads((folder / "dataset.json").read_text())
-        made = trainer_class(plans, configuration, 0, dataset_json, torch.device("cpu"))
+        made = trainer_on_cpu(trainer_class, folder, configuration, **changes)
         if initialized:
             torch.manual_seed(0)
             made.initialize()

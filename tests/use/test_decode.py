@@ -16,7 +16,6 @@ from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, PredictionFolder, Predictions
 from nnunet_nacl.use import ReviewFit, decode_folder, dice_optimal_labels, dice_optimal_mask, fit_review
 from tests.generated import (
-    SHAPE,
     STRUCTURES,
     change,
     geometry,
@@ -116,19 +115,6 @@ def test_exchanged_and_flipped_cases_are_found(
         change(output / "b.nii.gz", spoil)
         with pytest.raises(ValueError, match=r"b\.npz: the segmentation b\.nii\.gz"):
             check_all(output)
-
-
-def test_a_bad_case_is_named_and_the_others_are_written(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    np.savez_compressed(folder / "a.npz", probabilities=np.full((3, *SHAPE), np.nan, np.float32))
-    np.savez_compressed(folder / "b.npz", probabilities=random_case(1)[:2])
-    assert main(["decode", str(folder), "-o", str(tmp_path / "out")]) == 1
-    printed = capsys.readouterr().out
-    assert f"Not decoded: a: {folder / 'a.npz'}: expected probabilities in [0, 1]" in printed
-    assert "expected the shape (3, 5, 12, 14), the 3 classes of the data set" in printed
-    left = names(folder) - {f"{name}.{ending}" for name in "ab" for ending in ("npz", "pkl", "nii.gz")}
-    assert names(tmp_path / "out") == left | {DECODED_NAME}
 
 
 def test_killed_and_run_again(tmp_path: Path) -> None:

@@ -106,14 +106,12 @@ def test_held_out_by_fold(model: tuple[Path, Path], tmp_path: Path) -> None:
     truth, pooled = model[1] / "gt_segmentations", []
     result = fit_review(Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "both.json")
     for fold in (0, 1):
-        other = fit_review(
-            Predictions.of_validation(*model, [1 - fold]), coverage=0.8, output=tmp_path / f"{fold}.json"
-        )
+        trained = Predictions.of_validation(*model, [1 - fold])
+        other = fit_review(trained, coverage=0.8, output=tmp_path / f"{fold}.json")
         assert other.structures != result.structures
         folder = model[0] / f"fold_{fold}" / "validation"
-        pooled += review_folder(folder, fit=other.file, gt_folder=truth, output=tmp_path / f"l{fold}.csv").judgements[
-            :-1
-        ]
+        review = review_folder(folder, fit=other.file, gt_folder=truth, output=tmp_path / f"l{fold}.csv")
+        pooled += review.judgements[:-1]
     for number, found in enumerate(result.held_out[:-1]):
         both = (pooled[number], pooled[number + 2])
         assert found["num_cases"] == 24
@@ -138,12 +136,9 @@ def test_calibrated_folds(model: tuple[Path, Path], new: tuple[Path, Path], tmp_
     marked = Path(shutil.copytree(new[1], tmp_path / "marked"))
     shutil.copy(predictions.pred_folders[0] / CALIBRATED_NAME, marked)
     assert "no mark" not in "".join(review_folder(marked, fit=found.file).notes)
-    as_trained = fit_review(
-        Predictions.of_validation(*model, [0, 1]), coverage=0.8, output=tmp_path / "as_trained.json"
-    )
-    with pytest.raises(
-        ValueError, match=r"that are not calibrated; these are predictions that are calibrated \(temper"
-    ):
+    uncalibrated = Predictions.of_validation(*model, [0, 1])
+    as_trained = fit_review(uncalibrated, coverage=0.8, output=tmp_path / "as_trained.json")
+    with pytest.raises(ValueError, match=r"not calibrated; these are predictions that are calibrated \(temper"):
         review_folder(marked, fit=as_trained.file)
     mixed = replace(predictions, pred_folders=(predictions.pred_folders[0], model[0] / "fold_1" / "validation"))
     with pytest.raises(ValueError, match="Some of the folders are calibrated, and some are not"):

@@ -22,14 +22,6 @@ def test_sums_in_any_dtype(dtype: type) -> None:
     assert StructureSums.of(limits, np.zeros(6, bool)).unsure == 2
 
 
-def test_empty_structures() -> None:
-    nothing, everything = np.zeros(3, bool), np.ones(3, bool)
-    assert StructureSums.of(np.zeros(3), nothing).predicted_dice == 1
-    assert StructureSums.of(np.zeros(3), everything).predicted_dice == 0
-    faint = StructureSums.of(np.full(3, 1e-6), nothing)
-    assert (faint.predicted_dice, faint.dice_to_expect) == (0, 1 - 1e-6)
-
-
 def test_agreement_by_hand() -> None:
     meaning = LabelMeaning((0, 1, 2))
     labels = [np.array(one, np.uint8) for one in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1])]

@@ -4,12 +4,11 @@ import json
 import shutil
 
 import pytest
-import torch
 from nnunetv2.training.dataloading.nnunet_dataset import infer_dataset_class
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from nnunet_nacl.nnunet import PreprocessedDataSet
-from tests.conftest import NNUNet
+from tests.conftest import NNUNet, trainer_on_cpu
 from tests.paper.experiments.conftest import NAME, TEST_CASES, TRAINER
 
 
@@ -23,8 +22,7 @@ def test_a_planned_data_set(nnunet: NNUNet) -> None:
     splits = folder / "splits_final.json"
     assert not splits.exists()
     assert (data_set.name, data_set.test_cases) == (NAME, TEST_CASES)
-    plans, described = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
-    trainer = nnUNetTrainer({**plans, "continue_training": False}, "2d_small", 0, described, torch.device("cpu"))
+    trainer = trainer_on_cpu(nnUNetTrainer, folder, "2d_small")
     trainer.dataset_class = infer_dataset_class(str(folder / "nnUNetPlans_2d"))
     assert trainer.do_split() == (data_set.splits[0]["train"], data_set.splits[0]["val"])
     assert json.loads(splits.read_text()) == data_set.splits

@@ -16,7 +16,7 @@ from torch import nn
 
 from nnunet_nacl import trainers
 from nnunet_nacl.paper.networks import NETWORKS, AttentionUNet
-from tests.conftest import KINDS, NNUNet
+from tests.conftest import KINDS, NNUNet, trainer_on_cpu
 from tests.paper.networks.conftest import IN_2D_AND_3D, SMALL, add_small_network, patch_size
 
 CLASSES = 3
@@ -104,11 +104,7 @@ def test_nnunets_own_trainers_and_ours_train_it(
     nnunet = copied("labels")
     add_small_network(nnunet, "labels", "2d_small", network)
     folder = nnunet.folder / "preprocessed" / KINDS["labels"][0]
-    (folder / "nnUNetPlans_2d").mkdir(exist_ok=True)
-    (folder / "nnUNetPlans_2d" / "toy_0.b2nd").touch()  # nnU-Net looks for the format of the data, which is not read
-    plans = {**json.loads((folder / "nnUNetPlans.json").read_text()), "continue_training": False}
-    described = json.loads((folder / "dataset.json").read_text())
-    made = trainer(plans, f"2d_small_{network}", 0, described, torch.device("cpu"))
+    made = trainer_on_cpu(trainer, folder, f"2d_small_{network}")
     made.initialize()
     made.set_deep_supervision_enabled(made.enable_deep_supervision)
     size = made.configuration_manager.patch_size

@@ -12,8 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from nnunet_nacl.metrics import resample_weights
 from nnunet_nacl.report import published
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -95,6 +97,7 @@ def losses_usgra() -> str:
 def losses_long() -> str:
     """The paper's length of training, Hippocampus, fold 0."""
     rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    rows["method"] += rows["training"].map({1: "", 2: ", again"})
     columns = {
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
@@ -110,7 +113,8 @@ def losses_long() -> str:
 
 def paper_long() -> str:
     """The same models beside the paper's means over its six data sets."""
-    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    long = "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000"
+    rows = read("losses", f"{long} and training == 1")
     theirs = published()
     theirs = theirs[(theirs["structure"] == "") & theirs["table"].isin([1, 2])]
     means = theirs.pivot_table(index="method", columns="metric", values="value")
@@ -135,6 +139,39 @@ def losses_paired() -> str:
         ends = (f"{{{metric}{end}:+.{digits}f}}" for end in ("", " low", " high"))
         columns[title] = "{} ({} to {})".format(*ends)
     return table(read("losses_paired"), columns)
+
+
+def losses_paired_again() -> str:
+    """The models whose values of each case were kept: method minus DiceCE, with the interval of a paired bootstrap."""
+    models = dict(list(read("losses_cases").groupby("trainer", sort=False)))
+    values = {trainer: _over_cases(cases.set_index("case")) for trainer, cases in models.items()}
+    base = values.pop("nnUNetTrainerDiceCE_paperSchedule")
+    lines = [["minus DiceCE, again", *base]]
+    for trainer, of_trainer in values.items():
+        cells = [trainer.removeprefix("nnUNetTrainer").removesuffix("_paperSchedule")]
+        for metric, (mean, drawn) in of_trainer.items():
+            gap = mean - base[metric][0]
+            low, high = np.percentile(drawn - base[metric][1], [2.5, 97.5])
+            digits = 4 if metric == "Dice" else 3
+            cell = f"{{0:+.{digits}f}} ({{1:+.{digits}f}} to {{2:+.{digits}f}})"
+            cells.append(cell.format(gap, low, high).replace("-", "−"))
+        lines.append(cells)
+    return markdown(lines)
+
+
+def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
+    """Of each metric the value over all cases, and those over resamples of them."""
+    cases = cases.sort_index()
+    weights = np.vstack([np.ones(len(cases)), resample_weights(len(cases))])
+    dice = cases.filter(regex="^Dice_").to_numpy()
+    gaps = weights @ cases.filter(regex="^gap_").to_numpy()
+    values = {
+        "Dice": (weights @ dice / weights.sum(1, keepdims=True)).mean(1),
+        "NLL": weights @ cases["NLL_sum"] / (weights @ cases["foreground"]),
+        "ECE near": np.abs(gaps).sum(1) / (weights @ cases["near"]),
+        "ECE union": weights @ cases["ECE_union"] / weights.sum(1),
+    }
+    return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
 
 
 def losses_ablations() -> str:
@@ -277,7 +314,7 @@ def readme() -> str:
 
 def calibrate_cases() -> str:
     """Fits to few validation cases: median, lowest and highest of 20 draws of each number."""
-    rows = read("calibrate", "method.str.contains(' cases, ')")
+    rows = read("few_cases", "method.str.contains(' cases, ')")
     named = r"(?P<of>\w+) of (?P<cases>\d+) cases, (?P<draw>\d+)"
     parts = rows["method"].str.extract(named).astype({"cases": int})
     rows = rows[["NLL", "Dice"]].join(parts)
@@ -391,6 +428,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,
     "losses-paired": losses_paired,
+    "losses-paired-again": losses_paired_again,
     "paper-long": paper_long,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,

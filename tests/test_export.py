@@ -81,7 +81,7 @@ def test_a_network_of_this_package_stays_needed(model_folder: Path) -> None:
 
 
 def test_what_cannot_be_exported(model_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no fold_\*/checkpoint_\*\.pth in it"):
+    with pytest.raises(FileNotFoundError, match=r"it has no fold_\*/checkpoint_\*\.pth\."):
         export_model(tmp_path)
     file = write_checkpoint(model_folder, trainer_name="nnUNetTrainerAdam")
     with pytest.raises(ValueError, match=r"was trained with nnUNetTrainerAdam, which is not a trainer of nnunet_nacl"):

@@ -140,7 +140,7 @@ def test_recall_with_a_fit_of_review(tmp_path: Path, capsys: pytest.CaptureFixtu
     fit = fit_review(Predictions.of_folder(truth, known), output=tmp_path / "fit.json")
     options = ["-o", str(tmp_path / "out"), "--alpha", "0.2", "--fit", str(fit.file)]
     assert main(["decode", str(known), *options]) == 1
-    assert "it was fitted to 24 of its cases, k00 for one" in capsys.readouterr().err
+    assert "it was fitted to 24 of its cases, such as k00" in capsys.readouterr().err
     assert main(["decode", str(new), *options]) == 0
     mark = json.loads((tmp_path / "out" / DECODED_NAME).read_text())
     assert (mark["metric"], mark["alpha"], mark["fit"]) == ("recall", 0.2, str(fit.file))

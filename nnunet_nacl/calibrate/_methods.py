@@ -157,9 +157,8 @@ class Vector:
             value, gradient = _loss(sample, sample.logits * scale + shift, keeping)
             by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
             by_shift = gradient.sum(1, dtype=np.float64)
-            away = (
-                x - start
-            )  # so that the parameters of a class with no uncertain voxel stay finite
+            # The pull keeps the parameters of a class with no uncertain voxel finite.
+            away = x - start
             value += _SMALL_PULL * float(away @ away)
             return value, np.concatenate([by_scale, by_shift]) + 2 * _SMALL_PULL * away
 

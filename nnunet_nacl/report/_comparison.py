@@ -23,7 +23,7 @@ class Method:
     name: str
     result: FolderResult
 
-    def bins(self, voxels: Voxels, table: str) -> Any:
+    def bins(self, voxels: Voxels, table: str = "top") -> Any:
         """``BinCounts`` (cases, rows, M): each case's table of that name; None if a case has none."""
         of_cases = [getattr(tables, table) for tables in self.result.tables(voxels)]
         return None if None in of_cases else BinCounts.stack(of_cases)

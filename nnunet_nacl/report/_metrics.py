@@ -102,6 +102,13 @@ def pooled_error(tables: BinCounts) -> Estimate:
     return Estimate(resampled, len(tables.count), int(tables.total.any(1).sum()))
 
 
+_BINS: dict[str, Callable[[Method, Voxels], BinCounts]] = {
+    "ECE": Method.bins,
+    "CECE": Method.classwise,
+}
+"""Metrics of tables that can be added up over the cases."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """What methods are compared by, such as ``Dice`` or ``ECE`` over a voxel set."""
@@ -129,7 +136,12 @@ class Metric:
         """The title, and over which voxels: plots and tables show the same value."""
         if self.name in SCORES:
             return self.title
-        return f"{self.title}, {'pooled' if self.voxels in POOLED else 'mean over cases'}"
+        return f"{self.title}, {'pooled' if self.is_pooled else 'mean over cases'}"
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether the voxels of all cases count together; any other metric is a mean over cases."""
+        return self.voxels in POOLED and self.name in _BINS
 
     @lru_cache(maxsize=1024)  # noqa: B019 - several tables and plots show the same; so much stays in memory
     def of(self, method: Method) -> Estimate:
@@ -142,10 +154,8 @@ class Metric:
             )
             score = sums[self.name.replace("per_foreground", "sum")]
             return per_foreground(score.to_numpy(), sums["foreground_voxels"].to_numpy(np.float64))
-        if self.voxels in POOLED and self.name == "ECE":
-            return pooled_error(method.bins(self.voxels, "top"))
-        if self.voxels in POOLED and self.name == "CECE":
-            return pooled_error(method.classwise(self.voxels))
+        if self.is_pooled:
+            return pooled_error(_BINS[self.name](method, self.voxels))
         return case_means(self.values(method))
 
     def values(self, method: Method) -> Floats:

@@ -92,7 +92,6 @@ def write_report(
             if published_data_set(comparison.dataset)
             and any(map(published_method, comparison.names))
         ],
-        "datasets": [comparison.dataset for comparison in comparisons],
         "command": command,
         "voxel_sets": [
             name
@@ -121,7 +120,6 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
     reviews = read_reviews(comparison)
     section: dict[str, Any] = {
         "comparison": comparison,
-        "num_cases": len(comparison.cases),
         "answer": answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
         "study": study,

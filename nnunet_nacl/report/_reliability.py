@@ -70,7 +70,7 @@ def top_label_curves(comparison: Comparison, method: str, voxels: Voxels) -> lis
 
 
 def _curve(method: Method, what: str, voxels: Voxels, row: int) -> Reliability:
-    tables = method.bins(voxels, "top")[:, row]
+    tables = method.bins(voxels)[:, row]
     by_model = method.bins(voxels, "expected_top")
     num_cases, num_bins = tables.count.shape
     pooled = tables.sum()
@@ -156,7 +156,7 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
     Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
     subtracted from the cases, :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled.
     """
-    tables = comparison[method].bins(voxels, "top")
+    tables = comparison[method].bins(voxels)
     gaps = tables.confidence - tables.hits
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.

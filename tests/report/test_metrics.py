@@ -45,6 +45,7 @@ def test_values_and_resamples_are_those_of_the_cases_added_up(
         weights = np.array([np.bincount(one, minlength=len(NAMED)) for one in drawn], float)
         np.testing.assert_allclose(estimate.resampled(weights), expected, rtol=1e-9)
         assert estimate.value == pytest.approx(method.result.pooled(voxels)[name], rel=1e-12)
+    assert [Metric(one, "near").axis for one in ("ECE", "MCE")] == ["ECE near, pooled", "MCE near, mean over cases"]
 
 
 def test_a_difference_in_a_pooled_error() -> None:

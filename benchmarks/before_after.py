@@ -87,7 +87,7 @@ def draw_reliability(ax: "mpl.axes.Axes", results: dict[str, FolderResult]) -> N
     ax.set(
         xlabel="confidence",
         ylabel="accuracy",
-        title=f"Near the structures, {len(result.cases)} test cases",
+        title=f"Near the structures,\n{len(result.cases)} test cases",
     )
     ax.legend(frameon=False, loc="upper left")
 

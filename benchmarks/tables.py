@@ -36,7 +36,7 @@ def fill(template: str, row: Mapping[str, object]) -> str:
 
 
 def table(rows: pd.DataFrame, columns: Mapping[str, str]) -> str:
-    """A Markdown table with a line for each row; ``columns`` maps titles to templates, see :func:`fill`."""
+    """A Markdown table with a line for each row; ``columns`` maps titles to templates, see ``fill``."""
     lines = [[fill(cell, row) for cell in columns.values()] for row in rows.to_dict("records")]
     return markdown([list(columns), *lines])
 

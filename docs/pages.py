@@ -74,8 +74,7 @@ def reference() -> str:
                 continue
             first = (inspect.getdoc(value) or "").partition("\n\n")[0].replace("\n", " ")
             first = first.replace("|", "\\|").replace("``", "`")
-            plain = re.sub(r":[a-z]+:`~?([^`]*)`", r"`\1`", first)
-            rows.append(f"| `{name}` | {plain} |\n")
+            rows.append(f"| `{name}` | {first} |\n")
         parts.append(f"## {title}\n\n`{package}`\n\n| | |\n|---|---|\n{''.join(rows)}")
     return "\n".join(parts)
 

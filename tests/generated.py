@@ -20,7 +20,7 @@ REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
 ENDING = ".nii.gz"
 STRUCTURES = {False: {"one": [1], "two": [2]}, True: {"whole": [1, 2], "core": [2]}}
 SPACING = (2.0, 0.75, 0.5)
-"""Of what :func:`write_labels` writes, in the order of the array's axes."""
+"""Of what ``write_labels`` writes, in the order of the array's axes."""
 VOXEL_ML = 0.75 / 1000
 SHAPE = (5, 12, 14)
 SHARES = np.array([[8, 4, 4], [14, 1, 1], [1, 12, 3], [2, 4, 10], [5, 10, 1]]) / 16
@@ -143,7 +143,7 @@ def write_folder(
 ) -> tuple[Path, Path]:
     """Ground truth, and predictions as nnU-Net leaves them, for which ``temperature`` is exactly right.
 
-    A case for each of ``names``, with seeds from ``first``; of :func:`structure_case` if ``structure``.
+    A case for each of ``names``, with seeds from ``first``; of ``structure_case`` if ``structure``.
     """
     draw = partial(structure_case, regions=regions) if structure else known_case
     cases = {name: draw(temperature, seed) for seed, name in enumerate(names, first)}
@@ -155,7 +155,7 @@ def write_folder(
 
 
 def write_model(folder: Path, folds: list[str]) -> tuple[Path, Path]:
-    """The folders of a trained model and of the preprocessed data; cases as in :func:`write_folder`."""
+    """The folders of a trained model and of the preprocessed data; cases as in ``write_folder``."""
     model = folder / "results" / "Dataset001_Toy" / "nnUNetTrainerNACL__nnUNetPlans__2d"
     ground_truth = folder / "preprocessed" / "Dataset001_Toy" / "gt_segmentations"
     for number, names in enumerate(folds):
@@ -190,7 +190,7 @@ def random_case(seed: int, regions: bool = False, *, shape: tuple[int, ...] = SH
 
 
 def random_folder(folder: Path, names: str, regions: bool = False, *, first: int = 0) -> Path:
-    """Predictions of :func:`random_case`."""
+    """Predictions of ``random_case``."""
     return write_predictions(
         folder, {name: random_case(seed, regions) for seed, name in enumerate(names, first)}, regions
     )

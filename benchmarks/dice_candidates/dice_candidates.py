@@ -40,7 +40,7 @@ class Weighted(nn.Module):
         self.dice, self.weight = dice, 1.0
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
-        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        """The loss; arguments as ``SegmentationLoss`` gives them to Dice."""
         if self.weight == 0:
             return logits.new_zeros(())
         value: Tensor = self.weight * self.dice(logits, target, loss_mask=loss_mask)
@@ -55,7 +55,7 @@ class Sharpened(nn.Module):
         self.dice, self.sharpness = dice, 1.0
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
-        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        """The loss; arguments as ``SegmentationLoss`` gives them to Dice."""
         value: Tensor = self.dice(self.sharpness * logits, target, loss_mask=loss_mask)
         return value
 
@@ -75,7 +75,7 @@ class DicePlusPlus(nn.Module):
         self.gamma, self.batch = gamma, batch
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
-        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        """The loss; arguments as ``SegmentationLoss`` gives them to Dice."""
         p = logits.softmax(1)
         g = one_hot(target, logits, loss_mask)
         p = p if loss_mask is None else p * loss_mask
@@ -100,7 +100,7 @@ class GradientSurgery(nn.Module):
         self.batch = batch
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
-        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        """The loss; arguments as ``SegmentationLoss`` gives them to Dice."""
         p = logits.softmax(1)
         g = one_hot(target, logits, loss_mask)
         if p.requires_grad:
@@ -128,7 +128,7 @@ class SoftACE(nn.Module):
         self.dice, self.bins = dice, bins
 
     def forward(self, logits: Tensor, target: Tensor, *, loss_mask: Tensor | None) -> Tensor:
-        """The loss; arguments as :class:`SegmentationLoss` gives them to Dice."""
+        """The loss; arguments as ``SegmentationLoss`` gives them to Dice."""
         p = logits.softmax(1).flatten(2)
         hot = one_hot(target, logits, loss_mask).flatten(2)
         place = (p * self.bins - 0.5).clamp(0, self.bins - 1)

@@ -81,7 +81,7 @@ class Fit:
 
     @classmethod
     def read(cls, file: Path) -> "Fit":
-        """Read what :meth:`write` wrote; raises a ValueError if it is something else."""
+        """Read what ``write`` wrote; raises a ValueError if it is something else."""
         return read_json(file, cls)
 
     def table(self) -> str:
@@ -185,7 +185,7 @@ def compare(
         channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
 
     Returns:
-        A row for each method with the columns of :class:`Score`: NLL per foreground voxel and the 95 % interval of its
+        A row for each method with the columns of ``Score``: NLL per foreground voxel and the 95 % interval of its
         change, ECE, confidence − accuracy, Dice, and the share of labels that change.
 
     Raises:

@@ -89,7 +89,7 @@ def apply_folder(
     """Write a calibrated copy of a folder of predictions; returns the calibrated and the skipped cases.
 
     Args:
-        fit_file: the file of a temperature or vector that :func:`calibrate_folder` or :func:`calibrate_model` wrote.
+        fit_file: the file of a temperature or vector that ``calibrate_folder`` or ``calibrate_model`` wrote.
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write into; ``calibration_applied.json`` there records how it was made.
         num_processes: how many cases are calibrated at a time.

@@ -66,7 +66,7 @@ class Temperature:
         ignore_label: int | None = None,
         channel_axis: int = 0,
     ) -> "Temperature":
-        """Fit to arrays or tensors, see :func:`compare` for their shapes.
+        """Fit to arrays or tensors, see ``compare`` for their shapes.
 
         >>> logits = np.array([[4.0, 4.0, -4.0, 4.0], [0.0, 0.0, 0.0, 0.0]])  # 98 % sure, but right in 3 of 4
         >>> round(Temperature.fit(logits, np.array([0, 0, 1, 1])).temperature, 2)
@@ -102,7 +102,7 @@ class Temperature:
         )
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see :func:`flat_layer`."""
+        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
         return rows / self.temperature, offset / self.temperature
 
@@ -138,7 +138,7 @@ class Vector:
         channel_axis: int = 0,
         keeping: float = KEEPING,
     ) -> "Vector":
-        """Fit to arrays or tensors, see :func:`compare` for their shapes; ``keeping`` is μ."""
+        """Fit to arrays or tensors, see ``compare`` for their shapes; ``keeping`` is μ."""
         sample = Sample.of_arrays(
             logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
         )
@@ -146,7 +146,7 @@ class Vector:
 
     @classmethod
     def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
-        """The minimum of CE + μ · hinge (see :class:`Head`), by L-BFGS, starting at the best temperature."""
+        """The minimum of CE + μ · hinge (see ``Head``), by L-BFGS, starting at the best temperature."""
         channels = len(sample.logits)
         start = np.concatenate(
             [np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)]
@@ -178,7 +178,7 @@ class Vector:
         )
 
     def layer(self, weight: Array, bias: Array) -> Layer:
-        """The last layer that gives calibrated logits, of one as trained: see :func:`flat_layer`."""
+        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
         rows, offset = flat_layer(weight, bias)
         scale = np.array(self.scale)
         calibrated_rows = scale[:, None] * self.activation.centered(rows)
@@ -187,14 +187,13 @@ class Vector:
 
 @dataclass(frozen=True)
 class Head:
-    r"""W f + b: a calibrated last layer that keeps the labels of the model as trained.
+    """W f + b: a calibrated last layer that keeps the labels of the model as trained.
 
     With ω the voxels' weights, ŷ the label as trained, w_T the layer at the best temperature, it minimizes
 
-    .. math:: \frac{\sum_i \omega_i [CE(z_i, y_i) + \mu \max(0, \max_{k \ne \hat y_i} z_{ik} - z_{i\hat y_i})]}
-        {\sum_i \omega_i} + \lambda \|w - w_T\|^2, \qquad z = W f + b
+        Σ_i ω_i [CE(z_i, y_i) + μ max(0, max_{k ≠ ŷ_i} z_i(k) - z_i(ŷ_i))] / Σ_i ω_i + λ |w - w_T|²,    z = W f + b
 
-    over the weights w of standardized features; for regions, the hinge is each region's :meth:`Activation.hinge`. The
+    over the weights w of standardized features; for regions, the hinge is each region's ``Activation.hinge``. The
     problem is convex, and the search begins at the layer of the best temperature, which changes no label.
 
     References:
@@ -230,12 +229,12 @@ class Head:
         """Fit to the features that enter a network's last layer, a 1×1 convolution.
 
         Args:
-            features: like the logits of :func:`compare`, with F instead of K channels.
-            labels: as for :func:`compare`.
+            features: like the logits of ``compare``, with F instead of K channels.
+            labels: as for ``compare``.
             layer: its weight (K, F) or (K, F, 1, ...) and bias (K,), as trained.
-            weights: as for :func:`compare`.
-            ignore_label: as for :func:`compare`.
-            channel_axis: as for :func:`compare`.
+            weights: as for ``compare``.
+            ignore_label: as for ``compare``.
+            channel_axis: as for ``compare``.
             strength: λ.
             keeping: μ.
         """

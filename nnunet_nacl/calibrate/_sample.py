@@ -124,7 +124,7 @@ class Sample:
         ignore_label: int | None = None,
         channel_axis: int = 0,
     ) -> "Sample":
-        """See :func:`compare`."""
+        """See ``compare``."""
         rows = flattened(logits, channel_axis)
         truth = to_numpy(labels)
         channels, size = rows.shape

@@ -51,7 +51,7 @@ def write_result(result: FolderResult, summary: str | Path) -> None:
 
 
 def read_result(summary: str | Path) -> FolderResult:
-    """Read a result from the bin tables beside its summary; errors as for :func:`load_tables`."""
+    """Read a result from the bin tables beside its summary; errors as for ``load_tables``."""
     return replace(load_tables(_beside(Path(summary), BINS)), file=Path(summary))
 
 
@@ -149,7 +149,7 @@ def save_tables(result: FolderResult, file: Path) -> None:
 
 
 def load_tables(file: Path) -> FolderResult:
-    """Read what :func:`save_tables` wrote; a ValueError if the file is damaged or something else."""
+    """Read what ``save_tables`` wrote; a ValueError if the file is damaged or something else."""
     check_input(file)
     try:
         with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:

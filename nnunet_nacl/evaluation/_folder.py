@@ -88,7 +88,7 @@ def evaluate(
 
 
 def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> FolderResult:
-    """A result of one case; errors as those of :class:`SavedCase`."""
+    """A result of one case; errors as those of ``SavedCase``."""
     settings = origin.settings
     states = files.states()  # before the files are read
     saved = SavedCase(files, data_set)

@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True, repr=False)
 class FolderResult:
-    """What :func:`evaluate` returns: evaluated cases by name, skipped cases, and their files and settings.
+    """What ``evaluate`` returns: evaluated cases by name, skipped cases, and their files and settings.
 
     ``file`` is the summary that it was written to or read from, if any.
     """

@@ -84,7 +84,7 @@ class SavedCase:
     def probabilities(
         self, dtype: "np.dtype[np.floating] | type[np.floating] | None" = None
     ) -> NDArray[Any]:
-        """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for :meth:`blocks`."""
+        """All probabilities (C, Z, Y, X), in this dtype or by default their own; errors as for ``blocks``."""
         probabilities = np.empty(self.shape, self.dtype if dtype is None else dtype)
         flat = probabilities.reshape(self.shape[0], -1)
         for channel, part, block in self.blocks():

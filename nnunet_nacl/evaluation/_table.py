@@ -13,7 +13,7 @@ POOLED: dict[str, tuple[Voxels, str]] = {
 
 
 def format_table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """One line for each result's :meth:`FolderResult.row`, by name; ``–`` if unknown."""
+    """One line for each result's ``FolderResult.row``, by name; ``–`` if unknown."""
     import pandas
 
     values = pandas.DataFrame(rows).T

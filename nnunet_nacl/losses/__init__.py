@@ -1,6 +1,6 @@
 """Losses for calibrated segmentation. Pure PyTorch: usable in any training loop.
 
-All are called as ``loss(logits, target)``; see :class:`SegmentationLoss` for their common settings.
+All are called as ``loss(logits, target)``; see ``SegmentationLoss`` for their common settings.
 """
 
 from nnunet_nacl.losses._base import SegmentationLoss

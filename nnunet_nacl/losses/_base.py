@@ -14,7 +14,7 @@ from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
 
 class Shared(TypedDict, total=False):
-    """The settings of :class:`SegmentationLoss`, which each loss takes in addition to its own."""
+    """The settings of ``SegmentationLoss``, which each loss takes in addition to its own."""
 
     ignore_label: int | None
     regions: bool
@@ -24,7 +24,7 @@ class Shared(TypedDict, total=False):
 class SegmentationLoss(nn.Module, ABC):
     """A loss that is a mean over voxels, called as ``loss(logits, target)``.
 
-    A subclass defines the formula, the value of each voxel, in :meth:`voxel_loss`. The mean runs over the voxels that
+    A subclass defines the formula, the value of each voxel, in ``voxel_loss``. The mean runs over the voxels that
     are not ignored; if none is left, the loss and its gradients are exactly 0. The computation leaves autocast and runs
     in float32 (float64 stays float64). In distributed training each process takes the mean over its own voxels, as
     nnU-Net does: with an ignore label, processes with few voxels left weigh as much as the others.
@@ -86,12 +86,12 @@ class SegmentationLoss(nn.Module, ABC):
         return loss
 
     def mean(self, logits: Tensor, target: Tensor) -> Tensor:
-        """The mean of :meth:`voxel_loss` over the voxels that count, all at once."""
+        """The mean of ``voxel_loss`` over the voxels that count, all at once."""
         canonical = self.canonical(target, logits.shape)
         return self.total(logits, canonical) / canonical.num_valid().clamp_min(1)
 
     def total(self, logits: Tensor, target: Target) -> Tensor:
-        """The sum of :meth:`voxel_loss` over the voxels that count."""
+        """The sum of ``voxel_loss`` over the voxels that count."""
         values = self.voxel_loss(_computable(logits, target), target)
         return (
             values.sum()
@@ -100,7 +100,7 @@ class SegmentationLoss(nn.Module, ABC):
         )
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
-        """The target in the form that :meth:`total` needs."""
+        """The target in the form that ``total`` needs."""
         found = self._without_border(target, logits_shape)
         return (
             found
@@ -114,7 +114,7 @@ class SegmentationLoss(nn.Module, ABC):
         )
 
     def neighbor_shares(self, target: Target, dtype: torch.dtype) -> Tensor:
-        """τ of a target that :meth:`canonical` gave."""
+        """τ of a target that ``canonical`` gave."""
         assert self._neighborhood is not None
         assert target.around is not None
         return self._neighborhood.shares(target.around, dtype)

@@ -39,7 +39,7 @@ class CrossEntropyLoss(SegmentationLoss):
     where nnU-Net's cross-entropy is the sum over regions).
 
     Args:
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     >>> import torch
     >>> CrossEntropyLoss()(torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4))  # log 2
@@ -55,7 +55,7 @@ class LabelSmoothingLoss(SegmentationLoss):
 
     Args:
         alpha: α in [0, 1] (paper: 0.1, 0.2, 0.3).
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:
         Szegedy et al., Rethinking the Inception architecture for computer vision, CVPR 2016, section 7.
@@ -85,7 +85,7 @@ class SVLSLoss(SegmentationLoss):
     Args:
         sigma: standard deviation of the Gaussian in voxels, at least 0.2 (paper: 0.5, 1, 2).
         kernel_size: odd, at least 3.
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:
         Islam and Glocker, Spatially varying label smoothing, IPMI 2021.
@@ -118,7 +118,7 @@ class FocalLoss(SegmentationLoss):
 
     Args:
         gamma: γ, at least 0 (paper: 1, 2, 3). γ = 0 is cross-entropy.
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:
         Lin et al., Focal loss for dense object detection, ICCV 2017, equation 4; Mukhoti et al., Calibrating deep
@@ -155,7 +155,7 @@ class ECPLoss(SegmentationLoss):
         alpha: α, at least 0 (paper: 0.1, 0.2, 0.3).
         class_reduction: ``"sum"`` is the entropy; ``"mean"`` divides it by the number of classes (2 for a region's
             two sides), as the authors' code does.
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:
         Pereyra et al., Regularizing neural networks by penalizing confident output distributions, 2017.
@@ -193,14 +193,14 @@ class ECPLoss(SegmentationLoss):
 
 
 class MbLSLoss(SegmentationLoss):
-    r"""Margin-based label smoothing (MbLS).
+    """Margin-based label smoothing (MbLS).
 
-    .. math:: L = CE(l, y) + \lambda \cdot \frac{1}{N K} \sum_i \sum_k \max(\max_j l_j(i) - l_k(i) - m, 0)
+        L = CE(l, y) + λ / (N K) · Σ_i Σ_k max(max_j l_j(i) - l_k(i) - m, 0)
 
     Args:
         margin: m, at least 0 (paper: 3, 5, 10).
         weight: λ, at least 0.
-        ignore_label, dice: see :class:`SegmentationLoss`.
+        ignore_label, dice: see ``SegmentationLoss``.
         regions: must be False: the maximum runs over competing classes, and regions do not compete.
 
     References:

@@ -16,22 +16,22 @@ Constraint = Literal["logits", "softmax"]
 
 
 class NACLLoss(SegmentationLoss):
-    r"""Neighbor-aware calibration (NACL).
+    """Neighbor-aware calibration (NACL).
 
-    .. math:: L = CE(l, y) + \lambda \cdot \frac{1}{N K} \sum_i \sum_k P(\tau_k(i) - l_k(i))
+        L = CE(l, y) + λ / (N K) · Σ_i Σ_k P(τ_k(i) - l_k(i))
 
-    τ, the class shares around voxel i in the ground truth, is :func:`neighbor_shares`; it carries no gradient. With
+    τ, the class shares around voxel i in the ground truth, is ``neighbor_shares``; it carries no gradient. With
     ``regions`` CE is the mean binary cross-entropy and τ_r the share of the window inside region r.
 
     Args:
         weight: λ, at least 0 (paper: 0.1, 0.2, 0.3).
-        prior, sigma, kernel_size, border: of τ, see :func:`neighbor_shares`.
+        prior, sigma, kernel_size, border: of τ, see ``neighbor_shares``.
         penalty: P, ``"l1"`` = |·| or ``"l2"`` = (·)².
         constraint: what is pulled toward τ: ``"logits"`` (the method) or ``"softmax"`` probabilities (an ablation;
             sigmoid with ``regions``).
         class_reduction: ``"mean"`` over the classes, as in the authors' code and the published numbers, or
             ``"sum"``, the paper's equation. λ_sum = λ_mean / K gives the same loss.
-        ignore_label, regions, dice: see :class:`SegmentationLoss`.
+        ignore_label, regions, dice: see ``SegmentationLoss``.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, doi:10.1016/j.media.2025.103501, arXiv:2401.14487: equation 9

@@ -26,9 +26,9 @@ def neighbor_shares(
     ignore_label: int | None = None,
     regions: bool = False,
 ) -> Tensor:
-    r"""Class shares τ in a window of the label map around each voxel.
+    """Class shares τ in a window of the label map around each voxel.
 
-    .. math:: \tau_k(i) = \frac{\sum_{j \in W(i)} w_{j-i} [y_j = k]}{\sum_{j \in W(i)} w_{j-i}}
+        τ_k(i) = Σ_{j in W(i)} w(j - i) [y_j = k] / Σ_{j in W(i)} w(j - i)
 
     W(i) is the window of ``kernel_size`` voxels along each axis, voxel i included. Ignored voxels are left out of
     both sums.
@@ -70,7 +70,7 @@ def neighbor_shares(
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """The window of :func:`neighbor_shares`, which explains the settings.
+    """The window of ``neighbor_shares``, which explains the settings.
 
     The shares take two steps, so that a part of an image has its neighbors: pad the whole image, then compute the
     shares of all or some of its rows.
@@ -118,7 +118,7 @@ class Neighborhood:
         return F.pad(values, sides, value=value)
 
     def shares(self, padded: Target, dtype: torch.dtype) -> Tensor:
-        """τ (b, K or R, *spatial), without the border, of what :meth:`pad` returned or of some of its rows."""
+        """τ (b, K or R, *spatial), without the border, of what ``pad`` returned or of some of its rows."""
         assert padded.valid is not None
         dims = padded.map.ndim - 2
         if self.prior != "mean":

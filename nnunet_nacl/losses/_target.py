@@ -15,7 +15,7 @@ class Target:
         regions: overlapping regions with one sigmoid each, instead of classes with one softmax.
         valid: bool (b, 1, *spatial), False at ignored voxels; None if no voxel can be ignored.
         num_channels: K or R, the number of logit channels.
-        around: the target with a border as wide as the neighborhood that a loss looks at (:meth:`Neighborhood.pad`);
+        around: the target with a border as wide as the neighborhood that a loss looks at (``Neighborhood.pad``);
             None for a loss that looks at each voxel alone.
     """
 

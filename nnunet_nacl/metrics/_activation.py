@@ -86,10 +86,10 @@ class Activation(str, Enum):
         return value, gradient
 
     def hinge(self, logits: Floats, kept: Truth, weights: Floats) -> tuple[float, Floats]:
-        r"""How far logits (C, n) are from giving the labels to be kept, and the gradient with respect to the logits.
+        """How far logits (C, n) are from giving the labels to be kept, and the gradient with respect to the logits.
 
-        The weighted mean over voxels of :math:`\max(0, \max_{k \ne \hat y} z_k - z_{\hat y})` (Crammer & Singer, JMLR
-        2001); of regions, summed over them, of :math:`\max(0, -s_r z_r)`, s = 1 inside and −1 outside. It is 0 where no
+        The weighted mean over voxels of ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer & Singer, JMLR
+        2001); of regions, summed over them, of ``max(0, -s_r z_r)``, s = 1 inside and −1 outside. It is 0 where no
         label has changed.
 
         Args:

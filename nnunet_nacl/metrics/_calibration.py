@@ -11,9 +11,9 @@ NLL_CLIP = float(np.finfo(np.float32).eps)
 
 
 def expected_calibration_error(bins: BinCounts) -> Floats:
-    r"""ECE, the gap between accuracy and confidence, averaged over the voxels.
+    """ECE, the gap between accuracy and confidence, averaged over the voxels.
 
-    .. math:: ECE = \sum_m \frac{|B_m|}{N} |acc(B_m) - conf(B_m)|
+        ECE = Σ_m |B_m| / N · |acc(B_m) - conf(B_m)|
 
     Args:
         bins: top-label tables (confidence = max_k p_k, hit = argmax is right), or tables of one class
@@ -34,7 +34,7 @@ def expected_calibration_error(bins: BinCounts) -> Floats:
 
 
 def maximum_calibration_error(bins: BinCounts) -> Floats:
-    r"""MCE (...), the largest gap of a bin: :math:`\max_m |acc(B_m) - conf(B_m)|`; NaN without voxels.
+    """MCE (...), the largest gap of a bin: ``max_m |acc(B_m) - conf(B_m)|``; NaN without voxels.
 
     References:
         Naeini et al., AAAI 2015.

@@ -23,7 +23,7 @@ SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What :func:`evaluate_case` returns; ``+`` merges cases by adding their tables.
+    """What ``evaluate_case`` returns; ``+`` merges cases by adding their tables.
 
     ``result["near"]`` are the tables of a voxel set, such as ``result["near"].ECE``.
 

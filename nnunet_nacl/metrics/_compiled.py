@@ -91,7 +91,7 @@ def count_region(
 ) -> None:
     """Add the voxels (n,) of a region: their p to ``sums``, a hit within it; max(p, 1 − p) to ``top_sums``.
 
-    The arguments are those of :func:`count_class`; ``nll`` takes that of being within the region or not.
+    The arguments are those of ``count_class``; ``nll`` takes that of being within the region or not.
     """
     for i in range(p.size):
         within = np.float64(p[i])

@@ -69,7 +69,7 @@ class CalibrationTables:
     def of_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], activation: Activation
     ) -> "CalibrationTables":
-        """The opposite of :meth:`arrays`."""
+        """The opposite of ``arrays``."""
         tables: dict[str, Any] = {}
         for name in _BIN_TABLES:
             if f"{name}_count" in arrays:
@@ -136,7 +136,7 @@ class CalibrationTables:
 
     @property
     def NLL_per_foreground(self) -> float:  # noqa: N802
-        """See :meth:`per_foreground`."""
+        """See ``per_foreground``."""
         return self.per_foreground()["NLL_per_foreground"]
 
     def class_metrics(self) -> list[dict[str, float]]:
@@ -146,7 +146,7 @@ class CalibrationTables:
         return [dict(zip(("ECE", "MCE", "ACE"), found, strict=True)) for found in by_channel]
 
     def score_sums(self) -> dict[str, float]:
-        """The sums that :meth:`per_foreground` divides."""
+        """The sums that ``per_foreground`` divides."""
         return {
             "NLL_sum": float(self.nll.sum()),
             "Brier_sum": float(self.brier.sum()),
@@ -154,9 +154,9 @@ class CalibrationTables:
         }
 
     def per_foreground(self) -> dict[str, float]:
-        r"""NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
+        """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
 
-        .. math:: NLL = \frac{\sum_i -\ln p_{i,y_i}}{\sum_i [y_i > 0]}
+            NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]
 
         Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.

@@ -32,7 +32,7 @@ class DatasetJson(TypedDict):
 
 
 def read_dataset_json(file: Path) -> DatasetJson:
-    """Read the file, with the errors of :func:`read_json`."""
+    """Read the file, with the errors of ``read_json``."""
     return read_json(file, DatasetJson, strict=False)  # nnU-Net converts labels that are texts
 
 

@@ -142,7 +142,7 @@ class Predictions:
         folds: Sequence[int | str],
         validation: str = "validation",
     ) -> "Predictions":
-        """Like :meth:`of_model`, but from folders; no case may be in two folds."""
+        """Like ``of_model``, but from folders; no case may be in two folds."""
         if not folds or len(set(map(str, folds))) < len(folds):
             raise ValueError(
                 f"expected one or more folds, each once; got {', '.join(map(str, folds)) or 'none'}."

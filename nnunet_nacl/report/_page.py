@@ -48,7 +48,7 @@ _ALL_NAMED = 4
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page that :func:`write_report` wrote."""
+    """Whether a file is a page that ``write_report`` wrote."""
     return file.is_file() and _GENERATOR in file.read_bytes()
 
 
@@ -64,7 +64,7 @@ def write_report(
     """Write the page that compares methods, with the paper's published values where the paper has the data and methods.
 
     Args:
-        results: data set -> method -> result, as :func:`read_results` gives them.
+        results: data set -> method -> result, as ``read_results`` gives them.
         file: the page.
         images: folder of the images; by default ``imagesTs`` beside ``labelsTs`` and so on.
         command: the command line that makes this page and is shown on it.

@@ -32,7 +32,7 @@ def write_plot(
     """Write a plot of the report; a file that exists is replaced.
 
     Args:
-        results: data set -> method -> result, as :func:`read_results` gives them.
+        results: data set -> method -> result, as ``read_results`` gives them.
         kind: ``reliability``, ``tradeoff``, ``radar`` or ``ranks``.
         file: ends with ``.svg``, ``.pdf`` or ``.png``.
         voxels: voxel set; by default near, or the first shared one if near was not evaluated. For ``tradeoff``, by

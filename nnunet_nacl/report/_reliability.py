@@ -31,7 +31,7 @@ _WIDE = 0.02
 
 @dataclass(frozen=True)
 class Reliability:
-    r"""A curve with M bins. Its error is :math:`\sum_m share_m |accuracy_m - confidence_m|`, the pooled ECE.
+    """A curve with M bins. Its error is ``Σ_m share_m |accuracy_m - confidence_m|``, the pooled ECE.
 
     ``what`` is the region, if any. Arrays are (M,), ``edges`` (M + 1,), with NaN for empty bins; ``low`` and ``high``
     are the ends of the accuracy's 95 % bootstrap interval over cases. Expected are confidence and accuracy of a
@@ -151,10 +151,10 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
 
 
 def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Interval:
-    r"""95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
+    """95 % interval of the pooled ECE that a perfectly calibrated model would have on as many such cases.
 
     Such a model's gaps in each bin, confidences minus hits, have mean 0 over cases. So each bin's mean gap is
-    subtracted from the cases, :math:`g_{i,m} - n_{i,m} \sum_i g_{i,m} / \sum_i n_{i,m}`, and the cases are resampled.
+    subtracted from the cases, ``g_im - n_im Σ_i g_im / Σ_i n_im``, and the cases are resampled.
     """
     tables = comparison[method].bins(voxels)
     gaps = tables.confidence - tables.hits
@@ -165,15 +165,16 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
 
 
 def split_scores(tables: BinCounts, activation: Activation) -> dict[str, float]:
-    r"""NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
+    """NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
 
-    With the mean probability :math:`c_{k,m}` of class k in bin m, the share :math:`a_{k,m}` of its voxels that are k,
-    and the share :math:`a_k` of all voxels,
+    With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,
+    and the share ``a_k`` of all voxels,
 
-    .. math:: score = \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, c_{k,m})}_{calibration} -
-              \underbrace{\sum_k \sum_m \tfrac{n_{k,m}}{N} d(a_{k,m}, a_k)}_{discrimination} + uncertainty
+        score = calibration - discrimination + uncertainty
+        calibration = Σ_k Σ_m n_km / N · d(a_km, c_km)
+        discrimination = Σ_k Σ_m n_km / N · d(a_km, a_k)
 
-    where :math:`d(a, c) = (a - c)^2` for Brier and :math:`a \ln(a / c) - a + c` for NLL. Of regions each is inside and
+    where ``d(a, c) = (a - c)²`` for Brier and ``a ln(a / c) - a + c`` for NLL. Of regions each is inside and
     outside, and the scores are means over regions. Tables are class-wise, (K, M).
 
     References:

@@ -13,7 +13,7 @@ from nnunet_nacl.report._results import review_command
 from nnunet_nacl.use import judge, read_judged
 
 Row = dict[str, Any]
-"""What a review predicts of a structure of a case, and what is true, as :func:`read_judged` reads it."""
+"""What a review predicts of a structure of a case, and what is true, as ``read_judged`` reads it."""
 # Dice of a review and of an evaluation differ by less than this if they are of the same files
 _SAME_DICE = 1e-6
 

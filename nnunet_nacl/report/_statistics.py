@@ -80,11 +80,11 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
 
 
 def _p_value(gap: Estimate) -> float:
-    r"""Wilcoxon's p over the cases' values; where a single case has no value, that of a two-sided bootstrap test.
+    """Wilcoxon's p over the cases' values; where a single case has no value, that of a two-sided bootstrap test.
 
     From differences d of R resamples of n cases, never below that of the most extreme of the 2^n signs:
 
-    .. math:: p = 2 \frac{1 + \min(\#\{d \le 0\}, \#\{d \ge 0\})}{1 + R}
+        p = 2 (1 + min(#{d ≤ 0}, #{d ≥ 0})) / (1 + R)
 
     References:
         Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 4.4 (the 1 that is added).

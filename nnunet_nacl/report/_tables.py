@@ -410,7 +410,7 @@ def write_table(
     """Return a table of the report as text.
 
     Args:
-        results: data set -> method -> result, as :func:`read_results` gives them.
+        results: data set -> method -> result, as ``read_results`` gives them.
         name: one of ``TABLES`` or, over all data sets, ``ranks``, ``sum-rank`` or ``mean-case-rank``.
         form: ``markdown``, ``latex`` or ``csv``.
         voxels: voxel set of ECE and CECE; by default the table's own.

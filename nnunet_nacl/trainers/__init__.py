@@ -1,7 +1,7 @@
 """nnU-Net trainers with our losses, made on demand from their names.
 
 ``from nnunet_nacl.trainers import nnUNetTrainerNACL_weight0p2_100epochs`` works, as does every name that
-:func:`parse_name` understands. nnU-Net's commands find them through ``ext/nnunet_nacl_trainers.py``.
+``parse_name`` understands. nnU-Net's commands find them through ``ext/nnunet_nacl_trainers.py``.
 
 Importing this package is cheap; torch and nnU-Net are loaded with the first name that needs them.
 """

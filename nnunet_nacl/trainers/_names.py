@@ -1,4 +1,4 @@
-"""Trainer names and what they mean: ``nnUNetTrainer[Dice]LOSS[_suffix ...]`` <-> :class:`Recipe`.
+"""Trainer names and what they mean: ``nnUNetTrainer[Dice]LOSS[_suffix ...]`` <-> ``Recipe``.
 
 The name carries the settings, as in nnU-Net's own trainer variants, so that each variant has its own results folder and
 prediction finds it again from the checkpoint. This module imports neither torch nor nnU-Net.
@@ -17,7 +17,7 @@ class Recipe:
     """The loss and settings of one of our trainers; numbers that are None are the trainer's own.
 
     Attributes:
-        loss: a key of :data:`LOSSES`.
+        loss: a key of ``LOSSES``.
         dice: add nnU-Net's own Dice loss.
         settings: keyword settings of the loss class that differ from its defaults.
         paper_schedule: Adam, 1e-3 then 1e-4 from half time, 100 epochs unless ``num_epochs`` says otherwise.
@@ -63,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by its short name: the class in :mod:`nnunet_nacl.losses` and the settings a trainer name can carry."""
+    """A loss by its short name: the class in ``nnunet_nacl.losses`` and the settings a trainer name can carry."""
 
     class_name: str
     summary: str

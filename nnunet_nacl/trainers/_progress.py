@@ -80,7 +80,7 @@ class EpochCalibration:
         self._max_logits = [max_logits for _, found in everyone for max_logits in found]
 
     def values(self) -> dict[str, float]:
-        """:data:`VALUES`; NaN where there are no voxels."""
+        """``VALUES``; NaN where there are no voxels."""
         errors = [math.nan] * 3
         tables = [BinCounts.stack([*counted]).sum() for counted in zip(*self._tables, strict=True)]
         if tables and tables[0].total.any():
@@ -94,7 +94,7 @@ class EpochCalibration:
         return dict(zip(VALUES, [*errors, *map(float, levels)], strict=True))
 
     def histogram(self) -> list[int]:
-        """Voxels by maximum logit, between :data:`MAX_LOGIT_EDGES`."""
+        """Voxels by maximum logit, between ``MAX_LOGIT_EDGES``."""
         inside = np.clip(self._all_max_logits(), MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1])
         return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
@@ -106,7 +106,7 @@ class EpochCalibration:
 
 
 def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
-    """:func:`nnunet_nacl.metrics.near_core` of each patch, bool (b, c, *spatial), on the device where they are.
+    """``nnunet_nacl.metrics.near_core`` of each patch, bool (b, c, *spatial), on the device where they are.
 
     One axis after the other: d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
     """
@@ -161,7 +161,7 @@ def _spread(chosen: Tensor, channels: int, times: int = 1) -> Tensor:
 
 
 def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> None:
-    """Plot what was logged so far, one value of each of :data:`VALUES` per epoch, into ``calibration_progress.png``."""
+    """Plot what was logged so far, one value of each of ``VALUES`` per epoch, into ``calibration_progress.png``."""
     import matplotlib.style
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-r"""Guarantees from calibration cases with ground truth: recall, volume intervals, a lower bound of the Dice.
+"""Guarantees from calibration cases with ground truth: recall, volume intervals, a lower bound of the Dice.
 
 They hold on average over cases that are exchangeable with the calibration cases: same scanners, same population, same
 way of predicting. They promise nothing for a single case or a group of cases. n calibration cases with a rate of
@@ -16,7 +16,7 @@ from scipy.special import expit
 from nnunet_nacl.typing import Floats, Mask
 
 THRESHOLDS: Floats = np.concatenate([[0.0], expit(np.arange(-280, 281) / 20)])
-"""For :func:`missed_voxels`: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
+"""For ``missed_voxels``: 0, then steps of 5 % in the odds from 8e-7 to 1 − 8e-7."""
 
 _ISOTONIC = 100  # with this many cases or more, the map from predicted to true Dice is isotonic
 
@@ -39,9 +39,9 @@ def missed_voxels(
 def recall_threshold(
     mean_missed: ArrayLike, num_cases: int, alpha: float, thresholds: Floats = THRESHOLDS
 ) -> float:
-    r"""The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
+    """The largest threshold whose masks p ≥ λ miss at most a share α of a structure, on average over new cases.
 
-    .. math:: \hat\lambda = \max \{ \lambda : \frac{n \hat R(\lambda) + 1}{n + 1} \le \alpha \}
+        λ̂ = max {λ : (n R̂(λ) + 1) / (n + 1) ≤ α}
 
     with R̂ ``mean_missed`` (T,) at ascending ``thresholds``, the first one 0: the mean false negative rate of n
     calibration cases. If cases without the structure are left out here, the guarantee is for the mean over cases that
@@ -65,7 +65,7 @@ def recall_threshold(
 
 @dataclass(frozen=True)
 class VolumeFit:
-    """Intervals for volumes, from :func:`fit_volume`."""
+    """Intervals for volumes, from ``fit_volume``."""
 
     low: float
     high: float
@@ -81,13 +81,13 @@ class VolumeFit:
 def fit_volume(
     expected_ml: ArrayLike, true_ml: ArrayLike, *, epsilon_ml: float, coverage: float = 0.9
 ) -> VolumeFit:
-    r"""Fit split conformal intervals for volumes.
+    """Fit split conformal intervals for volumes.
 
-    Scores :math:`r = \log((V + ε) / (\hat V + ε))` of n cases; with α = 1 − coverage the interval is from the
+    Scores ``r = log((V + ε) / (V̂ + ε))`` of n cases; with α = 1 − coverage the interval is from the
     ⌊(n + 1) α/2⌋-th smallest to the ⌈(n + 1)(1 − α/2)⌉-th smallest. A new case's volume lies in it with a probability
     of at least the coverage, at most 2/(n + 1) more if no scores are equal.
 
-    Expected volumes :math:`\hat V` (n,) and those of the ground truth V (n,) are at least 0. ε > 0 is the smallest
+    Expected volumes V̂ (n,) and those of the ground truth V (n,) are at least 0. ε > 0 is the smallest
     difference of volume that matters; it keeps the ratio finite where a structure is absent.
 
     Raises:
@@ -105,7 +105,7 @@ def fit_volume(
 
 @dataclass(frozen=True)
 class DiceFit:
-    """A map from predicted to true Dice and the margin of its bound, from :func:`fit_dice`.
+    """A map from predicted to true Dice and the margin of its bound, from ``fit_dice``.
 
     The map is linear between knots, and cut off at 0 and 1.
     """
@@ -130,9 +130,9 @@ def fit_dice(
     *,
     coverage: float = 0.9,
 ) -> DiceFit:
-    r"""Fit the true Dice to the predicted Dice, with a split conformal lower bound.
+    """Fit the true Dice to the predicted Dice, with a split conformal lower bound.
 
-    Half of the cases, drawn at random, fit the map. The n others give residuals :math:`Dice - map(SDC)`, whose
+    Half of the cases, drawn at random, fit the map. The n others give residuals ``Dice - map(SDC)``, whose
     ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
     probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
 

@@ -37,14 +37,14 @@ def decode_folder(
     copied. ``decoded.json`` marks the folder and holds the thresholds of each case. A case that cannot be decoded is
     not in the folder, but in ``skipped``.
 
-    Dice: classes use :func:`dice_optimal_labels`; regions each use :func:`dice_optimal_mask`, and each is written over
+    Dice: classes use ``dice_optimal_labels``; regions each use ``dice_optimal_mask``, and each is written over
     those before it in the order of ``regions_class_order``. Recall: p ≥ λ; of the classes that reach their λ in a
     voxel, the most probable one gets it.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
         output: the folder to write.
-        fit: file that :func:`fit_review` wrote, for thresholds λ with a guaranteed recall; by default, for Dice.
+        fit: file that ``fit_review`` wrote, for thresholds λ with a guaranteed recall; by default, for Dice.
         alpha: with a fit, the largest share of each structure that may be missed, on average.
         num_processes: how many cases are decoded at a time.
         overwrite: write into a folder that is not empty, and replace files of the same names.

@@ -1,8 +1,8 @@
-r"""The segmentation with the highest expected Dice, after RankSEG-RMA.
+"""The segmentation with the highest expected Dice, after RankSEG-RMA.
 
 With the reciprocal moment approximation a segmentation s of n = Σ s voxels has the expected Dice
 
-.. math:: E(s) = \frac{2 \sum_i p_i s_i}{\sum_i p_i + n + 1},\quad E(\emptyset) = 1 - \max_i p_i
+    E(s) = 2 Σ_i p_i s_i / (Σ_i p_i + n + 1),    E(∅) = 1 - max_i p_i
 
 Adding a voxel raises E as long as its p exceeds E/2: the best segmentation is where p > E*/2. The threshold is half the
 Dice that can be reached, and never above 1/2. It is found without sorting: the threshold E/2 of any segmentation gives
@@ -46,7 +46,7 @@ class DiceOptimalLabels:
 
 
 def dice_optimal_mask(probabilities: Floats) -> DiceOptimalMask:
-    r"""The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
+    """The mask of one structure with the highest expected Dice: of a region, or of a class by itself.
 
     Of all masks, not only of those by a threshold. Of equally good ones the smallest.
 
@@ -60,15 +60,15 @@ def dice_optimal_mask(probabilities: Floats) -> DiceOptimalMask:
 
 
 def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
-    r"""A label map chosen for the mean of its structures' expected Dice; each voxel has one label.
+    """A label map chosen for the mean of its structures' expected Dice; each voxel has one label.
 
     The better of two label maps:
 
     1. Each voxel goes to its most probable class k ≥ 1 if p_k is above a threshold t_k, else to the background. The
-       classes share no voxels then, and t_k is the best one by the rule of :func:`dice_optimal_mask`. Argmax and any
+       classes share no voxels then, and t_k is the best one by the rule of ``dice_optimal_mask``. Argmax and any
        single threshold choose among the same voxels, so they have a higher expected Dice for none of the structures.
-    2. With the mask of n_k voxels and expected Dice 2 t_k that :func:`dice_optimal_mask` has for class k by itself, a
-       voxel adds about :math:`2 (p_k - t_k) / (\sum_i p_{i,k} + n_k + 2)` to its Dice. Each voxel goes to the class
+    2. With the mask of n_k voxels and expected Dice 2 t_k that ``dice_optimal_mask`` has for class k by itself, a
+       voxel adds about ``2 (p_k - t_k) / (Σ_i p_ik + n_k + 2)`` to its Dice. Each voxel goes to the class
        that gains most by it, or to the background if none does. Where two structures are probable, this favours the
        smaller one.
 

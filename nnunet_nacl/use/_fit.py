@@ -72,7 +72,7 @@ class StructureFit:
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What :func:`fit_review` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest."""
+    """What ``fit_review`` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest."""
 
     model: Model
     calibration: Calibration | None
@@ -90,7 +90,7 @@ class ReviewFit:
 
     @classmethod
     def read(cls, file: str | Path) -> "ReviewFit":
-        """Read what :func:`fit_review` wrote."""
+        """Read what ``fit_review`` wrote."""
         return replace(read_json(Path(file), cls), file=Path(file))
 
     def recall_threshold(self, structure: str, alpha: float) -> float:

@@ -19,7 +19,7 @@ _UNSURE_TO = 0.9
 
 @dataclass(frozen=True)
 class StructureSums:
-    r"""Sums over the voxels of a case for one structure.
+    """Sums over the voxels of a case for one structure.
 
     A structure is a class k ≥ 1, with p its softmax probability, or a region, with p its sigmoid probability; s is 1
     where the segmentation has the structure. ``probability`` times a voxel's volume is the expected volume, unbiased if
@@ -50,7 +50,7 @@ class StructureSums:
 
     @property
     def predicted_dice(self) -> float:
-        r"""Soft Dice confidence :math:`SDC = 2 \sum_i p_i s_i / (\sum_i p_i + \sum_i s_i)`, the Dice to expect.
+        """Soft Dice confidence ``SDC = 2 Σ_i p_i s_i / (Σ_i p_i + Σ_i s_i)``, the Dice to expect.
 
         1 where both sums are 0. A softmax is hardly ever 0: if nothing is segmented, SDC is 0 however improbable the
         structure is; then look at ``max_probability``.
@@ -71,7 +71,7 @@ class StructureSums:
 
 
 def whole_channels(case: SavedCase) -> Iterator[tuple[int, Floats]]:
-    """Number and probabilities (n,), float32 at least, of each channel; errors as of :meth:`SavedCase.blocks`."""
+    """Number and probabilities (n,), float32 at least, of each channel; errors as of ``SavedCase.blocks``."""
     for channel, blocks in groupby(case.blocks(), itemgetter(0)):
         yield channel, np.concatenate([p for _, _, p in blocks])
 
@@ -84,7 +84,7 @@ def add_confidence(confidence: Floats, p: Floats, activation: Activation) -> Flo
 
 
 def add_entropy(entropy: Floats, p: Floats, activation: Activation) -> Floats:
-    r"""Entropy (n,) in nats with one more channel, from 0 on: :math:`-\sum_k p_k \ln p_k`; of regions the largest."""
+    """Entropy (n,) in nats with one more channel, from 0 on: ``-Σ_k p_k ln p_k``; of regions the largest."""
     exact = p.astype(np.float64)
     term: Floats = entr(exact)
     if activation is Activation.SOFTMAX:
@@ -99,7 +99,7 @@ def structure_names(meaning: LabelMeaning) -> list[str]:
 
 
 def mean_pairwise_dice(segmentations: Sequence[Labels], meaning: LabelMeaning) -> tuple[float, ...]:
-    r"""Agreement of members: for each structure the mean over pairs of :math:`2 |A \cap B| / (|A| + |B|)`, 1 for 0 / 0.
+    """Agreement of members: for each structure the mean over pairs of ``2 |A ∩ B| / (|A| + |B|)``, 1 for 0 / 0.
 
     References:
         Roy et al., NeuroImage 2019; Zenk et al., Medical Image Analysis 2025, where it detects failed segmentations

@@ -28,7 +28,7 @@ _PRESENT = 0.1  # a probability of a structure of which nothing is segmented tha
 
 @dataclass(frozen=True)
 class Review:
-    """What :func:`review_folder` returns: the ``table`` is the CSV's, a row for each structure of each case.
+    """What ``review_folder`` returns: the ``table`` is the CSV's, a row for each structure of each case.
 
     With ground truth it has judgements. ``notes`` concern all cases.
     """
@@ -79,7 +79,7 @@ def review_folder(
         html: a review page with pictures.
         images: folder of the images, for the page.
         members: two or more folders of other predictions of the same cases, by folds or seeds, for their agreement.
-        fit: file that :func:`fit_review` wrote, for fitted Dice and intervals.
+        fit: file that ``fit_review`` wrote, for fitted Dice and intervals.
         gt_folder: ground truth, to judge the review by.
         num_processes: how many cases are counted at a time.
         overwrite: replace outputs that exist.
@@ -223,7 +223,7 @@ def _volume_notes(table: "DataFrame") -> list[str]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """The part of the JSON file that :func:`read_judged` returns."""
+    """The part of the JSON file that ``read_judged`` returns."""
 
     format: Literal["review of nnunet_nacl"]
     judged: list[Row]
@@ -232,7 +232,7 @@ class _Stored:
 def read_judged(folder: Path) -> list[Row]:
     """What the review in a folder predicts for each structure of each case, and what is true; empty without truth.
 
-    Rows are those that :func:`judge` judges. A FileNotFoundError says that the folder has no review.
+    Rows are those that ``judge`` judges. A FileNotFoundError says that the folder has no review.
     """
     return read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored).judged
 

@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class GivenThresholds:
-    """Stands in for a :class:`ReviewFit`."""
+    """Stands in for a ``ReviewFit``."""
 
     def __init__(self, thresholds: Mapping[str, float]) -> None:
         self.recall_threshold = lambda name, alpha: thresholds[name]

@@ -100,7 +100,7 @@ def plan_experiment(
         folds: the folds to train.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        options: ``device``, ``surface`` and ``num_processes`` of each :class:`Job`.
+        options: ``device``, ``surface`` and ``num_processes`` of each ``Job``.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.

@@ -120,7 +120,7 @@ def read_studies(study: str) -> list[StudyTable]:
 
 
 def read_study(study: str) -> StudyTable:
-    """Read and check one of :data:`STUDIES`, or ``FILE.yaml``."""
+    """Read and check one of ``STUDIES``, or ``FILE.yaml``."""
     file = Path(study)
     if study in STUDIES:
         file = Path(__file__).with_name("studies") / f"{study}.yaml"

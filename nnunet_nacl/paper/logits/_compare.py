@@ -31,7 +31,7 @@ def compare_logits(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: two folders have the same name; further errors as :func:`mean_logits`.
+        ValueError: two folders have the same name; further errors as ``mean_logits``.
     """
     models: dict[str, Path] = {}
     for folder in map(Path, model_folders):

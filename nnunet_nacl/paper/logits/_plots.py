@@ -36,7 +36,7 @@ def draw_mean_logits(means: Mapping[str, pd.DataFrame]) -> Figure:
     """Mean absolute logits: a panel for each true class, a group of bars for each logit, a bar for each method.
 
     Args:
-        means: method -> what :func:`mean_logits` returns, over the same cases.
+        means: method -> what ``mean_logits`` returns, over the same cases.
 
     Raises:
         ValueError: methods of different classes or voxels.
@@ -76,7 +76,7 @@ def draw_max_logits(histories: Mapping[str, pd.DataFrame]) -> Figure:
     the median.
 
     Args:
-        histories: method -> what :func:`max_logit_history` returns.
+        histories: method -> what ``max_logit_history`` returns.
     """
     bins = list(MAX_LOGIT_EDGES[:-1])
     kept = pd.concat(histories)

@@ -43,7 +43,7 @@ def add_network(
     is built as nnU-Net builds it, and a batch is passed through it without computing anything.
 
     Args:
-        network: a key of :data:`NETWORKS`.
+        network: a key of ``NETWORKS``.
         dataset: name or number.
         configuration: the configuration to inherit from, such as ``2d``.
         plans: such as ``nnUNetPlans``.

@@ -18,12 +18,14 @@ import subprocess
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from models import of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
+from nnunet_nacl.metrics import BinCounts
 from nnunet_nacl.nnunet import model_folder
 
 KEY = ["data_set", "configuration", "trainer", "fold", "training"]
@@ -76,12 +78,21 @@ def row(result: FolderResult) -> dict[str, float]:
         "ECE_near_high": near_high,
         "over_confidence": near["over_confidence"],
         "near_share": near["share"],
+        "accuracy_at_90": accuracy_at_90(result),
     }
     for voxels in ("foreground", "union"):
         for metric in ("ECE", "CECE"):
             for suffix in ("", "_expected"):
                 values[f"{metric}_{voxels}{suffix}"] = result.mean(voxels, f"{metric}{suffix}")
     return values
+
+
+def accuracy_at_90(result: FolderResult) -> float:
+    """How often the model is right near the structures where it says 90 %, between the bins as in the report."""
+    bins = BinCounts.stack([tables.top for tables in result.tables("near")]).sum()
+    known = bins.count[0] > 0
+    count = bins.count[0, known]
+    return float(np.interp(0.9, bins.confidence[0, known] / count, bins.hits[0, known] / count))
 
 
 def case_rows(result: FolderResult) -> list[dict[str, object]]:

@@ -143,13 +143,18 @@ def losses_paired() -> str:
 
 def losses_paired_again() -> str:
     """The models whose values of each case were kept: method minus DiceCE, with the interval of a paired bootstrap."""
-    models = dict(list(read("losses_cases").groupby("trainer", sort=False)))
-    values = {trainer: _over_cases(cases.set_index("case")) for trainer, cases in models.items()}
-    base = values.pop("nnUNetTrainerDiceCE_paperSchedule")
+    values = {}
+    for (trainer, training), cases in read("losses_cases").groupby(
+        ["trainer", "training"], sort=False
+    ):
+        name = trainer.removeprefix("nnUNetTrainer").removesuffix("_paperSchedule")
+        name += ", again" if training == 2 else ""
+        values[name] = _over_cases(cases.set_index("case"))
+    base = values.pop("DiceCE, again")
     lines = [["minus DiceCE, again", *base]]
-    for trainer, of_trainer in values.items():
-        cells = [trainer.removeprefix("nnUNetTrainer").removesuffix("_paperSchedule")]
-        for metric, (mean, drawn) in of_trainer.items():
+    for name, of_model in values.items():
+        cells = [name]
+        for metric, (mean, drawn) in of_model.items():
             gap = mean - base[metric][0]
             low, high = np.percentile(drawn - base[metric][1], [2.5, 97.5])
             digits = 4 if metric == "Dice" else 3

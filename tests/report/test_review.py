@@ -34,11 +34,6 @@ def reviews_of(folders: dict[str, Path]) -> Any:
     return read_reviews(compare(results))
 
 
-def judgement_in(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "review.json").read_text())["judgements"][-1]
-    return found
-
-
 def test_values_are_the_reviews(reviewed: dict[str, Path], tmp_path: Path) -> None:
     found = reviews_of(reviewed)
     assert list(found.judgements) == found.names == ["sharp", "right", "soft"]

@@ -72,9 +72,15 @@ def tradeoff_scatter(comparison: Comparison, metric: Metric, ax: Axes) -> None:
         error = metric.of(method)
         dice = DICE.of(method)
         if not np.isnan(error.value + dice.value):
-            style = style_of(comparison.names, method.name)
-            draw_point(ax, error, dice, label=labelled(method.name), **style)
+            draw_point(
+                ax,
+                error,
+                dice,
+                label=labelled(method.name),
+                **style_of(comparison.names, method.name),
+            )
     ax.margins(0.12)
+    ax.locator_params(nbins=5)
     ax.set(
         xlabel=f"{metric.axis} (better: left)",
         ylabel="Dice (better: up)",

@@ -15,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from nnunet_nacl.cli import command_help
+from nnunet_nacl.cli import COMMANDS, overview
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = {
@@ -60,6 +60,14 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     if page.file.src_uri != "reference.md":
         return markdown
     return re.sub(r"`(nnunet_nacl\.[\w.]+)`\n\n(\|.*\n)+", r"::: \1\n", markdown)
+
+
+def command_help() -> dict[str, str]:
+    """The help of each command, by its name as a user types it; first that of all."""
+    texts = {"nnunet_nacl": overview()}
+    for name, command in COMMANDS.items():
+        texts[f"nnunet_nacl {name}"] = command.parser().format_help()
+    return texts
 
 
 def reference() -> str:

@@ -73,13 +73,5 @@ def overview() -> str:
     )
 
 
-def command_help() -> dict[str, str]:
-    """The help of each command, by its name as a user types it; first that of all."""
-    each = {
-        f"nnunet_nacl {name}": command.parser().format_help() for name, command in COMMANDS.items()
-    }
-    return {"nnunet_nacl": overview(), **each}
-
-
 if __name__ == "__main__":
     sys.exit(main())

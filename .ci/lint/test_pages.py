@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from nnunet_nacl.cli import COMMANDS, command_help, find_command
+from nnunet_nacl.cli import COMMANDS, find_command
 from nnunet_nacl.commands._shared import MAIN_PATH
 from nnunet_nacl.paper.experiments._study import STUDIES, read_study
 from nnunet_nacl.trainers import LOSSES
 
 ROOT = Path(__file__).parents[2]
+MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if page.name != "commands.md"]
 COMMAND = re.compile(r"(nnunet_nacl|nnUNetv2_\w+|python benchmarks/\w+\.py)(?= |$)")
@@ -44,7 +45,7 @@ def test_commands_that_pages_name(page: str) -> None:
 def test_command_lines_of_help() -> None:
     texts = [
         text.partition("examples:")[2]
-        for name, text in command_help().items()
+        for name, text in MADE["command_help"]().items()
         if name != "nnunet_nacl"
     ]
     assert len(texts) == len(COMMANDS)
@@ -64,7 +65,7 @@ def test_page_of_commands_has_every_option() -> None:
 
 def test_reference_is_up_to_date() -> None:
     pytest.importorskip("mkdocs")
-    made = runpy.run_path(str(ROOT / "docs" / "pages.py"))["reference"]()
+    made = MADE["reference"]()
     written = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert written == made, "run python docs/pages.py"
 

@@ -37,6 +37,10 @@ class CaseResult:
     segmentation: dict[Structure, dict[str, float]]
     of_cases: tuple[dict[Structure, dict[str, float]], ...] = ()
 
+    def __repr__(self) -> str:
+        sets = [f"{voxels}: {tables}" for voxels, tables in self.calibration.items()]
+        return "\n".join([f"Dice {self.Dice:.3f}", *sets])
+
     def __getitem__(self, voxels: Voxels) -> CalibrationTables:
         return self.calibration[voxels]
 

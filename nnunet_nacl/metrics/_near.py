@@ -34,7 +34,7 @@ def near_core(core: Mask, spacing_mm: Sequence[float], margin_mm: float) -> Mask
         squared = _squared_distances(volume[filled], *steps[1:], *reach[1:])
         for z in range(max(0, filled - reach[0]), min(len(volume), filled + reach[0] + 1)):
             across = ((filled - z) * steps[0]) ** 2
-            _within(squared, float(np.float32(limit * limit - across)), near[z])
+            near[z] |= squared <= np.float32(limit * limit - across)
     return near.reshape(core.shape)
 
 
@@ -63,10 +63,3 @@ def _squared_distances(
                 for x in range(width):
                     squared[y, x] = min(squared[y, x], along_x[other, x] + across)
     return squared
-
-
-@compiled
-def _within(squared: NDArray[np.float32], limit: float, near: Mask) -> None:
-    for y in range(squared.shape[0]):
-        for x in range(squared.shape[1]):
-            near[y, x] |= squared[y, x] <= limit

@@ -51,6 +51,9 @@ class CalibrationTables:
     expected_top: BinCounts | None = None
     expected_classwise: BinCounts | None = None
 
+    def __repr__(self) -> str:
+        return ", ".join(f"{name} {value:.3f}" for name, value in self.metrics().items())
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything except the activation as arrays; of bin tables ``TABLE_count`` and so on."""
         found: dict[str, NDArray[Any]] = {

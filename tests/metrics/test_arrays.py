@@ -42,6 +42,7 @@ def test_tensors_logits_and_batches(regions: bool) -> None:
     )
     assert numbers(batch) == numbers(together)
     assert together.Dice == pytest.approx(np.mean([one.Dice for one in each]))
+    assert f"near: ECE {together['near'].ECE:.3f}, CECE " in repr(together)
 
 
 def test_against_other_libraries() -> None:

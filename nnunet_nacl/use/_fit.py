@@ -143,7 +143,7 @@ class ReviewFit:
             )
             told = f"on held-out cases, predicted and true Dice have a rank correlation of {agreement} (Spearman)"
         notes = [f"The fit uses {len(self.cases)} cases; {told}."]
-        unknown = f"{folder} does not say which checkpoint made it: the fit is valid only for the"
+        unknown = f"The folder {folder} does not say which checkpoint made it: the fit is valid only for the"
         calibration = calibration_of(folder)
         if calibration == self.calibration:
             twins = [Path(own).with_name(FOLD_CHECKPOINT) for own in self.pred_folders]

@@ -193,10 +193,10 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
                 nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-npfp", 1, "--no_pp")
                 add_small_configurations(folder / "nnUNetPlans.json")
                 return
-            # Planning takes 15 s, and all kinds have the same images.
-            of_labels = plan("labels")[0].folder / "preprocessed" / KINDS["labels"][0] / "nnUNetPlans.json"
+            of_labels = plan("labels")[0].folder / "preprocessed" / KINDS["labels"][0]
             folder.mkdir()
-            (folder / "nnUNetPlans.json").write_text(of_labels.read_text().replace(KINDS["labels"][0], name))
+            for file in ("nnUNetPlans.json", "dataset_fingerprint.json"):  # to plan takes 15 s; the images are the same
+                (folder / file).write_text((of_labels / file).read_text().replace(of_labels.name, name))
             shutil.copy(nnunet.folder / "raw" / name / "dataset.json", folder)
 
         once(nnunet.folder / f"{name}.planned", make)

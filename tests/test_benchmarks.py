@@ -102,8 +102,7 @@ def test_benchmark(what: str, run: Run, tmp_path: Path) -> None:
 
 
 def test_every_benchmark_has_a_run() -> None:
-    # test_results.py has tables; the others need the demo, or a model of a plan that resamples
-    assert set(SCRIPTS) - set(", ".join(RUNS).split(", ")) == {"tables", "passed", "resampled"}
+    assert set(SCRIPTS) - set(", ".join(RUNS).split(", ")) == {"tables", "passed", "resampled"}  # need other data
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -21,8 +21,8 @@ from nnunet_nacl.typing import Floats
 
 _MEMBER = "probabilities.npy"
 _READ = 1 << 18  # bytes at a time, as np.load
-_PIECE = 16 * BLOCK  # voxels that a thread reads at a time
-_PIECES_AHEAD = 4  # how many of them to read ahead
+_PIECE = 4 * BLOCK  # voxels that a thread reads at a time
+_PIECES_AHEAD = 2  # how many of them to read ahead
 
 
 class NpzChannels(Channels):

@@ -33,7 +33,6 @@ from nnunet_nacl.report._statistics import (
 )
 from nnunet_nacl.typing import Mask
 
-_INTERVALS = ", with 95 % bootstrap intervals"
 _LATEX = str.maketrans({"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"})
 _LATEX_SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
@@ -96,6 +95,13 @@ class Table:
         """The title with the data set."""
         return f"{self.title}: {self.dataset}" if self.dataset else self.title
 
+    @property
+    def caption(self) -> str:
+        """The note, and what the intervals are, if any is shown."""
+        if self.intervals and any(column.intervals is not None for column in self.columns):
+            return f"{self.note} In parentheses: 95 % bootstrap intervals."
+        return self.note
+
     def values(self) -> pd.DataFrame:
         """The unrounded numbers; ends of intervals and p-values have columns of their own."""
         found: dict[str, Sequence[float]] = {}
@@ -138,7 +144,7 @@ def to_markdown(table: Table) -> str:
         *texts.to_numpy().tolist(),
     ]
     lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"**{_escaped(table.heading)}**\n\n{lines}\n\n{_escaped(table.note)}\n"
+    return f"**{_escaped(table.heading)}**\n\n{lines}\n\n{_escaped(table.caption)}\n"
 
 
 def _escaped(text: str) -> str:
@@ -150,7 +156,7 @@ def to_latex(table: Table) -> str:
     style = table.shown().style.format(escape="latex")
     style = style.format_index(escape="latex", axis=0).format_index(escape="latex", axis=1)
     style = style.apply(lambda _: np.where(table.bold(), "textbf:--rwrap;", ""), axis=None)
-    caption = f"{table.heading}. {table.note}".translate(_LATEX_SPECIAL)
+    caption = f"{table.heading}. {table.caption}".translate(_LATEX_SPECIAL)
     label = f"tab:{re.sub(r'[^a-z0-9]+', '-', table.heading.lower())}"
     layout = {"position_float": "centering", "column_format": "l" + "c" * len(table.columns)}
     text: str = style.to_latex(hrules=True, caption=caption, label=label, **layout)
@@ -174,7 +180,7 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 def _cases(comparison: Comparison) -> str:
     count = len(comparison.cases)
-    return f"{count} case{'s' * (count != 1)}{_INTERVALS}"
+    return f"{count} case{'s' * (count != 1)}"
 
 
 def _columns(
@@ -437,10 +443,5 @@ def write_table(
         raise ValueError(
             f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one."
         )
-    if not intervals:
-        tables = [
-            replace(table, intervals=False, note=table.note.replace(_INTERVALS, ""))
-            for table in tables
-        ]
-    texts = [FORMATS[form](replace(table, digits=digits)) for table in tables]
+    texts = [FORMATS[form](replace(table, intervals=intervals, digits=digits)) for table in tables]
     return printable("\n".join(texts))

@@ -15,7 +15,7 @@ NAN = (float("nan"), float("nan"))
 TABLE = Table(
     "Methods & more",
     "",
-    "50 % of a_b",
+    "50 % of a_b.",
     ["a_|b", "c$<i>&~", "[d]"],
     [
         Column("ECE", [0.1, 0.25, float("nan")], [(0.09, 0.1104), NAN, NAN], arrow="↓", best="a_|b"),
@@ -31,7 +31,7 @@ def test_markdown() -> None:
         "| a\\_\\|b | **0.100 (0.090 to 0.110)** | −0.200\\*, p \\< 0.001 |\n"
         "| c\\$\\<i\\>&amp;\\~ | 0.250 | +0.010, p = 0.200 |\n"
         "| \\[d\\] | – | 0.000 |\n\n"
-        "50 % of a\\_b\n"
+        "50 % of a\\_b. In parentheses: 95 % bootstrap intervals.\n"
     )
     assert "| **0.10** | −0.20\\* |" in FORMATS["markdown"](replace(TABLE, intervals=False, digits=2))
 
@@ -39,7 +39,7 @@ def test_markdown() -> None:
 def test_latex() -> None:
     text = FORMATS["latex"](TABLE)
     for line in (
-        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b}\n",
+        "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b. In parentheses: 95 \\% boot",
         "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
         "& ECE $\\downarrow$ & gap \\\\\n",
         "a\\_|b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200*, p < 0.001 \\\\\n",

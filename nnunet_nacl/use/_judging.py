@@ -48,8 +48,7 @@ def judge(rows: Rows, structure: str = ALL) -> Row:
     Errors are mean absolute errors; a bias is predicted minus true, ``volume_bias_share`` the relative bias of the
     sums; AURC is the area under the risk–coverage curve, with risk 1 − Dice, and excess AURC is AURC minus that of the
     best order. ``_coverage`` is the share of cases whose Dice is at least its bound, or whose volume lies in its
-    interval. ``missed`` is the mean share
-    of the structure that the masks of the recall threshold miss.
+    interval. ``missed`` is the mean share of the structure that the masks of the recall threshold miss.
     """
     # Takes half a second to import, which worker processes need not spend
     from pandas import DataFrame

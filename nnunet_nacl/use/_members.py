@@ -29,8 +29,7 @@ def combine_members(
 
     The mean is that of ``nnUNetv2_ensemble``. Memory holds one case, whatever the number of members, and one byte per
     voxel of each segmentation. ``members_agreement.csv`` says how well the members' segmentations agree. A case that a
-    member
-    lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
+    member lacks, or that cannot be combined for another reason, is not in the folder, but in ``skipped``.
 
     Args:
         members: at least 2 folders of predictions of the same cases, all calibrated or none.

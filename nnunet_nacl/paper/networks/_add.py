@@ -39,8 +39,7 @@ def add_network(
 
     It inherits everything except the network and the sizes: the batch size is smaller if such batches do not fit into
     the memory that a step of the inherited configuration takes (or 8 GB, if that is more). Before it is written, the
-    network
-    is built as nnU-Net builds it, and a batch is passed through it without computing anything.
+    network is built as nnU-Net builds it, and a batch is passed through it without computing anything.
 
     Args:
         network: a key of ``NETWORKS``.

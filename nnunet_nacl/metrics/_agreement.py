@@ -3,8 +3,7 @@
 nnU-Net's segmentation is the argmax of its probabilities; with regions, each region writes its label where p > 1/2, in
 the order of ``regions_class_order``. Postprocessing then sets whole structures to background, but never all. Any other
 segmentation belongs to another case or model, or was read in another orientation. Where the highest probabilities are
-equal as stored, or
-a region's p is exactly 1/2, any of the labels is right: half precision may have rounded them.
+equal as stored, or a region's p is exactly 1/2, any of the labels is right: half precision may have rounded them.
 """
 
 from collections.abc import Sequence

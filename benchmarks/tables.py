@@ -247,7 +247,7 @@ def checkpoints() -> pd.DataFrame:
     """A row for each model of checkpoints.csv, with columns such as ``NLL_best`` for each checkpoint."""
     rows = read("checkpoints")
     kept = ["NLL", "NLL_low", "NLL_high", "ECE", "over_confidence", "Dice", "changed"]
-    of_model = ["data_set", "trainer", "fold"]
+    of_model = ["data_set", "configuration", "trainer", "fold"]
     wide = rows.pivot_table(index=of_model, columns="checkpoint", values=kept)
     wide.columns = wide.columns.map("_".join)
     written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
@@ -258,7 +258,8 @@ def checkpoints() -> pd.DataFrame:
     iterations = wide["trainer"].str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
     wide["steps"] = epochs * iterations
     wide["data"] = wide["data_set"].str.partition("_")[2]
-    wide["model"] = loss + " " + optimizer + ", " + wide["fold"]
+    dimensions = wide["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
+    wide["model"] = loss + " " + optimizer + dimensions + ", " + wide["fold"]
     return wide.sort_values(["data_set", "model", "steps"])
 
 
@@ -300,7 +301,7 @@ def resampled() -> str:
 def readme() -> str:
     """The default loss, fold 0 of both data sets, its longest training."""
     wide = checkpoints()
-    wide = wide[wide["model"].str.startswith("DiceCE SGD") & (wide["fold"] == "0")]
+    wide = wide[wide["model"].str.startswith("DiceCE SGD,") & (wide["fold"] == "0")]
     longest = wide.sort_values("steps").groupby("data", sort=True).tail(1).sort_values("data")
     titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
     heads = []

@@ -67,12 +67,7 @@ def test_same_as_rankseg() -> None:
         assert np.array_equal(dice_optimal_mask(image).mask, mask)
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    classes=st.integers(2, 6),
-    scale=st.floats(0.1, 6),
-    dtype=st.sampled_from(DTYPES),
-)
+@given(seed=st.integers(0, 10_000), classes=st.integers(2, 6), scale=st.floats(0.1, 6), dtype=st.sampled_from(DTYPES))
 @settings(max_examples=40, deadline=None)
 def test_labels_are_never_worse_than_argmax_or_a_threshold(seed: int, classes: int, scale: float, dtype: type) -> None:
     z = np.exp(scale * np.random.default_rng(seed).normal(size=(classes, 120)))

@@ -69,11 +69,6 @@ class Fit:
         """``temperature``, ``vector`` or ``head``; without a fit ``as trained``, for an ensemble ``folds``."""
         return self.calibration.method
 
-    @property
-    def improves(self) -> bool:
-        """Whether the NLL on held-out cases falls significantly: the paired bootstrap's 95 % interval is below 0."""
-        return self.tried[self.method].improves
-
     def write(self, file: Path, *, applied_to: Path | None = None) -> None:
         """Write it as JSON; beside calibrated predictions, it also names the folder that they were made from."""
         applied = {} if applied_to is None else {"applied": {"pred_folder": str(applied_to)}}

@@ -52,8 +52,8 @@ def calibrate(
         o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
 
     Examples:
-        nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2 3 4
-        nnUNetv2_predict -d 4 -c 2d -i IMAGES -o predictions -chk checkpoint_calibrated.pth --save_probabilities
+        nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2
+        nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
     if d is None and pred_folder is not None and o is not None and method != "head":
@@ -83,12 +83,12 @@ def calibrate(
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
     tta = " --disable_tta" if disable_tta else ""
     predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
-    validated = []
+    following = [f"{predict} -i IMAGES -o PREDICTIONS"]
     if npz:
-        validated = [
+        following += [
             f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")
         ]
-    say_next(f"{predict} -i IMAGES -o PREDICTIONS", *validated)
+    say_next(*following)
     return 0
 
 
@@ -106,16 +106,22 @@ def _of_predictions(predictions: Any, output: str, method: str | None, *, overwr
 def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
     """Print what was tried and written."""
     print(f"{what}, {len(fit.cases)} cases\n{fit.table()}")
-    if fit.improves:
-        share = fit.tried[fit.method].changed
+    score = fit.tried[fit.method]
+    if score.improves:
         print(
-            f"{fit.method}: changes how sure nnU-Net is; {100 * share:.1f} % of the predicted foreground changes label."
+            f"{fit.method}: changes how sure nnU-Net is; {100 * score.changed:.1f} % of the predicted foreground "
+            "changes label."
         )
     elif fit.method in {"as trained", "folds"}:
         print("No method lowered the held-out NLL significantly: the logits stay as they are.")
     else:
         print(
             f"{what}: {fit.method} does NOT lower the held-out NLL significantly.", file=sys.stderr
+        )
+    if abs(score.over_confidence) > 0.01:
+        print(
+            f"Near the structures it is {'too sure' if score.over_confidence > 0 else 'not sure enough'}: "
+            f"confidence − accuracy is {score.over_confidence:+.3f}."
         )
     print(*(f"Wrote {file}" for file in written), sep="\n")
 

@@ -103,7 +103,13 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     """
     if empty := [name for name, result in results.items() if not result.cases]:
         raise ValueError(f"{empty[0]} has no evaluated case.")
-    _check_alike("structures", results, _structures)
+    _check_alike(
+        "structures",
+        results,
+        lambda result: ", ".join(
+            f"{result.meaning.name_of(one)} {one}" for one in result.structures
+        ),
+    )
     _check_alike("numbers of bins", results, lambda result: str(result.settings.num_bins))
     voxels = [
         name for name in VOXEL_SETS if all(name in result.voxels for result in results.values())
@@ -144,10 +150,6 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         voxels,
         notes,
     )
-
-
-def _structures(result: FolderResult) -> str:
-    return ", ".join(f"{result.meaning.name_of(label)} {label}" for label in result.structures)
 
 
 def _check_alike(what: str, results: Results, told: Callable[[FolderResult], str]) -> None:

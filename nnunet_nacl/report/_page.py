@@ -195,7 +195,8 @@ class Answer:
         order: the methods by the judging metric, and which differences are significant.
         dice_gap: the first method's Dice minus the baseline's.
         lacking: method -> command that evaluates it over near and image.
-        to_calibrate: badly calibrated methods without a calibrated twin here.
+        to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
+        still_off: badly calibrated methods that are calibrated.
         following: folders for the next commands.
     """
 
@@ -207,6 +208,7 @@ class Answer:
     dice_gap: Difference | None
     lacking: dict[str, str]
     to_calibrate: list[str]
+    still_off: list[str]
     following: Folders
 
 
@@ -233,13 +235,15 @@ def answer(comparison: Comparison) -> Answer:
     judgements = [judge(comparison, name, error_set) for name in named] if judging else []
     stems = {name: re.sub(_CALIBRATED, "", pair.pred_folder) for name, pair in folders.items()}
     twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
-    done = {*calibrated, *before.values(), *twins}
-    to_calibrate = [
+    ours = calibrated.keys() | {
+        name for name, pair in folders.items() if "_calibrated" in pair.pred_folder
+    }
+    off = [
         judgement.name
         for judgement in judgements
         if judgement.verdict in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH}
-        and judgement.name not in done
     ]
+    to_calibrate = [name for name in off if name not in {*ours, *before.values(), *twins}]
     wide = []
     if "near" in comparison.voxels:
         wide = [name for name in names if comparison[name].result.pooled("near")["share"] > _WIDE]
@@ -256,6 +260,7 @@ def answer(comparison: Comparison) -> Answer:
             if not set(POOLED) <= set(method.result.voxels)
         },
         to_calibrate=to_calibrate,
+        still_off=[name for name in off if name in ours],
         following=folders[[*to_calibrate, *names][0]],
     )
 

@@ -178,11 +178,6 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 }
 
 
-def _cases(comparison: Comparison) -> str:
-    count = len(comparison.cases)
-    return f"{count} case{'s' * (count != 1)}"
-
-
 def _columns(
     comparison: Comparison, metrics: Sequence[Metric], *, expected: bool = False
 ) -> list[Column]:
@@ -220,7 +215,10 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
     if judging and (error := judging[-1].voxels) in POOLED:
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
-    note = f"{_cases(comparison)}. By chance up to: ECE that perfect calibration could have on such cases. {_BOLD}"
+    note = (
+        f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases. "
+        f"{_BOLD}"
+    )
     return Table("Methods", comparison.dataset, note, comparison.names, columns)
 
 
@@ -229,7 +227,8 @@ def paper_table(
 ) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
-    note = f"{'Pooled' if voxels in POOLED else 'Mean'} over {_cases(comparison)}. {_BOLD}"
+    how = "Pooled" if voxels in POOLED else "Mean"
+    note = f"{how} over the cases ({len(comparison.cases)}). {_BOLD}"
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
     columns = _columns(comparison, metrics, expected=expected)
@@ -285,8 +284,8 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
             )
         )
     note = (
-        f"Method minus {comparison.baseline} over {_cases(comparison)}. p: Wilcoxon signed-rank test, or for ECE near "
-        f"or image a paired bootstrap test, Holm-corrected for {len(others)} comparison(s); * below 0.05."
+        f"Method minus {comparison.baseline}. p: Wilcoxon signed-rank test, or for ECE near or image a paired "
+        f"bootstrap test, Holm-corrected for {len(others)} comparisons; * below 0.05."
     )
     title = f"Differences to {comparison.baseline}"
     return Table(title, comparison.dataset, note, others, columns)
@@ -443,5 +442,5 @@ def write_table(
         raise ValueError(
             f"format: csv holds one table; got {len(tables)} data sets. Give the summaries of one."
         )
-    texts = [FORMATS[form](replace(table, intervals=intervals, digits=digits)) for table in tables]
-    return printable("\n".join(texts))
+    shown = [replace(table, intervals=intervals, digits=digits) for table in tables]
+    return printable("\n".join(map(FORMATS[form], shown)))

@@ -1,5 +1,6 @@
 """Fit predicted Dice, volume intervals and recall thresholds to predictions with ground truth."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -138,11 +139,11 @@ class ReviewFit:
         ]
         told = "the rank correlation on other cases is unknown"
         if ranks:
-            agreement = " to ".join(
-                dict.fromkeys(f"{rank:.2f}" for rank in (min(ranks), max(ranks)))
+            told = (
+                "on held-out cases, predicted and true Dice have a rank correlation of "
+                f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-            told = f"on held-out cases, predicted and true Dice have a rank correlation of {agreement} (Spearman)"
-        notes = [f"The fit uses {len(self.cases)} cases; {told}."]
+        notes = [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]
         unknown = f"The folder {folder} does not say which checkpoint made it: the fit is valid only for the"
         calibration = calibration_of(folder)
         if calibration == self.calibration:
@@ -161,29 +162,33 @@ class ReviewFit:
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
         return notes
 
+    def shortfalls(self) -> list[str]:
+        """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
+        notes = []
+        for row in self.held_out:
+            variance = self.coverage * (1 - self.coverage) / row["num_cases"]
+            for what, of in (("bound", "Dice"), ("interval", "volume")):
+                held = row[f"{what}_coverage"]
+                structure = row["structure"]
+                if (
+                    structure != ALL
+                    and held is not None
+                    and held < self.coverage - 2 * math.sqrt(variance)
+                ):
+                    notes.append(
+                        f"Do not rely on the {what} of the {of} of {structure}: it held in {100 * held:.0f} % of the "
+                        f"held-out cases, not in {100 * self.coverage:.0f} %."
+                    )
+        return notes
+
     def summary(self) -> str:
         """A text: what was fitted, and how well it works on held-out cases."""
-        # Takes half a second to import, which worker processes need not spend
-        from pandas import DataFrame
-
-        rows = {
-            name: {
-                "volume from": np.exp(fit.volume.low),
-                "to": np.exp(fit.volume.high),
-                "± ml": fit.volume.epsilon_ml,
-                "Dice margin": None if fit.dice is None else fit.dice.margin,
-            }
-            for name, fit in self.structures.items()
-        }
-        fitted = DataFrame.from_dict(rows, orient="index").to_string(
-            float_format="{:.3f}".format, na_rep="–"
-        )
         held_out = "Too few cases to hold some out: the quality of the fit is unknown."
         if self.held_out:
-            held_out = f"On held-out cases:\n{judgement_table(self.held_out)}"
+            lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
+            held_out = "\n".join(lines)
         return (
-            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}. Volumes are multiples of the "
-            f"expected volumes; the Dice is at least the fitted Dice plus the margin:\n{fitted}\n{held_out}"
+            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}.\n{held_out}"
         )
 
 

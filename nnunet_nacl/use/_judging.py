@@ -14,6 +14,12 @@ Rows: TypeAlias = Sequence[Row]
 """For each structure in each case, what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
 ``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
 ``volume_high_ml`` and ``missed``."""
+_LINES = (
+    "cases", "predicted Dice: mean absolute error", "predicted − true Dice", "predicted and true Dice: Spearman",
+    "AURC", "AURC − that of the best order", "fitted Dice: mean absolute error", "Dice at least its bound (share)",
+    "expected − true volume (ml)", "expected − true volume (share)", "expected volume: mean absolute error (ml)",
+    "volume in its interval (share)", "width of the interval (ml)", "missed by the recall masks (share)",
+)  # fmt: skip
 
 
 def risk_coverage_area(confidence: ArrayLike, risk: ArrayLike) -> float:
@@ -90,16 +96,10 @@ def judge_structures(rows: Rows) -> list[Row]:
 
 
 def judgement_table(judgements: Rows) -> str:
-    """A text table without empty columns."""
+    """A text table: a column for each structure, a line for each value that any of them has."""
     from pandas import DataFrame
 
-    heads = ["structure", "cases", "MAE", "bias", "Spearman", "AURC", "excess", "fitted MAE", "bound held",
-             "volume bias ml", "share", "volume MAE ml", "interval held", "width ml", "missed"]  # fmt: skip
-    frame = (
-        DataFrame(judgements)
-        .set_axis(heads, axis=1)
-        .dropna(axis=1, how="all")
-        .set_index("structure")
-    )
-    text: str = frame.rename_axis(None).to_string(float_format="{:.3f}".format, na_rep="–")
+    frame = DataFrame(judgements).set_index("structure").astype(object)
+    rows = frame.set_axis(_LINES, axis=1).T.dropna(how="all")
+    text: str = rows.to_string(float_format="{:.3f}".format, na_rep="–")
     return text

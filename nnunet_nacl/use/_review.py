@@ -42,12 +42,11 @@ class Review:
 
     def summary(self) -> str:
         """A text for users: the first cases with their lowest-ranked structure, judgements and notes."""
-        lines = ["trust  rank  case  structure"]
+        lines = ["trust  structure, rank  case"]
         total = len(self.cases)
         for row, *_ in [*ranked_cases(self.table).values()][:_LISTED]:
-            rank = f"{row['trust']:5.2f}  {row['rank']} of {total}"
-            reasons = "; ".join(row["reasons"])
-            lines.append(f"{rank}  {row['case']}  {row['structure']}  {reasons}")
+            rank = f"{row['trust']:5.2f}  {row['structure']}, {row['rank']} of {total}"
+            lines.append("  ".join([rank, row["case"], *row["reasons"]]))
         if total > _LISTED:
             lines.append(f"… and {total - _LISTED} more cases")
         if self.judgements:
@@ -99,7 +98,8 @@ def review_folder(
     if members:
         read_members(members, like=read)
     chosen = None if fit is None else ReviewFit.read(fit)
-    notes = [] if chosen is None else chosen.check(read)
+    unfitted = "Trust is the predicted Dice. 'nnunet_nacl review fit' learns by how much it is off."
+    notes = chosen.check(read) if chosen else [unfitted]
     settings = CountSettings(
         members=tuple(str(Path(member).resolve()) for member in members),
         truth=gt_folder is not None,
@@ -112,7 +112,7 @@ def review_folder(
     ):
         by_structure = zip(*(case.structures for case in counted.values()), strict=True)
         rows = [row for of_structure in by_structure for row in of_structure]
-        fits = {} if chosen is None else chosen.structures
+        fits = chosen.structures if chosen else {}
         table = _table(rows, fits)
         of_truth = [judged(row, fits.get(row.structure)) for row in rows if row.truth is not None]
         notes = [*_volume_notes(table), *notes]

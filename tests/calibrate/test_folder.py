@@ -50,7 +50,7 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tempe
     assert isinstance(fit.calibration, Temperature)
     assert fit.calibration.temperature == pytest.approx(oracle, rel=1e-3)
     assert oracle == pytest.approx(2.5, rel=1e-3)
-    assert fit.improves
+    assert fit.tried[fit.method].improves
     assert fit.tried["temperature"].Dice == fit.tried["as trained"].Dice
 
 
@@ -67,7 +67,7 @@ def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path, monkeypatch
     assert pytest.approx(near["ECE"], abs=1e-6) == trained.ECE
     assert trained.over_confidence == pytest.approx(near["over_confidence"], abs=1e-6)
     assert trained.Dice == pytest.approx(summary["segmentation"]["foreground_mean"]["Dice"], abs=1e-6)
-    assert fit.improves
+    assert fit.tried[fit.method].improves
 
 
 def test_apply(fit_file: Path, new: tuple[Path, Path], tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def test_the_first_screen(tmp_path: Path) -> None:
         for name, folder in (("sharp", "a/predictions_trained"), ("true", "a/predictions"), ("soft", "b/predictions"))
     }
     assert answer(compare(named)).to_calibrate == ["soft"]  # calibrated predictions stand beside the others
+    named["soft"] = with_origin(named["soft"], folders=(replace(pair, pred_folder="fold_0/validation_calibrated"),))
+    assert answer(compare(named)).still_off == ["soft"]
     first = write(tmp_path, results).text.partition("Structures and further tables")[0]
     assert "Near is more than 95" not in first
     assert re.search(

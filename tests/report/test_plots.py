@@ -44,10 +44,7 @@ def test_the_expected_curve_by_hand() -> None:
     comparison = compare({"one": replace(result, cases=[case])})
     # Expected confidence and accuracy of each bin. Of the foreground, the last voxel is one with probability 0.2, and
     # then a miss; the others, if they are foreground, are hits.
-    by_hand = {
-        "foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)],
-        "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)],
-    }
+    by_hand = {"foreground": [(0.6, 1.0), (0.8, 0.0), (0.9, 1.0)], "union": [(0.6, 0.6), (0.8, 0.0), (0.9, 0.9)]}
     for voxels, expected in by_hand.items():
         reliability_panels(comparison, voxels)[0](ax=(axes := Figure().add_subplot()))
         np.testing.assert_allclose(dashed(axes), expected, atol=1e-6)

@@ -81,7 +81,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
     table = TABLES["ece"](compare(results), None)
-    assert table.note.startswith("Mean over 8 cases")
+    assert table.note.startswith("Mean over the cases (8)")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
     values = TABLES["expected"](compare(results), None).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):

@@ -74,7 +74,7 @@ def test_the_csv_is_what_a_loop_computes(tmp_path: Path, regions: bool) -> None:
             errors.append(abs(expected["predicted_dice"] - expected["dice"]))
     assert not rows
     assert review.table.predicted_dice.is_monotonic_increasing
-    assert re.search(rf"\(all\) +6 +{np.mean(errors):.3f} ", review.summary())
+    assert re.search(rf"mean absolute error .* {np.mean(errors):.3f}\n", review.summary())
     judgement = json.loads((predictions / "review.json").read_text())["judgements"][-1]
     assert judgement["dice_error"] == pytest.approx(np.mean(errors))
     assert len(read_judged(predictions)) == 6
@@ -214,14 +214,15 @@ def test_cases_are_ranked_by_the_structure_that_is_unusual_for_its_kind(tmp_path
     assert list(cases) == ["d", "c", "b", "a"]
     assert [(row["structure"], row["rank"]) for row in cases["c"]] == [("one", 1), ("two", 4)]
     assert {(row.case, row.structure): row.rank for row in review.table.itertuples()}["d", "one"] == 2
-    assert "0.73  1 of 4  d  two" in review.summary()
+    assert "0.73  two, 1 of 4  d" in review.summary()
 
 
 def test_volumes_that_look_uncalibrated_are_noted(tmp_path: Path) -> None:
     p = np.zeros((3, 4, 8, 10), np.float32)
     p[0], p[1], p[2] = 0.7, 0.25, 0.05
     p[:, :1] = np.array([0.2, 0.8, 0])[:, None, None, None]
-    (note,) = review_folder(write_predictions(tmp_path / "in", {"a": p})).notes
+    note, fit = review_folder(write_predictions(tmp_path / "in", {"a": p})).notes
+    assert "review fit" in fit
     assert note.startswith(
         "one: the expected volumes add up to 1.55 times the segmented ones. Either segmentations are too small, "
     )

@@ -144,9 +144,8 @@ def losses_paired() -> str:
 def losses_paired_again() -> str:
     """The models whose values of each case were kept: method minus DiceCE, with the interval of a paired bootstrap."""
     values = {}
-    for (trainer, training), cases in read("losses_cases").groupby(
-        ["trainer", "training"], sort=False
-    ):
+    rows = read("losses_cases", "trainer.str.endswith('_paperSchedule')")
+    for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
         name = trainer.removeprefix("nnUNetTrainer").removesuffix("_paperSchedule")
         name += ", again" if training == 2 else ""
         values[name] = _over_cases(cases.set_index("case"))
@@ -206,41 +205,63 @@ def losses_dice() -> str:
 def calibrations(where: str) -> pd.DataFrame:
     """A row for each model of calibrate.csv, with columns such as ``NLL_head`` for each method."""
     rows = read("calibrate", where)
-    names = {"as trained": "trained", "vector by CE alone": "vector", "head by CE alone": "head"}
-    rows = rows[~rows["method"].str.contains("cases")].replace({"method": names})
+    rows = rows[~rows["method"].str.contains("cases")].replace({"method": "as trained"}, "trained")
     kept = ["NLL", "ECE", "over_confidence", "Dice", "decoded", "NLL_minus_vector",
             "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
     of_model = ["configuration", "trainer", "folds"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
     wide.columns = wide.columns.map("_".join)
     wide = wide.reset_index()
-    loss = wide["trainer"].str.extract("nnUNetTrainer([A-Za-z]+)")[0]
-    optimizer = wide["trainer"].str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
-    steps = wide["trainer"].str.extract(r"_(\d+)epochs")[0].astype(int)
-    length = steps.map(lambda epochs: f" {epochs * 125:,} steps" if epochs == 32 else "")
-    dimensions = wide["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
-    wide["model"] = (
-        loss + " " + optimizer + length + dimensions + ", " + wide["folds"].str.replace(" ", "+")
-    )
-    return wide.sort_values("model")
+    named(wide, wide["folds"].str.replace(" ", "+"))
+    return wide.sort_values(["steps", "model"])
 
 
-def calibrate(where: str) -> str:
+def named(models: pd.DataFrame, folds: pd.Series) -> None:
+    """Add columns ``model``, such as ``DiceCE SGD 3D, 0``, and ``steps``, from trainer and configuration."""
+    trainer = models["trainer"]
+    loss = trainer.str.extract("nnUNetTrainer([A-Za-z]+)")[0]
+    optimizer = trainer.str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
+    dimensions = models["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
+    models["model"] = loss + " " + optimizer + dimensions + ", " + folds
+    epochs = trainer.str.extract(r"_(\d+)epochs")[0].fillna("100").astype(int)
+    models["steps"] = epochs * trainer.str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
+
+
+def calibrate(data_set: str) -> str:
     """NLL of each method, and what the last layer fitted by cross-entropy alone does to the rest."""
+    alone = "{{{}_head by CE alone:{}}}"
+    gap = [alone.format(f"NLL_minus_vector{end}", "+.3f") for end in ("", "_low", "_high")]
     columns = {
         "trained with, fold": "{model}",
-        **{
-            title: f"{{NLL_{title}:.3f}}"
-            for title in ("trained", "temperature", "vector", "isotonic", "head")
-        },
-        "head − vector (95 %)": "{NLL_minus_vector_head:+.3f} ({NLL_minus_vector_low_head:+.3f} to "
-        "{NLL_minus_vector_high_head:+.3f})",
-        "ECE near": "{ECE_trained:.3f}→{ECE_head:.3f}",
-        "confidence − accuracy": "{over_confidence_trained:+.3f}→{over_confidence_head:+.3f}",
-        "Dice": "{Dice_trained:.3f}→{Dice_head:.3f}",
-        "decoded": "{decoded_trained:.3f}→{decoded_head:.3f}",
+        "steps": "{steps:,}",
+        "trained": "{NLL_trained:.3f}",
+        "temperature": "{NLL_temperature:.3f}",
+        "vector": "{NLL_vector by CE alone:.3f}",
+        "isotonic": "{NLL_isotonic:.3f}",
+        "head": alone.format("NLL", ".3f"),
+        "head − vector (95 %)": "{} ({} to {})".format(*gap),
+        "ECE near": "{ECE_trained:.3f}→" + alone.format("ECE", ".3f"),
+        "confidence − accuracy": "{over_confidence_trained:+.3f}→"
+        + alone.format("over_confidence", "+.3f"),
+        "Dice": "{Dice_trained:.3f}→" + alone.format("Dice", ".3f"),
+        "decoded": "{decoded_trained:.3f}→" + alone.format("decoded", ".3f"),
     }
-    return table(calibrations(where), columns)
+    return table(calibrations(f"data_set == '{data_set}' and decoded.notna()"), columns)
+
+
+def calibrate_long() -> str:
+    """NLL and Dice of the last layers with and without the term that keeps labels, in the longest trainings."""
+    columns = {"trained with, fold": "{model}", "steps": "{steps:,}"}
+    methods = {
+        "trained": "trained", "temperature": "temperature", "isotonic": "isotonic", "vector": "vector",
+        "vector by CE alone": "by CE alone", "head": "head", "head by CE alone": "by CE alone ",
+    }  # fmt: skip
+    for method, title in methods.items():
+        columns[title] = f"{{NLL_{method}:.3f}}"
+    columns["Dice: trained"] = "{Dice_trained:.4f}"
+    columns["head "] = "{Dice_head:.4f}"
+    columns["by CE alone  "] = "{Dice_head by CE alone:.4f}"
+    return table(calibrations("decoded.isna()"), columns)
 
 
 def checkpoints() -> pd.DataFrame:
@@ -252,14 +273,8 @@ def checkpoints() -> pd.DataFrame:
     wide.columns = wide.columns.map("_".join)
     written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
     wide = wide.join(written).reset_index()
-    loss = wide["trainer"].str.extract("nnUNetTrainer([A-Za-z]+)")[0]
-    optimizer = wide["trainer"].str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
-    epochs = wide["trainer"].str.extract(r"_(\d+)epochs")[0].fillna("100").astype(int)
-    iterations = wide["trainer"].str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
-    wide["steps"] = epochs * iterations
+    named(wide, wide["fold"])
     wide["data"] = wide["data_set"].str.partition("_")[2]
-    dimensions = wide["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
-    wide["model"] = loss + " " + optimizer + dimensions + ", " + wide["fold"]
     return wide.sort_values(["data_set", "model", "steps"])
 
 
@@ -424,8 +439,9 @@ def loss_time() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "calibrate-hippocampus": lambda: calibrate("data_set == 'Dataset004_Hippocampus'"),
-    "calibrate-usgra": lambda: calibrate("data_set == 'Dataset051_USGRA'"),
+    "calibrate-hippocampus": lambda: calibrate("Dataset004_Hippocampus"),
+    "calibrate-usgra": lambda: calibrate("Dataset051_USGRA"),
+    "calibrate-long": calibrate_long,
     "calibrate-cases": calibrate_cases,
     "calibrate-written": calibrate_written,
     "readme": readme,

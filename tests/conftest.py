@@ -172,7 +172,7 @@ def once(done: Path, make: Callable[[], object]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First what needs nnU-Net's models, so that no other process waits for them: it starts with the other half."""
+    # First what needs nnU-Net's models; another process starts with the other half and need not wait for them
     items.sort(key=lambda item: "planned" not in item.fixturenames)  # type: ignore[attr-defined]
 
 

@@ -72,8 +72,7 @@ def test_numbers_in_the_text(page: str, data: list[str], others: set[str]) -> No
     text = re.sub(r"```.*?```", "", MARKED.sub("", (ROOT / "docs" / page).read_text("utf-8")), flags=re.DOTALL)
     values = [abs(value) for name in data for value in read(name).select_dtypes("number").to_numpy().ravel()]
     known = {f"{value:.{digits}f}" for value in values for digits in (3, 4)}
-    found = set(re.findall(r"(?<![\d/])\d\.\d{3,4}\b", text))
-    assert found
+    assert (found := set(re.findall(r"(?<![\d/])\d\.\d{3,4}\b", text)))
     assert not found - known - others
 
 

@@ -129,7 +129,12 @@ class Sample:
         truth = to_numpy(labels)
         channels, size = rows.shape
         if truth.ndim == np.ndim(logits):
-            truth = flattened(truth, channel_axis).astype(bool)
+            if truth.dtype != bool or ignore_label is not None:
+                raise ValueError(
+                    f"labels: expected one for each voxel or, for regions, bool masks without an ignore_label; got "
+                    f"{truth.dtype} {truth.shape}."
+                )
+            truth = flattened(truth, channel_axis)
             regions = tuple((label,) for label in range(1, channels + 1))
             meaning = LabelMeaning(tuple(range(channels + 1)), regions)
         else:

@@ -114,6 +114,10 @@ def evaluate_case(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
         )
+    if of_masks and ignore_label is not None:
+        raise ValueError(
+            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
+        )
     if channel_axis == 1:
         cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
         results = [
@@ -153,6 +157,8 @@ def evaluate_case(
     for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
         check_shape(channels, meaning, labels.shape, name)
     spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
+    if len(spacing) != truth.ndim or min(spacing) <= 0:
+        raise ValueError(f"spacing_mm: expected {truth.ndim} distances above 0; got {spacing_mm}.")
     canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(given, meaning, None, "the prediction")
     result = evaluate_arrays(CaseArrays(channels, canonical, saved, meaning, spacing, settings))

@@ -137,6 +137,8 @@ def test_logits_layers_and_cases_that_do_not_fit() -> None:
         compare(logits, labels, cases=np.zeros(SHAPE), channel_axis=1)
     with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(K, 3\); got \(3, 3, 3, 3\)"):
         Head.fit(logits, labels, (np.ones((3, 3, 3, 3)), np.ones(3)), channel_axis=1)
+    with pytest.raises(ValueError, match=r"bool masks without an ignore_label; got int64 \(8, 3,"):
+        Temperature.fit(logits, np.ones(logits.shape, int), channel_axis=1)
     logits[0, 0, 0, 0] = np.nan
     for method in (Temperature, Vector):
         with pytest.raises(ValueError, match="logits: expected finite numbers; got NaN"):

@@ -45,21 +45,19 @@ def test_paper_protocol() -> None:
     """p = 0 is in no bin but counts in N; K is the highest label of the case + 1."""
     p = np.array([[0.0, 0.4, 1.0], [1.0, 0.0, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.0]])[:, None]
     y = np.array([[1, 2, 0]])
-    standard, paper = (
-        evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()
-        for protocol in ("standard", "authors")
-    )
+
+    def found() -> list[dict[str, float]]:
+        cases = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
+        return [case.calibration["foreground"].metrics() for case in cases]
+
+    standard, paper = found()
     # Foreground are the first two voxels. By class: 0: p 0 and 0.4; 1: p 1 (hit) and 0; 2: 0 and 0.6 (hit); 3: 0 and 0.
     assert standard["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2 + 0) / 4)
     assert paper["CECE"] == pytest.approx((0.4 / 2 + 0 + 0.4 / 2) / 3)
     assert paper["ECE"] == standard["ECE"]
     # A label given p = 0 is a gap of 1 that the paper's protocol does not see.
     p, y = np.array([[1.0], [0.0]]), np.array([1])
-    wrong = [
-        evaluate_case(p, y, settings=Settings(protocol=protocol)).calibration["foreground"].metrics()["CECE_fg"]
-        for protocol in ("standard", "authors")
-    ]
-    assert wrong == [1, 0]
+    assert [one["CECE_fg"] for one in found()] == [1, 0]
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -88,6 +86,9 @@ def test_labels_of_any_integer_dtype(dtype: str) -> None:
 
 def test_bad_regions() -> None:
     p, y = noisy_case(7)
+    for truth, name, wrong in ((p > 0.5, "ignore_label", 1), (y, "spacing_mm", (1, 1)), (y, "spacing_mm", (1, 0, 1))):
+        with pytest.raises(ValueError, match=f"^{name}: "):
+            evaluate_case(p, truth, **{name: wrong})
     with pytest.raises(ValueError, match=r"expected the shape \(2, 6, 20, 20\), the 2 regions"):
         evaluate_case(p, y, y, regions=[(1,), (2,)])
     with pytest.raises(ValueError, match=r"^prediction is needed with labels of regions"):

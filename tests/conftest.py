@@ -42,6 +42,12 @@ KINDS: dict[str, tuple[str, dict[str, object]]] = {
     "ignore": ("Dataset903_Ignore", {"labels": {**LABELS, "ignore": 3}}),
     "regions_ignore": ("Dataset904_RegionsIgnore", {"labels": {**REGIONS, "ignore": 3}, "regions_class_order": [1, 2]}),
 }
+FINGERPRINT = {  # nnU-Net takes 15 s to extract it; it uses the intensities of CT alone
+    "spacings": [[1, 1, 1]] * NUM_CASES,
+    "shapes_after_crop": [SHAPE] * NUM_CASES,
+    "median_relative_size_after_cropping": 1,
+    "foreground_intensity_properties_per_channel": {"0": {}},
+}
 
 
 @dataclass(frozen=True)
@@ -194,15 +200,11 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
         def make() -> None:
             write_toy(nnunet.folder / "raw", name, description)
             folder = nnunet.folder / "preprocessed" / name
-            if kind == "labels":
-                nnunet.run("nnUNetv2_plan_and_preprocess", "-d", number, "-npfp", 1, "--no_pp")
-                add_small_configurations(folder / "nnUNetPlans.json")
-                return
-            of_labels = plan("labels")[0].folder / "preprocessed" / KINDS["labels"][0]
-            folder.mkdir()
-            for file in ("nnUNetPlans.json", "dataset_fingerprint.json"):  # to plan takes 15 s; the images are the same
-                (folder / file).write_text((of_labels / file).read_text().replace(of_labels.name, name))
+            folder.mkdir(parents=True)
             shutil.copy(nnunet.folder / "raw" / name / "dataset.json", folder)
+            (folder / "dataset_fingerprint.json").write_text(json.dumps(FINGERPRINT))
+            nnunet.run("nnUNetv2_plan_experiment", "-d", number)
+            add_small_configurations(folder / "nnUNetPlans.json")
 
         once(nnunet.folder / f"{name}.planned", make)
         return nnunet, number

@@ -139,8 +139,8 @@ def test_a_stock_nnunet_predicts_with_it(
 
     for name, checkpoint in (("trained", "checkpoint_final.pth"), ("calibrated", "checkpoint_calibrated.pth")):
         copy.nnunet.run(
-            "nnUNetv2_predict_from_modelfolder", "-i", copy.raw / "imagesTr", "-o", tmp_path / name, "-m", model,
-            "-f", 0, "-chk", checkpoint, "-device", "cpu", "--save_probabilities", "-npp", 1, "-nps", 1,
+            "nnUNetv2_predict", "-d", 901, "-c", "2d_small", "-i", copy.raw / "imagesTr", "-o", tmp_path / name,
+            "-f", 0, "-chk", checkpoint, "-device", "cpu", "--save_probabilities", "-npp", 0, "-nps", 0,
             nnUNet_extTrainer="",
         )  # fmt: skip
     fit = json.loads((fold / "calibration.json").read_text())

@@ -158,7 +158,7 @@ def compare(
     logits: Array,
     labels: Array,
     *,
-    cases: Array,
+    cases: Array | None = None,
     features: Array | None = None,
     layer: tuple[Array, Array] | None = None,
     weights: Array | None = None,
@@ -171,11 +171,13 @@ def compare(
     Args:
         logits: (K, *spatial) of K classes, the background first, or (R, *spatial) of regions; an array or a tensor.
         labels: (*spatial), whole numbers from 0 to K − 1; for regions bool (R, *spatial).
-        cases: (*spatial), the case of each voxel; each fit is judged on a held-out fifth of the cases.
+        cases: (*spatial), the case of each voxel, or (b,) of each image of a batch; by default, each image is a case.
+            Each fit is judged on a held-out fifth of the cases.
         features: (F, *spatial), the input of the last layer, a 1×1 convolution; needed to fit ``head``.
         layer: its weight (K, F) and bias (K,), as trained.
         weights: (*spatial), how many voxels each voxel represents.
-        near: bool (*spatial), the voxels of the ECE, chosen by the prediction alone; by default all.
+        near: bool (*spatial), or like ``logits`` for each region, the voxels of the ECE, chosen by the prediction
+            alone; by default all.
         ignore_label: the label of voxels that do not count.
         channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
 

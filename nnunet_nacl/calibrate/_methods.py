@@ -1,8 +1,9 @@
 """The methods: temperature, vector scaling, and the network's last layer refitted."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from threadpoolctl import threadpool_limits
 from nnunet_nacl.calibrate._sample import Sample, flattened
 from nnunet_nacl.metrics import Activation, Array, to_numpy
 from nnunet_nacl.typing import Floats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
@@ -40,21 +44,15 @@ class Unchanged:
         return weight, bias
 
 
-@dataclass(frozen=True)
-class Temperature:
-    """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
+class _OfLogits(ABC):
+    """A calibration that needs the logits alone."""
 
-    temperature: float
-    activation: Activation = Activation.SOFTMAX
-    method: Literal["temperature"] = "temperature"
-    num_channels: ClassVar[None] = None
+    activation: Activation
 
-    def __post_init__(self) -> None:
-        low, high = TEMPERATURES
-        if not low * 0.999 <= self.temperature <= high * 1.001:
-            raise ValueError(
-                f"expected a temperature from {low} to {high:.0f}; got {self.temperature}"
-            )
+    @property
+    @abstractmethod
+    def num_channels(self) -> int | None:
+        """K or R; None if it was not saved."""
 
     @classmethod
     def fit(
@@ -65,7 +63,7 @@ class Temperature:
         weights: Array | None = None,
         ignore_label: int | None = None,
         channel_axis: int = 0,
-    ) -> "Temperature":
+    ) -> "Self":
         """Fit to arrays or tensors, see ``compare`` for their shapes.
 
         >>> logits = np.array([[4.0, 4.0, -4.0, 4.0], [0.0, 0.0, 0.0, 0.0]])  # 98 % sure, but right in 3 of 4
@@ -76,6 +74,45 @@ class Temperature:
             logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
         )
         return cls.of(sample)
+
+    @classmethod
+    @abstractmethod
+    def of(cls, sample: Sample) -> "Self":
+        """Fit to a sample."""
+
+    @abstractmethod
+    def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
+        """Calibrated logits of logits (C, n)."""
+
+    def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
+        """Calibrated probabilities of logits, of the same shape and kind."""
+
+        def calibrate(rows: Floats) -> Floats:
+            if self.num_channels not in {None, len(rows)}:
+                raise ValueError(
+                    f"logits: expected {self.num_channels} channels along axis {channel_axis}, as in the fit; got "
+                    f"{len(rows)}. Of a batch (b, K, *spatial), give channel_axis=1."
+                )
+            return self.activation.probabilities(self.logits(rows))
+
+        return _calibrated(logits, channel_axis, calibrate)
+
+
+@dataclass(frozen=True)
+class Temperature(_OfLogits):
+    """softmax(l / T), or sigmoid (Platt 1999; Guo et al., ICML 2017). Keeps each voxel's label."""
+
+    temperature: float
+    activation: Activation = Activation.SOFTMAX
+    method: Literal["temperature"] = "temperature"
+    num_channels: int | None = None
+
+    def __post_init__(self) -> None:
+        low, high = TEMPERATURES
+        if not low * 0.999 <= self.temperature <= high * 1.001:
+            raise ValueError(
+                f"expected a temperature from {low} to {high:.0f}; got {self.temperature}"
+            )
 
     @classmethod
     def of(cls, sample: Sample) -> "Temperature":
@@ -89,17 +126,11 @@ class Temperature:
         log = minimize_scalar(
             nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}
         ).x
-        return cls(float(np.exp(log)), sample.activation)
+        return cls(float(np.exp(log)), sample.activation, num_channels=len(sample.logits))
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
         return logits / logits.dtype.type(self.temperature)
-
-    def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
-        """Calibrated probabilities of logits, of the same shape and kind."""
-        return _calibrated(
-            logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows))
-        )
 
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
@@ -108,7 +139,7 @@ class Temperature:
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(_OfLogits):
     """s ⊙ l + a, where l are the logits, for classes minus their mean in each voxel (Guo et al., ICML 2017).
 
     The softmax ignores that mean, so ln p gives the same result as the network's logits.
@@ -126,23 +157,6 @@ class Vector:
     @property
     def num_channels(self) -> int:
         return len(self.shift)
-
-    @classmethod
-    def fit(
-        cls,
-        logits: Array,
-        labels: Array,
-        *,
-        weights: Array | None = None,
-        ignore_label: int | None = None,
-        channel_axis: int = 0,
-        keeping: float = KEEPING,
-    ) -> "Vector":
-        """Fit to arrays or tensors, see ``compare`` for their shapes; ``keeping`` is μ."""
-        sample = Sample.of_arrays(
-            logits, labels, weights=weights, ignore_label=ignore_label, channel_axis=channel_axis
-        )
-        return cls.of(sample, keeping)
 
     @classmethod
     def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
@@ -170,12 +184,6 @@ class Vector:
         scale = np.array(self.scale, logits.dtype)[:, None]
         shift = np.array(self.shift, logits.dtype)[:, None]
         return self.activation.centered(logits) * scale + shift
-
-    def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
-        """Calibrated probabilities of logits, of the same shape and kind."""
-        return _calibrated(
-            logits, channel_axis, lambda rows: self.activation.probabilities(self.logits(rows))
-        )
 
     def layer(self, weight: Array, bias: Array) -> Layer:
         """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""

@@ -89,12 +89,8 @@ class Sample:
         """
         activation = meaning.activation
         foreground = activation.foreground(p[: meaning.num_tops])
-        near = np.stack(
-            [
-                near_core(core, spacing_mm, MARGIN_MM).reshape(-1)
-                for core in foreground > CORE_PROBABILITY
-            ]
-        )
+        near = near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
+        near = near.reshape(len(near), -1)
         labels = labels.reshape(-1)
         index, weights = _draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, name)
         labels = labels[index]
@@ -154,11 +150,18 @@ class Sample:
                     f"labels: expected the whole numbers 0 to {channels - 1}; got others."
                 )
 
-        def of_voxels(values: Array | None, default: float) -> NDArray[Any]:
-            return np.full(size, default) if values is None else to_numpy(values).reshape(-1)
-
-        names, number = np.unique(of_voxels(cases, 0), return_inverse=True)
-        around = True if near is None else to_numpy(near).reshape(-1, size)
+        shape = np.delete(np.shape(logits), channel_axis)
+        named = np.arange(shape[0] if channel_axis else 1) if cases is None else to_numpy(cases)
+        axes = [1] * (len(shape) - named.ndim)  # a batch's cases may have one axis
+        of_voxels = np.broadcast_to(named.reshape(*named.shape, *axes), shape)
+        names, number = np.unique(of_voxels.reshape(-1), return_inverse=True)
+        if near is None:
+            around = np.ones(size, bool)
+        elif np.ndim(near) == np.ndim(logits):
+            around = flattened(near, channel_axis)
+        else:
+            around = to_numpy(near).reshape(-1)
+        counts = np.ones(size) if weights is None else to_numpy(weights).reshape(-1)
         if not np.isfinite(rows[:, counted]).all():
             raise ValueError("logits: expected finite numbers; got NaN or infinity.")
         centered = meaning.activation.centered(rows)
@@ -167,7 +170,7 @@ class Sample:
             centered,
             meaning.activation.predicted(centered),
             truth,
-            of_voxels(weights, 1).astype(np.float32),
+            counts.astype(np.float32),
             np.broadcast_to(around, (meaning.num_tops, size)),
             number.astype(np.int32),
             tuple(map(str, names.tolist())),

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nnunet_nacl.metrics._arrays import Array, to_numpy
 from nnunet_nacl.metrics._compiled import compiled
 from nnunet_nacl.typing import Mask
 
 
-def near_core(core: Mask, spacing_mm: Sequence[float], margin_mm: float) -> Mask:
+def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mask:
     """Voxels within ``margin_mm`` of a voxel of the core, which belong to the core themselves.
 
     The same voxels as ``scipy.ndimage.distance_transform_edt(~core, sampling=spacing_mm) <= margin_mm`` in less time
@@ -17,13 +18,16 @@ def near_core(core: Mask, spacing_mm: Sequence[float], margin_mm: float) -> Mask
     millionth: files store spacings in float32, where 5 × 0.2 mm is not quite 1 mm.
 
     Args:
-        core: (*spatial) bool, of up to three axes.
+        core: (*spatial) bool, of up to three axes, an array or a tensor; or a batch of them (b, ..., *spatial).
         spacing_mm: distance between voxel centers along each axis.
         margin_mm: between voxel centers.
 
     >>> near_core(np.array([[False, False, False, True]]), (3.0, 1.0), 2.0)
     array([[False,  True,  True,  True]])
     """
+    core = to_numpy(core)
+    if core.ndim > len(spacing_mm):
+        return np.stack([near_core(of_one, spacing_mm, margin_mm) for of_one in core])
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)

@@ -6,7 +6,7 @@ import torch
 from scipy.special import expit, softmax
 
 from nnunet_nacl.calibrate import Head, Temperature, Vector, compare
-from nnunet_nacl.metrics import evaluate_case
+from nnunet_nacl.metrics import evaluate_case, near_core
 
 SHAPE = (8, 20, 20)
 
@@ -17,10 +17,6 @@ def drawn(seed: int = 0, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray
     right = generator.normal(size=(8, 3, 20, 20)) + np.array([1.0, 0.0, -1.0])[:, None, None]
     labels = (generator.random((8, 1, 20, 20)) > softmax(right, axis=1).cumsum(1)).sum(1).clip(0, 2)
     return (sharpness * right).astype(np.float32), labels
-
-
-def cases() -> np.ndarray:
-    return np.broadcast_to(np.arange(8)[:, None, None], SHAPE)
 
 
 def test_arrays_tensors_and_axes_agree() -> None:
@@ -45,7 +41,7 @@ def test_arrays_tensors_and_axes_agree() -> None:
 
 def test_comparison_has_the_scores_of_an_evaluation() -> None:
     logits, labels = drawn()
-    frame = compare(logits, labels, cases=cases(), channel_axis=1)
+    frame = compare(logits, labels, channel_axis=1)
     assert list(frame.index) == ["as trained", "temperature", "vector"]
     trained = frame.loc["as trained"]
     whole = evaluate_case(softmax(logits.astype(np.float64), axis=1), labels, channel_axis=1)
@@ -60,10 +56,10 @@ def test_ignored_voxels_and_weights() -> None:
     logits, labels = drawn()
     ignored = np.random.default_rng(1).random(SHAPE) < 0.3
     marked = np.where(ignored, 3, labels)
-    ignoring = compare(logits, marked, cases=cases(), ignore_label=3, channel_axis=1)
+    ignoring = compare(logits, marked, cases=range(8), ignore_label=3, channel_axis=1)
     rows = np.moveaxis(logits, 1, 0)
-    kept = compare(rows[:, ~ignored], labels[~ignored], cases=cases()[~ignored])
-    weighted = compare(logits, labels, cases=cases(), weights=(~ignored).astype(float), channel_axis=1)
+    kept = compare(rows[:, ~ignored], labels[~ignored], cases=np.nonzero(~ignored)[0])
+    weighted = compare(logits, labels, weights=(~ignored).astype(float), channel_axis=1)
     temperature = Temperature.fit(logits, marked, ignore_label=3, channel_axis=1).temperature
     assert temperature == pytest.approx(Temperature.fit(rows[:, ~ignored], labels[~ignored]).temperature)
     scores = ["NLL", "ECE", "Dice"]
@@ -80,7 +76,10 @@ def test_regions() -> None:
         assert fit.probabilities(3 * right) == pytest.approx(expit(fit.logits(3 * right)), abs=1e-6)
     trained = compare(3 * right, masks, cases=np.arange(8000) // 1000).loc["as trained"]
     logits = np.moveaxis(right.reshape(2, 8, 1000), 0, 1)
-    whole = evaluate_case(3 * logits, np.moveaxis(masks.reshape(2, 8, 1000), 0, 1), logits=True, channel_axis=1)
+    batch = 3 * logits, np.moveaxis(masks.reshape(2, 8, 1000), 0, 1)
+    whole = evaluate_case(*batch, logits=True, channel_axis=1)
+    near = near_core(torch.from_numpy(expit(batch[0]) > 0.05), [1], 5)
+    assert compare(*batch, near=near, channel_axis=1)["ECE"].iloc[0] == pytest.approx(whole["near"].ECE, abs=1e-5)
     assert trained["Dice"] == pytest.approx(whole.Dice, rel=1e-4)
     assert trained["NLL"] == pytest.approx(whole["image"].NLL_per_foreground, rel=1e-4)
 
@@ -96,7 +95,7 @@ def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
         last.bias *= 3
         before = last(features)
     head = Head.fit(features, labels, (last.weight, last.bias), channel_axis=1)
-    frame = compare(before, labels, cases=cases(), features=features, layer=(last.weight, last.bias), channel_axis=1)
+    frame = compare(before, labels, features=features, layer=(last.weight, last.bias), channel_axis=1)
     assert frame.loc["head", "NLL"] < frame.loc["as trained", "NLL"]
     for method in (Temperature.fit(before, labels, channel_axis=1), Vector.fit(before, labels, channel_axis=1)):
         weight, bias = method.layer(last.weight, last.bias)  # tensors (3, 5, 1, 1) and (3,)
@@ -131,8 +130,10 @@ def test_logits_layers_and_cases_that_do_not_fit() -> None:
     logits, labels = drawn()
     with pytest.raises(ValueError, match=r"with 8 channels; .* Of a batch \(b, K, \*spatial\), give channel_axis=1"):
         Temperature.fit(logits, labels)
+    with pytest.raises(ValueError, match=r"expected 3 channels along axis 0, as in the fit; got 8\. Of a batch"):
+        Temperature.fit(logits, labels, channel_axis=1).probabilities(logits)
     with pytest.raises(ValueError, match="features and layer go together"):
-        compare(logits, labels, cases=cases(), features=logits, channel_axis=1)
+        compare(logits, labels, features=logits, channel_axis=1)
     with pytest.raises(ValueError, match=r"cases: expected two or more"):
         compare(logits, labels, cases=np.zeros(SHAPE), channel_axis=1)
     with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(K, 3\); got \(3, 3, 3, 3\)"):

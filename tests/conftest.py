@@ -201,7 +201,6 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Planned:
             write_toy(nnunet.folder / "raw", name, description)
             folder = nnunet.folder / "preprocessed" / name
             folder.mkdir(parents=True)
-            shutil.copy(nnunet.folder / "raw" / name / "dataset.json", folder)
             (folder / "dataset_fingerprint.json").write_text(json.dumps(FINGERPRINT))
             nnunet.run("nnUNetv2_plan_experiment", "-d", number)
             add_small_configurations(folder / "nnUNetPlans.json")

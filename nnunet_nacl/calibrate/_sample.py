@@ -150,18 +150,19 @@ class Sample:
                     f"labels: expected the whole numbers 0 to {channels - 1}; got others."
                 )
 
-        shape = np.delete(np.shape(logits), channel_axis)
-        named = np.arange(shape[0] if channel_axis else 1) if cases is None else to_numpy(cases)
-        axes = [1] * (len(shape) - named.ndim)  # a batch's cases may have one axis
-        of_voxels = np.broadcast_to(named.reshape(*named.shape, *axes), shape)
-        names, number = np.unique(of_voxels.reshape(-1), return_inverse=True)
+        spatial = np.delete(np.shape(logits), channel_axis)
+        images = spatial[0] if channel_axis else 1
+        named = np.arange(images) if cases is None else to_numpy(cases)
+        of_images = named.reshape(*named.shape, *[1] * (len(spatial) - named.ndim))
+        of_voxels = np.broadcast_to(of_images, spatial).reshape(-1)
+        names, number = np.unique(of_voxels, return_inverse=True)
         if near is None:
             around = np.ones(size, bool)
         elif np.ndim(near) == np.ndim(logits):
             around = flattened(near, channel_axis)
         else:
             around = to_numpy(near).reshape(-1)
-        counts = np.ones(size) if weights is None else to_numpy(weights).reshape(-1)
+        represented = np.ones(size) if weights is None else to_numpy(weights).reshape(-1)
         if not np.isfinite(rows[:, counted]).all():
             raise ValueError("logits: expected finite numbers; got NaN or infinity.")
         centered = meaning.activation.centered(rows)
@@ -170,7 +171,7 @@ class Sample:
             centered,
             meaning.activation.predicted(centered),
             truth,
-            counts.astype(np.float32),
+            represented.astype(np.float32),
             np.broadcast_to(around, (meaning.num_tops, size)),
             number.astype(np.int32),
             tuple(map(str, names.tolist())),

@@ -74,12 +74,12 @@ def test_regions() -> None:
     assert Temperature.fit(3 * right, masks).temperature == pytest.approx(3, rel=0.1)
     for fit in (Temperature.fit(3 * right, masks), Vector.fit(3 * right, masks)):  # by a sigmoid each
         assert fit.probabilities(3 * right) == pytest.approx(expit(fit.logits(3 * right)), abs=1e-6)
-    trained = compare(3 * right, masks, cases=np.arange(8000) // 1000).loc["as trained"]
-    logits = np.moveaxis(right.reshape(2, 8, 1000), 0, 1)
-    batch = 3 * logits, np.moveaxis(masks.reshape(2, 8, 1000), 0, 1)
-    whole = evaluate_case(*batch, logits=True, channel_axis=1)
-    near = near_core(torch.from_numpy(expit(batch[0]) > 0.05), [1], 5)
-    assert compare(*batch, near=near, channel_axis=1)["ECE"].iloc[0] == pytest.approx(whole["near"].ECE, abs=1e-5)
+    logits = 3 * np.moveaxis(right.reshape(2, 8, 1000), 0, 1)
+    truth = np.moveaxis(masks.reshape(2, 8, 1000), 0, 1)
+    near = near_core(torch.from_numpy(expit(logits) > 0.05), [1], 5)
+    trained = compare(logits, truth, near=near, channel_axis=1).loc["as trained"]
+    whole = evaluate_case(logits, truth, logits=True, channel_axis=1)
+    assert trained["ECE"] == pytest.approx(whole["near"].ECE, abs=1e-5)
     assert trained["Dice"] == pytest.approx(whole.Dice, rel=1e-4)
     assert trained["NLL"] == pytest.approx(whole["image"].NLL_per_foreground, rel=1e-4)
 

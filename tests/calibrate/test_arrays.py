@@ -6,7 +6,7 @@ import torch
 from scipy.special import expit, softmax
 
 from nnunet_nacl.calibrate import Head, Temperature, Vector, compare
-from nnunet_nacl.metrics import evaluate_case, near_core
+from nnunet_nacl.metrics import Settings, evaluate_case, near_core
 
 SHAPE = (8, 20, 20)
 
@@ -76,9 +76,9 @@ def test_regions() -> None:
         assert fit.probabilities(3 * right) == pytest.approx(expit(fit.logits(3 * right)), abs=1e-6)
     logits = 3 * np.moveaxis(right.reshape(2, 8, 1000), 0, 1)
     truth = np.moveaxis(masks.reshape(2, 8, 1000), 0, 1)
-    near = near_core(torch.from_numpy(expit(logits) > 0.05), [1], 5)
+    near = near_core(torch.from_numpy(expit(logits) > 0.05), [1], 0)  # 5 mm around them, it would be all voxels
     trained = compare(logits, truth, near=near, channel_axis=1).loc["as trained"]
-    whole = evaluate_case(logits, truth, logits=True, channel_axis=1)
+    whole = evaluate_case(logits, truth, logits=True, channel_axis=1, settings=Settings(margin_mm=0))
     assert trained["ECE"] == pytest.approx(whole["near"].ECE, abs=1e-5)
     assert trained["Dice"] == pytest.approx(whole.Dice, rel=1e-4)
     assert trained["NLL"] == pytest.approx(whole["image"].NLL_per_foreground, rel=1e-4)

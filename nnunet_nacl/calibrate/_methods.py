@@ -195,7 +195,7 @@ class Vector(_OfLogits):
 
 @dataclass(frozen=True)
 class Head:
-    """W f + b: a calibrated last layer that keeps the labels of the model as trained.
+    """W f + b: a calibrated last layer that hardly changes the labels of the model as trained.
 
     With ω the voxels' weights, ŷ the label as trained, w_T the layer at the best temperature, it minimizes
 

@@ -33,7 +33,7 @@ SHARED = {
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
 
 MAIN_PATH = (
-    "nnunet_nacl calibrate -d 4 -c 2d                     # five folds; for others, -f here and below",
+    "nnunet_nacl calibrate -d 4 -c 2d                     # five folds; for others, -f (also to predict)",
     "nnUNetv2_predict -d 4 -c 2d -i imagesTs -o predictions -chk checkpoint_calibrated.pth --save_probabilities",
     "nnunet_nacl review predictions -i imagesTs --html review.html    # which cases to look at",
     "nnunet_nacl evaluate labelsTs predictions            # with labels: are the confidences right?",

@@ -50,6 +50,7 @@ def calibrate(
         i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble (with -gt)
         gt: LABELS of these cases
         o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
+        overwrite: replace all that an earlier calibration wrote
 
     Examples:
         nnunet_nacl calibrate -d 4 -c 2d -f 0 1 2

@@ -30,10 +30,10 @@ def paper_split(
     val: str | None = None,
     by_patient: str | bool = False,
 ) -> int:
-    """Make a labelled test set, and fixed training and validation cases.
+    """Make a labeled test set, and fixed training and validation cases.
 
     Args:
-        test: N labelled test cases, or a share such as 20%, in a new data set; needs -o
+        test: N labeled test cases, or a share such as 20%, in a new data set; needs -o
         o: ID of the new data set; the old one stays unchanged
         val: N validation cases of the one fold in splits_final.json, or a share such as 20%
         by_patient: REGEX: N counts patients, and no patient is in two sets; the patient is the case's name up to the

@@ -39,12 +39,12 @@ class Argmax:
         self._saved = saved
         self._meaning = meaning
         self.label = np.zeros_like(saved)
-        self._largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
+        self.largest = np.full(saved.size, -1, np.result_type(dtype, np.float32))
         self._agrees = np.zeros_like(saved, bool)
 
     def add(self, channel: int, part: slice, p: Floats) -> None:
         follow(
-            p, channel, self._saved[part], self._largest[part], self.label[part], self._agrees[part]
+            p, channel, self._saved[part], self.largest[part], self.label[part], self._agrees[part]
         )
 
     def labels(self) -> Labels:

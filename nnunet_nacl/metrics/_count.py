@@ -152,7 +152,7 @@ def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
     dtype = np.result_type(case.channels.dtype, np.float32)
     edges = _edges(case.settings.num_bins, case.channels.dtype, dtype)
     sums = _Sums(meaning, case.settings.num_bins)
-    background = np.empty(truth.size, dtype)
+    background: Floats
     cells = np.empty(truth.size, np.uint8)
     given = labels_given(saved, meaning, case.thresholds, dtype)
     argmax = Argmax(saved, meaning, dtype) if isinstance(given, Thresholded) else given
@@ -175,15 +175,16 @@ def _count_classes(case: CaseArrays) -> tuple[_Sums, Labels, bool]:
             taker.add(channel, part, p)
         if channel > 0:
             add(channel, part, p)
-            continue
-        background[part] = p
-        if part.stop == truth.size:  # Near is known only after the whole channel.
-            near = _near(background, case)
+        elif part.stop == truth.size:  # Near is known only after the whole channel.
+            near = _near(argmax.largest, case)
             for each in parts:
                 counted = truth[each] != meaning.ignored
                 cells[each] = _cells(counted, truth[each] > 0, saved[each] > 0, near[each])
-                add(0, each, background[each])
             del near
+            # So far, the background is the largest
+            background = argmax.largest.copy()
+            for each in parts:
+                add(0, each, background[each])
     if case.saved_as is not None:
         given.check(case.saved_as)
     is_top = (np.arange(NUM_CELLS) & TOP) > 0

@@ -95,7 +95,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         FileExistsError: the id is taken.
         FileNotFoundError: the source is not laid out as expected.
         RuntimeError: ``nnUNet_raw`` is not set.
-        ValueError: files are missing, or a mask to be relabelled holds labels other than the published ones.
+        ValueError: files are missing, or a mask to be relabeled holds labels other than the published ones.
     """
     if name not in _LAYOUTS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Fixed splits: a labelled test set, and the folds of training and validation cases.
+"""Fixed splits: a labeled test set, and the folds of training and validation cases.
 
 Cases (or patients) are drawn in the order of a hash of their names: the same names give the same split on every machine
 and with every version of Python.

@@ -59,7 +59,7 @@ def judge(sample: Sample, logits: Floats) -> Score:
     seen = np.atleast_2d(sample.kept > 0).any(0)
     weights = sample.weights.astype(np.float64)
     return Score(
-        NLL=float(nll.sum() / foreground.sum()),
+        NLL=float(ratio(nll.sum(), foreground.sum())),
         NLL_change=percentile_interval(change, num_cases=len(sample.names)),
         ECE=float(mean_of_known(expected_calibration_error(tables))),
         over_confidence=float(mean_of_known(tables.over_confidence)),

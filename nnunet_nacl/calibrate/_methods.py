@@ -281,7 +281,9 @@ class Head:
         share = sample.weights / sample.weights.sum()
         mean = sample.features @ share
         centered = sample.features - mean[:, None]
-        spread = np.sqrt(np.maximum(centered**2 @ share, 1e-12))
+        spread = np.sqrt(centered**2 @ share)
+        # Of a feature that is constant but for rounding, the weight stays
+        spread[spread < 1e-5 * np.abs(mean) + 1e-6] = 1
         # Standardized features, and 1 for the bias
         rows = np.vstack([centered / spread[:, None], np.ones_like(share)])
         inputs = rows.astype(np.float32, order="C")  # sums round differently in another order
@@ -320,9 +322,10 @@ Method: TypeAlias = Unchanged | Temperature | Vector | Head
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
-    """A last layer in double precision; the weight may have a convolution's shape, (C, F, 1, ...)."""
+    """A last layer in double precision; the weight may have a convolution's shape (C, F, 1, ...), the bias be None."""
     rows = to_numpy(weight).astype(np.float64)
-    return rows.reshape(len(rows), -1), to_numpy(bias).astype(np.float64)
+    offset = np.zeros(len(rows)) if bias is None else to_numpy(bias).astype(np.float64)
+    return rows.reshape(len(rows), -1), offset
 
 
 def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], Floats]) -> Any:
@@ -330,7 +333,9 @@ def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], 
     spatial = np.moveaxis(to_numpy(values), channel_axis, 0).shape[1:]
     rows = calibrate(flattened(values, channel_axis))
     made = np.moveaxis(rows.reshape(len(rows), *spatial), 0, channel_axis)
-    return made if isinstance(values, np.ndarray) else values.new_tensor(made)
+    if isinstance(values, np.ndarray):
+        return made
+    return (values if values.is_floating_point() else values.float()).new_tensor(made)
 
 
 def _check_finite(numbers: Sequence[Any], *shape: int) -> None:

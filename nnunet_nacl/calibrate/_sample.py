@@ -1,6 +1,7 @@
 """The voxels that fit and judge a calibration, drawn from each case and weighted by how many each represents."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,10 +26,10 @@ NUM_VALUES = 4_000_000
 
 
 def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
-    """(K, n), float32 if it was of another floating dtype, of values whose channels are along that axis."""
+    """(K, n), float32 unless it is bool, of values whose channels are along that axis."""
     rows = np.moveaxis(to_numpy(values), channel_axis, 0)
     rows = rows.reshape(len(rows), -1)
-    return rows.astype(np.float32, copy=False) if rows.dtype.kind == "f" else rows
+    return rows if rows.dtype == bool else rows.astype(np.float32, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,50 +122,54 @@ class Sample:
         channel_axis: int = 0,
     ) -> "Sample":
         """See ``compare``."""
+        whole = np.shape(logits)
+        spatial = tuple(np.delete(whole, channel_axis).tolist())
         rows = flattened(logits, channel_axis)
-        truth = to_numpy(labels)
         channels, size = rows.shape
-        if truth.ndim == np.ndim(logits):
-            if truth.dtype != bool or ignore_label is not None:
-                raise ValueError(
-                    f"labels: expected one for each voxel or, for regions, bool masks without an ignore_label; got "
-                    f"{truth.dtype} {truth.shape}."
-                )
-            truth = flattened(truth, channel_axis)
+        truth = to_numpy(labels)
+        counted = np.ones(size, bool)
+        if truth.dtype == bool:
+            truth = flattened(_shaped("masks of regions", truth, whole), channel_axis)
+            if ignore_label is not None:
+                raise ValueError("ignore_label: masks have no labels. Give these voxels weight 0.")
             regions = tuple((label,) for label in range(1, channels + 1))
             meaning = LabelMeaning(tuple(range(channels + 1)), regions)
         else:
-            truth = truth.reshape(-1).astype(np.int64)
+            truth = _shaped("labels", truth, spatial).reshape(-1)
             meaning = LabelMeaning(tuple(range(channels)))
-        if truth.shape not in {(size,), rows.shape}:
-            raise ValueError(
-                f"labels: expected one for each voxel of logits {np.shape(logits)} with {channels} channels; got "
-                f"{np.shape(labels)}. Of a batch (b, K, *spatial), give channel_axis=1."
-            )
-        counted = np.ones(size, bool)
-        if meaning.activation is Activation.SOFTMAX:
             if ignore_label is not None:
                 counted = truth != ignore_label
             if not np.isin(truth[counted], meaning.known).all():
                 raise ValueError(
                     f"labels: expected the whole numbers 0 to {channels - 1}; got others."
                 )
-
-        spatial = np.delete(np.shape(logits), channel_axis)
-        images = spatial[0] if channel_axis else 1
-        named = np.arange(images) if cases is None else to_numpy(cases)
+            truth = truth.astype(np.int64)
+        images = spatial[:1] if channel_axis == 1 else ()
+        if cases is None:
+            cases = np.arange(math.prod(images)).reshape(images)
+        named = _shaped("cases", cases, spatial, images)
         of_images = named.reshape(*named.shape, *[1] * (len(spatial) - named.ndim))
         of_voxels = np.broadcast_to(of_images, spatial).reshape(-1)
         names, number = np.unique(of_voxels, return_inverse=True)
-        if near is None:
-            around = np.ones(size, bool)
-        elif np.ndim(near) == np.ndim(logits):
-            around = flattened(near, channel_axis)
-        else:
-            around = to_numpy(near).reshape(-1)
-        represented = np.ones(size) if weights is None else to_numpy(weights).reshape(-1)
+        around = _shaped("near", np.ones(spatial, bool) if near is None else near, spatial, whole)
+        if around.dtype != bool:
+            raise ValueError(f"near: expected bool; got {around.dtype}.")
+        if around.shape == whole:
+            around = flattened(around, channel_axis)
+        given = np.ones(spatial) if weights is None else weights
+        represented = _shaped("weights", given, spatial).reshape(-1)
+        used = represented[counted]
+        if not (used.sum() > 0 and used.min() >= 0):
+            raise ValueError(
+                "expected a voxel that counts: all are ignored or have weight 0, or a weight is negative or NaN."
+            )
         if not np.isfinite(rows[:, counted]).all():
             raise ValueError("logits: expected finite numbers; got NaN or infinity.")
+        of_features = None
+        if features is not None:
+            expected = list(whole)
+            expected[channel_axis] = np.shape(features)[channel_axis]
+            of_features = flattened(_shaped("features", features, tuple(expected)), channel_axis)
         centered = meaning.activation.centered(rows)
         sample = cls(
             meaning,
@@ -172,10 +177,10 @@ class Sample:
             meaning.activation.predicted(centered),
             truth,
             represented.astype(np.float32),
-            np.broadcast_to(around, (meaning.num_tops, size)),
+            np.broadcast_to(around.reshape(-1, size), (meaning.num_tops, size)),
             number.astype(np.int32),
             tuple(map(str, names.tolist())),
-            None if features is None else flattened(features, channel_axis),
+            of_features,
         )
         # take() changes the memory order, and then sums round differently.
         return sample if counted.all() else sample.take(counted)
@@ -224,6 +229,17 @@ class Sample:
                 raise ValueError(
                     f"{self.meaning.name_of(structure)} has no voxel in the {total} cases drawn from."
                 )
+
+
+def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any]:
+    """A NumPy array of the values; a ValueError unless it has an expected shape."""
+    array = to_numpy(values)
+    if array.shape not in expected:
+        raise ValueError(
+            f"{name}: expected the shape {' or '.join(map(str, expected))}; got {array.shape}. "
+            "Of a batch (b, K, *spatial), give channel_axis=1."
+        )
+    return array
 
 
 def voxels_per_case(values: int, cases: int) -> int:

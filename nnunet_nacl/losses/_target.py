@@ -95,6 +95,8 @@ def canonical_target(
     else:
         # Before the comparison: uint8 would wrap an ignore label of 257 or -1
         found = target.long()
+        if on_cpu and target.is_floating_point() and not bool((found == target).all()):
+            raise ValueError("target holds labels that are not whole numbers.")
         valid = None if ignore_label is None else found != ignore_label
     if valid is not None:
         found = torch.where(valid, found, 0)

@@ -93,16 +93,17 @@ def canonical_labels(
     """Labels in the smallest unsigned dtype, ignored ones as ``meaning.ignored``; a ValueError names unknown labels."""
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected labels of an integer dtype; got {labels.dtype}.")
-    if ignore_label is not None and ignore_label < 0:  # PyTorch's is −100
-        labels = np.where(labels == ignore_label, meaning.ignored, labels)
-        ignore_label = meaning.ignored
     known = {label: label for label in meaning.known}
     if ignore_label is not None:
         known[ignore_label] = meaning.ignored
-    table = np.full(max(known) + 1, -1)
-    table[list(known)] = list(known.values())
+    lowest = min(known)  # PyTorch ignores −100
+    table = np.full(max(known) - lowest + 1, -1)
+    table[np.array(list(known)) - lowest] = list(known.values())
     canonical = np.empty(labels.shape, np.min_scalar_type(meaning.ignored))
-    if not translate(labels.reshape(-1), table, canonical.reshape(-1)):
+    shifted = labels
+    if lowest < 0 or not labels.dtype.isnative:
+        shifted = labels.astype(np.int64) - lowest
+    if not translate(shifted.reshape(-1), table, canonical.reshape(-1)):
         unknown = np.setdiff1d(labels, list(known))[:10]
         raise ValueError(
             f"{name} holds labels that are not in the data set: {', '.join(map(str, unknown))}; "

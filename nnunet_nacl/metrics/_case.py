@@ -69,7 +69,7 @@ def evaluate_case(
     prediction: Array | None = None,
     *,
     logits: bool = False,
-    regions: Sequence[tuple[int, ...]] | None = None,
+    regions: Sequence[int | Sequence[int]] | None = None,
     ignore_label: int | None = None,
     spacing_mm: Sequence[float] | None = None,
     settings: Settings = Settings(),  # noqa: B008 - frozen
@@ -109,7 +109,8 @@ def evaluate_case(
     truth = to_numpy(ground_truth)
     given = None if prediction is None else to_numpy(prediction)
     of_masks = truth.dtype == bool and truth.shape == p.shape
-    if not of_masks and truth.shape != (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :]):
+    spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
+    if channel_axis not in {0, 1} or (not of_masks and truth.shape != spatial):
         raise ValueError(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
@@ -117,6 +118,10 @@ def evaluate_case(
     if of_masks and ignore_label is not None:
         raise ValueError(
             "ignore_label: masks have no labels. Give labels with regions and prediction instead."
+        )
+    if of_masks and given is not None and (given.dtype != bool or given.shape != truth.shape):
+        raise ValueError(
+            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {given.dtype} {given.shape}."
         )
     if channel_axis == 1:
         cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
@@ -148,16 +153,17 @@ def evaluate_case(
             "or the ground truth as bool masks."
         )
     else:
+        of_regions = tuple(map(region_of, regions))
+        counted = truth[truth != ignore_label]
         highest = max(
-            int(array.max()) for array in (truth, given, *map(np.array, regions)) if array.size
+            int(array.max()) for array in (counted, given, *map(np.array, of_regions)) if array.size
         )
-        meaning = LabelMeaning(
-            tuple(range(highest + 1)), tuple(regions), tuple(region[0] for region in regions)
-        )
+        written = tuple(region[0] for region in of_regions)
+        meaning = LabelMeaning(tuple(range(highest + 1)), of_regions, written)
     for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
         check_shape(channels, meaning, labels.shape, name)
     spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
-    if len(spacing) != truth.ndim or min(spacing) <= 0:
+    if len(spacing) != truth.ndim or not all(step > 0 for step in spacing):
         raise ValueError(f"spacing_mm: expected {truth.ndim} distances above 0; got {spacing_mm}.")
     canonical = canonical_labels(truth, meaning, ignore_label, "the ground truth")
     saved = canonical_labels(given, meaning, None, "the prediction")

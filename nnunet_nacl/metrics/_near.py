@@ -19,7 +19,7 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
 
     Args:
         core: (*spatial) bool, of up to three axes, an array or a tensor; or a batch of them (b, ..., *spatial).
-        spacing_mm: distance between voxel centers along each axis.
+        spacing_mm: distance between voxel centers along each axis, above 0.
         margin_mm: between voxel centers.
 
     >>> near_core(np.array([[False, False, False, True]]), (3.0, 1.0), 2.0)
@@ -28,6 +28,10 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
     core = to_numpy(core)
     if core.ndim > len(spacing_mm):
         return np.stack([near_core(of_one, spacing_mm, margin_mm) for of_one in core])
+    if core.ndim < len(spacing_mm) or not (np.array(spacing_mm) > 0).all():
+        raise ValueError(
+            f"spacing_mm: expected {core.ndim} distances above 0; got {tuple(spacing_mm)}."
+        )
     missing = 3 - core.ndim
     volume = core.reshape((1,) * missing + core.shape)
     near = np.zeros(volume.shape, bool)

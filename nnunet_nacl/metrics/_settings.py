@@ -45,6 +45,8 @@ class Settings:
             )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
+        if self.protocol not in get_args(Protocol):
+            raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(
             self, "voxels", tuple(voxels for voxels in VOXEL_SETS if voxels in self.voxels)
         )

@@ -1,5 +1,7 @@
 """Calibration of arrays and tensors, without nnU-Net."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -113,33 +115,61 @@ def test_the_last_layer_of_a_torch_network_is_taken_out_and_put_back() -> None:
     assert float((after.argmax(1) != before.argmax(1)).float().mean()) < 0.01
 
 
+def test_a_constant_feature_keeps_its_weight() -> None:
+    logits, labels = drawn()
+    features = np.concatenate([logits, np.full((8, 1, 20, 20), 0.3, np.float32)], axis=1)
+    trained = np.column_stack([np.eye(3), [0.5, -0.2, 0.1]])
+    weight, _ = Head.fit(features, labels, (trained, None), channel_axis=1).layer()
+    temperature = Temperature.fit(logits, labels, channel_axis=1).temperature
+    assert weight[:, 3] == pytest.approx(trained[:, 3] / temperature, rel=0.05)  # of the logits without it
+
+
+def test_integer_logits() -> None:
+    logits, labels = drawn()
+    fit = Temperature.fit(logits, labels, channel_axis=1)
+    whole = logits.round().astype(np.int8)
+    expected = fit.probabilities(whole.astype(np.float32), channel_axis=1)
+    assert fit.probabilities(whole, channel_axis=1) == pytest.approx(expected)
+    assert fit.probabilities(torch.from_numpy(whole), channel_axis=1).numpy() == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("given", "message"),
     [
-        (np.zeros((8, 20, 19), int), r"labels: expected one for each voxel of logits .* 3 channels; got \(8, 20, 19\)"),
-        (np.full(SHAPE, 3), "labels: expected the whole numbers 0 to 2"),
-        (np.full(SHAPE, -1), "labels: expected the whole numbers 0 to 2"),
+        ({"labels": np.zeros((8, 20, 19), int)}, r"labels: expected the shape \(8, 20, 20\); got \(8, 20, 19\)"),
+        ({"labels": np.zeros((20, 8, 20), int)}, r"labels: expected the shape \(8, 20, 20\); got \(20, 8, 20\)"),
+        ({"labels": np.ones((8, 3, 20, 20), int)}, r"labels: expected the shape \(8, 20, 20\); got \(8, 3,"),
+        ({"labels": np.ones(SHAPE, bool)}, r"masks of regions: expected the shape \(8, 3, 20, 20\)"),
+        ({"labels": np.ones((8, 3, 20, 20), bool), "ignore_label": 3}, "ignore_label: masks have no labels"),
+        ({"labels": np.full(SHAPE, 3)}, "labels: expected the whole numbers 0 to 2"),
+        ({"labels": np.full(SHAPE, -1)}, "labels: expected the whole numbers 0 to 2"),
+        ({"labels": np.full(SHAPE, 0.6)}, "labels: expected the whole numbers 0 to 2"),
+        ({"ignore_label": -100, "labels": np.full(SHAPE, -100)}, "expected a voxel that counts"),
+        ({"weights": np.zeros(SHAPE)}, "expected a voxel that counts"),
+        ({"weights": np.full(SHAPE, np.nan)}, "expected a voxel that counts"),
+        ({"weights": np.ones((20, 8, 20))}, r"weights: expected the shape \(8, 20, 20\)"),
+        ({"near": np.ones(SHAPE, np.uint8)}, "near: expected bool; got uint8"),
+        ({"near": np.ones((20, 20), bool)}, r"near: expected the shape \(8, 20, 20\) or \(8, 3, 20, 20\)"),
+        ({"cases": np.arange(20)}, r"cases: expected the shape \(8, 20, 20\) or \(8,\); got \(20,\)"),
+        ({"cases": np.zeros(SHAPE)}, "cases: expected two or more"),
+        ({"features": np.zeros((8, 2, 20, 19)), "layer": (1, 1)}, r"features: expected the shape \(8, 2, 20, 20\)"),
+        ({"features": np.zeros((8, 2, 20, 20))}, "features and layer go together"),
     ],
 )
-def test_labels_that_do_not_fit(labels: np.ndarray, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Temperature.fit(drawn()[0], labels, channel_axis=1)
-
-
-def test_logits_layers_and_cases_that_do_not_fit() -> None:
+def test_arrays_that_do_not_fit(given: dict[str, Any], message: str) -> None:
     logits, labels = drawn()
-    with pytest.raises(ValueError, match=r"with 8 channels; .* Of a batch \(b, K, \*spatial\), give channel_axis=1"):
+    with pytest.raises(ValueError, match=message):
+        compare(logits, **{"labels": labels, "channel_axis": 1, **given})
+
+
+def test_logits_and_layers_that_do_not_fit() -> None:
+    logits, labels = drawn()
+    with pytest.raises(ValueError, match=r"got \(8, 20, 20\)\. Of a batch \(b, K, \*spatial\), give channel_axis=1"):
         Temperature.fit(logits, labels)
     with pytest.raises(ValueError, match=r"expected 3 channels along axis 0, as in the fit; got 8\. Of a batch"):
         Temperature.fit(logits, labels, channel_axis=1).probabilities(logits)
-    with pytest.raises(ValueError, match="features and layer go together"):
-        compare(logits, labels, features=logits, channel_axis=1)
-    with pytest.raises(ValueError, match=r"cases: expected two or more"):
-        compare(logits, labels, cases=np.zeros(SHAPE), channel_axis=1)
     with pytest.raises(ValueError, match=r"1×1 convolution of 3 features, \(K, 3\); got \(3, 3, 3, 3\)"):
         Head.fit(logits, labels, (np.ones((3, 3, 3, 3)), np.ones(3)), channel_axis=1)
-    with pytest.raises(ValueError, match=r"bool masks without an ignore_label; got int64 \(8, 3,"):
-        Temperature.fit(logits, np.ones(logits.shape, int), channel_axis=1)
     logits[0, 0, 0, 0] = np.nan
     for method in (Temperature, Vector):
         with pytest.raises(ValueError, match="logits: expected finite numbers; got NaN"):

@@ -20,7 +20,6 @@ from nnunet_nacl.calibrate import (
     split_cases,
     try_methods,
 )
-from nnunet_nacl.calibrate._methods import _loss
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Model
 
@@ -125,22 +124,6 @@ def test_hinge_is_torchs_derivative(activation: Activation) -> None:
     value, gradient = activation.hinge(logits, kept, weights)
     assert value == pytest.approx(expected.item(), rel=1e-12)
     assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_gradient_against_finite_differences(activation: Activation) -> None:
-    generator = np.random.default_rng(6)
-    logits = generator.normal(size=(3, 4))
-    truth = generator.integers(0, 3, 4) if activation is SOFTMAX else generator.random((3, 4)) < 0.5
-    kept = generator.integers(0, 3, 4) if activation is SOFTMAX else generator.random((3, 4)) < 0.5
-    sample = sample_of(activation, logits, truth, kept=kept, weights=generator.random(4))
-    value, gradient = _loss(sample, logits, 30.0)
-    for place in np.ndindex(logits.shape):
-        step = np.zeros_like(logits)
-        step[place] = 1e-6
-        difference = _loss(sample, logits + step, 30.0)[0] - _loss(sample, logits - step, 30.0)[0]
-        assert gradient[place] == pytest.approx(difference / 2e-6, rel=1e-4, abs=1e-8)
-    assert value > _loss(sample, logits, 0.0)[0]
 
 
 def test_the_range_of_temperatures() -> None:

@@ -278,6 +278,12 @@ def test_labels_do_not_wrap_around(ignore_label: int) -> None:
         loss(logits, labels * 255)
 
 
+@each_loss
+def test_labels_that_are_not_whole(name: str) -> None:
+    with pytest.raises(ValueError, match="target holds labels that are not whole numbers"):
+        make(name)(torch.zeros(1, 3, 1, 2), torch.tensor([[[[0, 1.9]]]]))
+
+
 @pytest.mark.parametrize("value", [0.5, 255])
 def test_masks_that_are_not_binary(value: float) -> None:
     masks = torch.ones(1, 2, 2, 2)

@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import CaseResult, evaluate_case
+from nnunet_nacl.metrics import CaseResult, evaluate_case, near_core
 from nnunet_nacl.nnunet import Predictions
 from tests.generated import SPACING, structure_case, write_folder
 
@@ -113,3 +113,30 @@ def test_shapes_that_do_not_fit() -> None:
         evaluate_case(p[None], y[None])
     with pytest.raises(ValueError, match="or the ground truth as bool masks"):
         evaluate_case(p, y, regions=[(1,), (2,), (1, 2)])
+    masks = np.stack([y > 0, y > 1])
+    with pytest.raises(ValueError, match=r"prediction: expected bool masks .*; got float64"):
+        evaluate_case(p[1:], masks, p[1:].astype(float))
+
+
+@pytest.mark.parametrize("ignore_label", [-100, 255])
+def test_labels_of_no_class(ignore_label: int) -> None:
+    p, y = structure_case(1.5)
+    with pytest.raises(ValueError, match="the ground truth holds labels that are not in the data set: 3;"):
+        evaluate_case(p, np.where(y == 2, 3, y), ignore_label=ignore_label)
+
+
+@pytest.mark.parametrize("spacing", [(-1, 1, 1), (np.nan, 1, 1), (0, 1, 1), (1, 1, 1, 1)])
+def test_spacings_that_are_no_distances(spacing: tuple[float, ...]) -> None:
+    p, y = structure_case(1.5)
+    for call in (lambda: evaluate_case(p, y, spacing_mm=spacing), lambda: near_core(y > 0, spacing, 5)):
+        with pytest.raises(ValueError, match="spacing_mm: expected 3 distances above 0"):
+            call()
+
+
+def test_any_dtype_and_form_of_labels_and_regions() -> None:
+    p, y = structure_case(1.5, regions=True)
+    y[:2] = 3
+    usual = evaluate_case(p, y, (p > 0.5).sum(0), regions=[(1, 2), (2,)], ignore_label=3)
+    marked = np.where(y == 3, 65535, y).astype(">i4")
+    found = evaluate_case(p, marked, (p > 0.5).sum(0), regions=[[1, 2], 2], ignore_label=65535)
+    assert numbers(found) == numbers(usual)

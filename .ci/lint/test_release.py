@@ -16,7 +16,7 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
 
@@ -24,7 +24,9 @@ JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text
 def test_one_version_with_a_date() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-    newest = re.search(r"^## \[(\d.*?)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    newest = re.search(
+        r"^## \[(\d.*?)\] - (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     assert newest is not None
     assert newest.groups() == (
         __version__,
@@ -34,7 +36,9 @@ def test_one_version_with_a_date() -> None:
 
 def test_the_workflow_tests_what_the_package_promises() -> None:
     promised = [
-        name.rpartition(" ")[2] for name in PROJECT["classifiers"] if name.startswith("Programming Language :: Python")
+        name.rpartition(" ")[2]
+        for name in PROJECT["classifiers"]
+        if name.startswith("Programming Language :: Python")
     ]
     assert JOBS["test"]["strategy"]["matrix"]["python"] == promised
     assert PROJECT["requires-python"] == f">={promised[0]}"
@@ -44,7 +48,10 @@ def test_the_workflow_tests_what_the_package_promises() -> None:
 
 def test_the_workflow_runs_scripts_that_are_there() -> None:
     scripts = {
-        step["run"].split()[0] for job in JOBS.values() for step in job["steps"] if step.get("run", "").startswith(".")
+        step["run"].split()[0]
+        for job in JOBS.values()
+        for step in job["steps"]
+        if step.get("run", "").startswith(".")
     }
     assert scripts == {".ci/run", ".ci/lowest", ".ci/release"}
     assert all(os.access(ROOT / script, os.X_OK) for script in scripts)

@@ -99,26 +99,27 @@ def each_case(
     doing: str,
     num_processes: int = 1,
     journal: Journal[Result] | None = None,
-    finished: int = 0,
+    known: dict[str, Result] | None = None,
 ) -> tuple[dict[str, Result], list[Skipped]]:
     """Call a function with each case; a bad case, or one that kills its process, does not affect the others.
 
     What ``work`` raises becomes the reason why the case is skipped; only a full disk ends the loop. ``work``, the cases
-    and, without a journal, the results are picklable. ``doing`` and ``finished`` are for the progress bar.
-    Returns the results by name and the skipped cases, both in the order of their names.
+    and, without a journal, the results are picklable. ``doing`` is for the progress bar.
+    Returns the results by name, with those ``known`` before, and the skipped cases, both in the order of their names.
     """
-    results: dict[str, Result] = {}
+    results = dict(known or {})
+    left = [case for case in cases if case.name not in results]
     skipped: list[Skipped] = []
     with tempfile.TemporaryDirectory(prefix="nnunet_nacl_") as temporary:
         kept = journal or Journal[Result](Path(temporary) / "results", _save, _load)
         kept.folder.mkdir(parents=True, exist_ok=True)
         attempt = partial(_attempt, work=work, journal=kept)
-        if min(num_processes, len(cases)) > 1:
-            outcomes = _robustly(cases, attempt, num_processes)
+        if min(num_processes, len(left)) > 1:
+            outcomes = _robustly(left, attempt, num_processes)
         else:
-            outcomes = ((case, attempt(case)) for case in cases)
+            outcomes = ((case, attempt(case)) for case in left)
         for case, problem in tqdm(
-            outcomes, total=finished + len(cases), initial=finished, desc=doing, unit="case"
+            outcomes, total=len(cases), initial=len(results), desc=doing, unit="case"
         ):
             if problem is None:
                 results[case.name] = kept.load(kept.file_of(case.name))

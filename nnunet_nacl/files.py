@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 Typed = TypeVar("Typed")
 # Not of numbers
@@ -143,12 +144,18 @@ def write_json(file: Path, content: Any) -> None:
         partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def write_csv(
-    stream: TextIO, rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n"
-) -> None:
-    """Write CSV without spreadsheet formulas: texts that look like one get an apostrophe; numbers stay numbers."""
+def csv_text(rows: Iterable[Iterable[Any]], *, lineterminator: str = "\r\n") -> str:
+    """CSV without spreadsheet formulas: texts that look like one get an apostrophe; numbers stay numbers."""
     safe = (
         [_FORMULA.sub(r"'\g<0>", cell) if isinstance(cell, str) else cell for cell in row]
         for row in rows
     )
+    stream = io.StringIO()
     csv.writer(stream, lineterminator=lineterminator).writerows(safe)
+    return stream.getvalue()
+
+
+def write_csv(file: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a CSV file, completely or not at all."""
+    with whole_file(file) as partial:
+        partial.write_text(csv_text(rows), encoding="utf-8", newline="")

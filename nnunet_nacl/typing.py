@@ -1,5 +1,7 @@
 """Array types that several signatures use."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,3 +13,12 @@ Labels = NDArray[np.integer]
 
 Mask = NDArray[np.bool_]
 """Voxels that count, or that a structure holds."""
+
+Record = dict[str, Any]
+"""Values by name, as a JSON object holds them."""
+
+Numbers = dict[str, float]
+"""Metrics by name."""
+
+Singles = NDArray[np.float32]
+"""Numbers in single precision."""

@@ -72,7 +72,7 @@ def test_finished_cases_are_kept(tmp_path: Path) -> None:
     done, _ = each_case(CASES, fail_at_b, doing="x", journal=journal)
     assert list(journal.finished()) == list(done.values()) == ["a"]
     (journal.folder / ".1234.left").write_bytes(b"of a run that was killed")
-    each_case([Case("b")], upper, doing="x", journal=journal, finished=1)
+    assert each_case(CASES[1:], upper, doing="x", journal=journal, known=done) == ({"a": "a", "b": "B"}, [])
     assert sorted(journal.finished()) == ["B", "a"]
     journal.remove()
     assert list(tmp_path.iterdir()) == []

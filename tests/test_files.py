@@ -141,10 +141,10 @@ def test_json(tmp_path: Path) -> None:
         read_json(tmp_path / "b.json", Settings)
 
 
-def test_formulas_are_text_in_csv() -> None:
+def test_formulas_are_text_in_csv(tmp_path: Path) -> None:
     texts = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
-    stream = io.StringIO()
-    write_csv(stream, [["name", "value"], *([text, -1.5] for text in texts), ["case_1", "-1e-05"], ["a=b", "-inf"]])
-    rows = list(csv.reader(io.StringIO(stream.getvalue(), newline="")))
+    file = tmp_path / "a.csv"
+    write_csv(file, [["name", "value"], *([text, -1.5] for text in texts), ["case_1", "-1e-05"], ["a=b", "-inf"]])
+    rows = list(csv.reader(io.StringIO(file.read_bytes().decode(), newline="")))
     assert rows[1:-2] == [[f"'{text}", "-1.5"] for text in texts]
     assert rows[-2:] == [["case_1", "-1e-05"], ["a=b", "-inf"]]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Discriminator
@@ -25,7 +25,7 @@ from nnunet_nacl.cases import Skipped, shuffled
 from nnunet_nacl.files import read_json, write_json
 from nnunet_nacl.metrics import Array
 from nnunet_nacl.nnunet import Model
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.typing import Floats, Record
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
 
-Methods: TypeAlias = dict[str, Method]
+Methods = dict[str, Method]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Fit:
     model: Model
     cases: list[str]
     tried: dict[str, Score]
-    settings: dict[str, Any]
+    settings: Record
     skipped: list[Skipped]
     version: str = __version__
 
@@ -110,7 +110,7 @@ class Trials:
         self,
         wanted: str | None,
         model: Model,
-        settings: dict[str, Any],
+        settings: Record,
         skipped: Sequence[Skipped] = (),
     ) -> Fit:
         """Choose the wanted method, or else the best one.

@@ -111,19 +111,8 @@ def apply_folder(
     _check_uncalibrated(predictions.folder)
     if folder.resolve() == predictions.folder.resolve():
         raise ValueError(f"{folder} is the folder of the predictions: expected another one.")
-    difference = fit.model.difference(
-        Model.of_folder(predictions.folder, predictions.plans, predictions.data_set)
-    )
-    if difference is not None:
-        raise ValueError(
-            f"{fit_file} cannot be applied to {pred_folder}: it was fitted to {difference}."
-        )
-    seen = sorted({case.name for case in predictions.cases} & set(fit.cases))
-    if seen:
-        raise ValueError(
-            f"{fit_file} was fitted to {len(seen)} of the {len(predictions.cases)} cases in {pred_folder}, "
-            f"such as {seen[0]}, so they cannot test it. Expected other cases."
-        )
+    refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
+    predictions.check_unseen(fit.model, fit.cases, refused)
     folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
     # Written first, so that a folder is marked even if only a part of it is calibrated.

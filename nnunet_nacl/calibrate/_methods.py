@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from nnunet_nacl.typing import Floats
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Layer: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+Layer = tuple[NDArray[Any], NDArray[Any]]
 """Weight (C, F) and bias (C,) of a last layer: logits = weight · features + bias."""
 
 STRENGTH = 1e-4
@@ -231,8 +231,6 @@ class Head:
         weights: Array | None = None,
         ignore_label: int | None = None,
         channel_axis: int = 0,
-        strength: float = STRENGTH,
-        keeping: float = KEEPING,
     ) -> "Head":
         """Fit to the features that enter a network's last layer, a 1×1 convolution.
 
@@ -243,8 +241,6 @@ class Head:
             weights: as for ``compare``.
             ignore_label: as for ``compare``.
             channel_axis: as for ``compare``.
-            strength: λ.
-            keeping: μ.
         """
         weight, bias = flat_layer(*layer)
         num_features = np.shape(features)[channel_axis]
@@ -263,7 +259,7 @@ class Head:
             ignore_label=ignore_label,
             channel_axis=channel_axis,
         )
-        return cls.of(sample, (weight, bias), strength=strength, keeping=keeping)
+        return cls.of(sample, (weight, bias))
 
     @classmethod
     def of(
@@ -318,7 +314,7 @@ class Head:
         return np.array(self.weight), np.array(self.bias)
 
 
-Method: TypeAlias = Unchanged | Temperature | Vector | Head
+Method = Unchanged | Temperature | Vector | Head
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:

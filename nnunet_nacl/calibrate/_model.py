@@ -32,7 +32,7 @@ from nnunet_nacl.nnunet import (
     save_prediction,
     write_checkpoint,
 )
-from nnunet_nacl.typing import Floats, Labels
+from nnunet_nacl.typing import Floats, Labels, Record, Singles
 
 FOLD_CHECKPOINT = "checkpoint_calibrated.pth"
 FOLD_FIT = "calibration.json"
@@ -115,7 +115,7 @@ class Network:
         name: str,
         logits: Floats,
         labels: Labels,
-        properties: dict[str, Any],
+        properties: Record,
         most: int,
     ) -> tuple[NDArray[np.intp], Sample]:
         """Voxels drawn from a preprocessed case with logits (C, *spatial): their indices, and what is known of them."""
@@ -162,7 +162,7 @@ def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
 
     kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
     convolutions = [module for module in network.modules() if isinstance(module, kinds)]
-    done: dict[str, Any] = {}
+    done: Record = {}
     hooks = [
         module.register_forward_hook(
             lambda module, _, output: done.update(last=module, output=output)
@@ -185,7 +185,7 @@ def _last_layer(network: Any, patch_size: Sequence[int]) -> Any:
     return last
 
 
-def logits_of(features: Any, layer: Layer) -> NDArray[np.float32]:
+def logits_of(features: Any, layer: Layer) -> Singles:
     """(C, *spatial) of features (F, *spatial)."""
     import torch
 
@@ -260,7 +260,13 @@ def calibrate_model(
         )
     together = None
     if images is not None and gt_folder is not None:
-        together = _unseen_cases(networks[0], images, gt_folder)
+        predictor = networks[0].predictor
+        together = PreprocessedCases.of_images(predictor, images, gt_folder)
+        trained = PreprocessedCases.of_fold(predictor, "all").names
+        if seen := sorted(set(trained) & set(together.names)):
+            raise ValueError(
+                f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
+            )
     calibrations: list[Method] = []
     for network in networks:
         fit = _calibrate_fold(network, method, save_probabilities=save_probabilities)
@@ -318,17 +324,6 @@ def _predict_validation(network: Network, trials: Trials, fit: Fit, folder: Path
         layer = trials.unseen[name][fit.method].layer(*network.layer)
         logits = logits_of(network.features(image), layer)
         save_prediction(network.predictor, logits, properties, folder / name)
-
-
-def _unseen_cases(network: Network, images: str | Path, gt_folder: str | Path) -> PreprocessedCases:
-    """Cases that no fold has seen; raises a ValueError if one has."""
-    cases = PreprocessedCases.of_images(network.predictor, images, gt_folder)
-    seen = sorted(set(PreprocessedCases.of_fold(network.predictor, "all").names) & set(cases.names))
-    if seen:
-        raise ValueError(
-            f"{images} has {seen[0]}, which folds were trained on: expected cases that no fold has seen."
-        )
-    return cases
 
 
 def _calibrate_together(

@@ -19,7 +19,7 @@ from nnunet_nacl.metrics import (
     near_core,
     to_numpy,
 )
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in total: 16 MB."""
@@ -52,7 +52,7 @@ class Sample:
     logits: Floats
     kept: Truth
     truth: Truth
-    weights: NDArray[np.float32]
+    weights: Singles
     near: Mask
     case: NDArray[np.int32]
     names: tuple[str, ...]
@@ -188,7 +188,7 @@ class Sample:
     @classmethod
     def join(cls, samples: Sequence["Sample"]) -> "Sample":
         """The voxels of samples of one case each."""
-        joined: dict[str, Any] = {
+        joined: Record = {
             field: np.concatenate([getattr(sample, field) for sample in samples], axis=-1)
             for field in samples[0]._of_voxels()
         }
@@ -198,9 +198,7 @@ class Sample:
 
     def take(self, chosen: Mask) -> "Sample":
         """Only some of the voxels."""
-        taken: dict[str, Any] = {
-            field: values[..., chosen] for field, values in self._of_voxels().items()
-        }
+        taken: Record = {field: values[..., chosen] for field, values in self._of_voxels().items()}
         return replace(self, **taken)
 
     def _of_voxels(self) -> dict[str, NDArray[Any]]:
@@ -249,7 +247,7 @@ def voxels_per_case(values: int, cases: int) -> int:
 
 def _draw_voxels(
     near: Mask, counted: Mask, most: int, case: str
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+) -> tuple[NDArray[np.intp], Singles]:
     """Draw voxels of a case: half near the prediction, half elsewhere; if one part has too few, more from the other.
 
     The choice depends on the prediction alone. Each voxel's weight is the number of voxels that it represents, so

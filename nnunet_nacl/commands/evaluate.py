@@ -67,7 +67,7 @@ def evaluate(
     )
     if result.cases:
         name = Path(pred_folder).resolve().name if pred_folder else tr
-        print(evaluation.format_table({name: result.row()}))
+        print(evaluation.format_table({name: result}))
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     forgiven = [entry for entry in result.skipped if entry.missing and chill]

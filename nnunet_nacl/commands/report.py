@@ -3,10 +3,10 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
-VoxelSet: TypeAlias = Literal["foreground", "union", "near", "image"]
-Table: TypeAlias = Literal[
+VoxelSet = Literal["foreground", "union", "near", "image"]
+Table = Literal[
     "methods", "differences", "ece", "expected", "published", "structures", "scores", "ranks", "sum-rank",
     "mean-case-rank", "cases",
 ]  # fmt: skip

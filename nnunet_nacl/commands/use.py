@@ -98,7 +98,7 @@ def decode(
         pred_folder, o, fit=fit, alpha=alpha, num_processes=num_processes(), overwrite=overwrite
     )
     print(done.summary())
-    return 1 if done.skipped else 0
+    return print_skipped(done.skipped)
 
 
 def maps(
@@ -117,7 +117,7 @@ def maps(
 
     done = write_maps(pred_folder, o, what=what, num_processes=num_processes(), overwrite=overwrite)
     print(done.summary())
-    return 1 if done.skipped else 0
+    return print_skipped(done.skipped)
 
 
 def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
@@ -136,4 +136,4 @@ def members(members: Sequence[str], *, o: str, overwrite: bool = False) -> int:
 
     done = combine_members(members, o, num_processes=num_processes(), overwrite=overwrite)
     print(done.summary())
-    return 1 if done.skipped else 0
+    return print_skipped(done.skipped)

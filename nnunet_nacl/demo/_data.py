@@ -14,7 +14,6 @@ posterior, as partial volume does, plus noise. No model can know the labels bett
 confidences are right by construction. Since the outline is sharp, this holds within the foreground of the labels, too.
 """
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +21,9 @@ import numpy as np
 import SimpleITK as sitk
 from numpy.typing import NDArray
 from scipy.special import expit
+
+from nnunet_nacl.files import write_json
+from nnunet_nacl.typing import Singles
 
 DATASET = "Dataset996_NestedStructures"
 LABELS = {"background": 0, "cortex": 1, "medulla": 2, "core": 3}
@@ -44,8 +46,8 @@ class DemoCase(NamedTuple):
         labels: uint8 (H, W).
     """
 
-    image: NDArray[np.float32]
-    posterior: NDArray[np.float32]
+    image: Singles
+    posterior: Singles
     labels: NDArray[np.uint8]
 
 
@@ -107,9 +109,7 @@ def write_data_set(folder: Path) -> None:
         "numTraining": NUM_TRAINING,
     }
     for target in (folder / "posteriorTs", folder):
-        (target / "dataset.json").write_text(
-            json.dumps({**description, "file_ending": _ENDING}, indent=2)
-        )
+        write_json(target / "dataset.json", {**description, "file_ending": _ENDING})
 
 
 def _write_image(pixels: NDArray[np.generic], file: Path) -> None:

@@ -88,8 +88,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)
     write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
     results["true posterior"] = truth
-    rows = {name: result.row() for name, result in results.items()}
-    print(f"\n{format_table(rows)}\n")
+    print(f"\n{format_table(results)}\n")
     print(
         "The labels were drawn from the true posterior: no model can expect a lower NLL than the posterior's."
     )

@@ -4,12 +4,12 @@ import glob
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from nnunet_nacl.cases import Skipped
 from nnunet_nacl.evaluation._origin import Origin
@@ -23,15 +23,13 @@ from nnunet_nacl.metrics import (
     mean_of_known,
 )
 from nnunet_nacl.nnunet import CaseFiles
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-States = dict[str, list[str | int] | None]
+from nnunet_nacl.typing import Record
 
 SUMMARY_NAME = "calibration_summary.json"
 # An .npz under another name: nnU-Net's ensembling would take it for a case.
 BINS = "bins.zip"
+_States = dict[str, list[str | int] | None]
+_HEADER = TypeAdapter(tuple[Origin, list[tuple[CaseFiles, _States]], list[Skipped], list[str]])
 
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
@@ -44,9 +42,8 @@ def write_result(result: FolderResult, summary: str | Path) -> None:
         whole_file(_beside(summary, BINS)) as to_bins,
     ):
         save_tables(result, to_bins)
-        with to_cases.open("w", newline="") as stream:
-            rows = result.to_dataframe()
-            write_csv(stream, [rows.columns, *rows.itertuples(index=False)])
+        rows = result.to_dataframe()
+        write_csv(to_cases, [rows.columns, *rows.itertuples(index=False)])
         to_summary.write_text(json.dumps(summary_of(result), indent=2) + "\n")
 
 
@@ -81,7 +78,7 @@ def _beside(summary: Path, name: str) -> Path:
 # The summary
 
 
-def summary_of(result: FolderResult) -> dict[str, Any]:
+def summary_of(result: FolderResult) -> Record:
     """The content of ``calibration_summary.json``."""
     mean = _over_cases(lambda values: float(mean_of_known(values)), result.figures)
     interval = _over_cases(mean_interval, result.figures)
@@ -117,7 +114,7 @@ def summary_of(result: FolderResult) -> dict[str, Any]:
     }
 
 
-def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]) -> dict[str, Any]:
+def _over_cases(function: Callable[[Sequence[float]], Any], cases: Sequence[Any]) -> Record:
     """``function`` of the values of all cases, for each value of a nested dictionary."""
     found = {}
     for key, value in (cases[0] if cases else {}).items():
@@ -139,7 +136,7 @@ def save_tables(result: FolderResult, file: Path) -> None:
     for case in result.cases:
         of_structures = case.result.segmentation.values()
         segmentation.append([list(metrics.values()) for metrics in of_structures])
-    arrays: dict[str, Any] = {"header": np.array(text), "segmentation": segmentation}
+    arrays: Record = {"header": np.array(text), "segmentation": segmentation}
     for voxels in result.voxels if result.cases else ():
         tables = [table.arrays() for table in result.tables(voxels)]
         for name in tables[0]:
@@ -154,22 +151,13 @@ def load_tables(file: Path) -> FolderResult:
     try:
         with file.open("rb") as stream, np.lib.npyio.NpzFile(stream) as archive:
             arrays = dict(archive)
-        origin, files, skipped, metrics = _header().validate_json(str(arrays["header"]))
+        origin, files, skipped, metrics = _HEADER.validate_json(str(arrays["header"]))
         cases = []
         for number, (of_case, states) in enumerate(files):
             cases.append(Case(of_case, _read_case(number, arrays, origin, metrics), states))
         return FolderResult(cases, skipped, origin)
     except Exception as error:  # a damaged one makes zipfile and NumPy raise nearly anything
         raise ValueError(f"{file} cannot be read as bin tables: {error}") from error
-
-
-@cache
-def _header() -> (
-    "TypeAdapter[tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]]]"
-):
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(tuple[Origin, list[tuple[CaseFiles, States]], list[Skipped], list[str]])
 
 
 def _read_case(

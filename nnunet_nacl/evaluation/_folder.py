@@ -69,19 +69,18 @@ def evaluate(
         journal = Journal[FolderResult](summary, save_tables, load_tables)
         if overwrite:
             journal.remove()
-        found = {} if overwrite else _finished(cases, journal, summary, origin)
         results, skipped = each_case(
-            [case for case in cases if case.name not in found],
+            cases,
             partial(_evaluate_one, data_set=data_set, origin=origin),
             doing="evaluating",
             num_processes=num_processes,
             journal=journal,
-            finished=len(found),
+            known={} if overwrite else _finished(cases, journal, summary, origin),
         )
-        found |= {name: result.cases[0] for name, result in results.items()}
         missing = {case.name for case in cases if not case.is_predicted}
         skipped = [replace(entry, missing=entry.case in missing) for entry in skipped]
-        whole = FolderResult([found[name] for name in sorted(found)], skipped, origin, summary)
+        found = [result.cases[0] for result in results.values()]
+        whole = FolderResult(found, skipped, origin, summary)
         write_result(whole, summary)
         journal.remove()
     return whole
@@ -108,7 +107,7 @@ def _evaluate_one(files: CaseFiles, data_set: DataSet, origin: Origin) -> Folder
 
 def _finished(
     cases: list[CaseFiles], journal: Journal[FolderResult], summary: Path, origin: Origin
-) -> dict[str, Case]:
+) -> dict[str, FolderResult]:
     """Earlier results that were counted in the same way, from files that have not changed since."""
     results = []
     with suppress(OSError, ValueError):  # evaluate again what cannot be read
@@ -118,7 +117,7 @@ def _finished(
         if result.origin.difference(origin) is None:
             known |= {case.name: case for case in result.cases}
     return {
-        case.name: replace(known[case.name], files=case)
+        case.name: FolderResult([replace(known[case.name], files=case)], [], origin)
         for case in cases
         if case.name in known and case.states() == known[case.name].states
     }

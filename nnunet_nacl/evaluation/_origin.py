@@ -3,10 +3,10 @@
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
 
 from nnunet_nacl.metrics import LabelMeaning, Settings
 from nnunet_nacl.nnunet import DataSet, Predictions
+from nnunet_nacl.typing import Record
 
 COUNTING = 4
 """Raise it when the same files and settings give different tables, so that the results are never mixed."""
@@ -62,7 +62,7 @@ class Origin:
                 return f"{key}: {mine!r} and {others[key]!r}"
         return None
 
-    def _counted_by(self) -> dict[str, Any]:
+    def _counted_by(self) -> Record:
         labels = {
             "labels": self.labels.labels,
             "regions": self.labels.regions,
@@ -70,7 +70,7 @@ class Origin:
         }
         return {"counting": self.counting, **asdict(self.settings), **labels}
 
-    def settings_json(self) -> dict[str, Any]:
+    def settings_json(self) -> Record:
         """Settings, folders and labels, as summaries have them."""
         folders = {}
         for name in ("gt_folder", "pred_folder"):

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._table import POOLED, format_table
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import (
+    SCORES,
     VOXEL_SETS,
     BinCounts,
     CalibrationTables,
@@ -31,6 +31,7 @@ from nnunet_nacl.metrics import (
     resample_weights,
 )
 from nnunet_nacl.nnunet import CaseFiles
+from nnunet_nacl.typing import Numbers, Record
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +43,7 @@ class Case:
 
     files: CaseFiles
     result: CaseResult
-    states: dict[str, Any]
+    states: Record
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ class FolderResult:
 
     def __repr__(self) -> str:
         name = "" if self.file is None else self.file.parent.name
-        return f"{len(self.cases)} cases\n{format_table({name: self.row()})}"
+        return f"{len(self.cases)} cases\n{format_table({name: self})}"
 
     @property
     def settings(self) -> Settings:
@@ -113,7 +114,7 @@ class FolderResult:
         """Mean over labels or regions of their means: nnU-Net's ``foreground_mean``, except for absent ones."""
         return _mean([_mean(self.segmentation(name, metric)) for name in self.structures])
 
-    def row(self) -> dict[str, float]:
+    def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
         for title, (voxels, metric) in POOLED.items():
@@ -133,7 +134,7 @@ class FolderResult:
             else {}
         )
 
-    def pooled(self, voxels: Voxels) -> dict[str, float]:
+    def pooled(self, voxels: Voxels) -> Numbers:
         """Metrics of all cases' voxels together; over the image, the scores per foreground voxel too."""
         if voxels not in self.all_voxels:
             return {}
@@ -161,13 +162,11 @@ class FolderResult:
         values = {
             "ECE": mean_of_known(expected_calibration_error(top)),
             "CECE": mean_of_known(expected_calibration_error(classwise)[:, :num_classes]),
-            "over_confidence": mean_of_known(ratio((top.confidence - top.hits).sum(-1), top.total)),
+            "over_confidence": mean_of_known(top.over_confidence),
         }
         if self._has_scores(voxels):
-            sums = np.array([list(table.score_sums().values()) for table in tables])
-            nll, brier, foreground = np.moveaxis(weights @ sums, -1, 0)
-            values["NLL_per_foreground"] = ratio(nll, foreground)
-            values["Brier_per_foreground"] = ratio(brier, foreground)
+            sums = weights @ np.array([list(table.score_sums().values()) for table in tables])
+            values |= zip(SCORES, ratio(sums[:, :2], sums[:, 2:]).T, strict=True)
         return {
             name: percentile_interval(resampled, num_cases=len(tables))
             for name, resampled in values.items()
@@ -177,13 +176,13 @@ class FolderResult:
         """With the authors' protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
         return voxels == "image" and self.settings.counts_all_voxels
 
-    def by_class(self, tables: CalibrationTables) -> dict[str, dict[str, float]]:
+    def by_class(self, tables: CalibrationTables) -> dict[str, Numbers]:
         """Metrics of each channel of some tables, by label or region; 0 is the background."""
         names = ["0"] * self.meaning.activation.first_structure + list(map(str, self.structures))
         return dict(zip(names, tables.class_metrics(), strict=True))
 
     @cached_property
-    def figures(self) -> list[dict[str, dict[str, Any]]]:
+    def figures(self) -> list[dict[str, Record]]:
         """All metrics of each case.
 
         ``calibration``: voxel set -> metric -> value, and -> ``classes`` -> class -> metric -> value; ``segmentation``:
@@ -191,7 +190,7 @@ class FolderResult:
         """
         found = []
         for case in self.cases:
-            calibration: dict[str, Any] = {}
+            calibration: Record = {}
             for voxels, tables in case.result.calibration.items():
                 calibration[voxels] = tables.metrics()
                 if self._has_scores(voxels):
@@ -233,22 +232,20 @@ class FolderResult:
             raise ValueError(
                 f"expected all parts of one folder, numbered from 0, and nothing else; got {have}."
             )
-        cases = sorted(
-            (case for result in results for case in result.cases), key=lambda case: case.name
-        )
-        for case, following in pairwise(cases):
-            if case.name == following.name:
-                raise ValueError(f"the case {case.name} is in two parts.")
-        evaluated = {case.name for case in cases}
-        skipped = {
-            entry.case: entry
-            for result in results
-            for entry in result.skipped
-            if entry.case not in evaluated
-        }
+        cases: dict[str, Case] = {}
+        skipped: dict[str, Skipped] = {}
+        for result in results:
+            for case in result.cases:
+                if case.name in cases:
+                    raise ValueError(f"the case {case.name} is in two parts.")
+                cases[case.name] = case
+            skipped |= {entry.case: entry for entry in result.skipped}
         folders = tuple(dict.fromkeys(pair for origin in origins for pair in origin.folders))
         origin = replace(origins[0], folders=folders, part=None)
-        return FolderResult(cases, [skipped[case] for case in sorted(skipped)], origin)
+        left = sorted(skipped.keys() - cases.keys())
+        return FolderResult(
+            [cases[name] for name in sorted(cases)], [skipped[name] for name in left], origin
+        )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,6 +1,7 @@
 """Results side by side, one line each."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from nnunet_nacl.metrics import Voxels
 
@@ -12,11 +13,11 @@ POOLED: dict[str, tuple[Voxels, str]] = {
 """Columns over the voxels of all cases together: voxel set and metric."""
 
 
-def format_table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """One line for each result's ``FolderResult.row``, by name; ``–`` if unknown."""
+def format_table(results: Mapping[str, Any]) -> str:
+    """One line for each ``FolderResult``, by name; ``–`` if unknown."""
     import pandas
 
-    values = pandas.DataFrame(rows).T
+    values = pandas.DataFrame({name: result.row() for name, result in results.items()}).T
     shown = values.loc[:, values.notna().any() | (values.columns == "Dice")].rename_axis(
         columns="method"
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ SUM_TOLERANCE = 1e-3
 Blocks = Iterator[tuple[int, slice, Floats]]
 
 
-Array: TypeAlias = Any
+Array = Any
 """A NumPy array or a tensor."""
 
 
@@ -43,34 +43,27 @@ def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
         math.prod(channels.shape[1:]) if activation is Activation.SOFTMAX else 0, np.float32
     )
     blocks = channels.blocks()
-    try:
-        for channel, part, stored in blocks:
-            block = stored.astype(dtype, copy=False)
-            _check_range(block, channel, channels.name)
-            if sums.size:
-                sums[part] += block
-            yield channel, part, block
-    except ValueError:
-        for _ in blocks:
-            # Read on to the checksum: if the file is damaged, that is the better message.
-            pass
-        raise
+    for channel, part, stored in blocks:
+        block = stored.astype(dtype, copy=False)
+        lowest = block.min()
+        highest = block.max()
+        if not (lowest >= 0 and highest <= 1):
+            for _ in blocks:
+                # Read on to the checksum: if the file is damaged, that is the better message.
+                pass
+            raise ValueError(
+                f"{channels.name}: expected probabilities in [0, 1], no logits and no NaN; channel {channel} has "
+                f"values from {lowest} to {highest}."
+            )
+        if sums.size:
+            sums[part] += block
+        yield channel, part, block
     sums -= 1
     wrong = np.flatnonzero(np.abs(sums, out=sums) > SUM_TOLERANCE)
     if wrong.size:
         raise ValueError(
             f"{channels.name}: the probabilities of a voxel must sum to 1 over the {channels.shape[0]} classes; in "
             f"{wrong.size} voxels the sum is off by up to {sums[wrong].max():.3g}."
-        )
-
-
-def _check_range(block: Floats, channel: int, name: str) -> None:
-    lowest = block.min()
-    highest = block.max()
-    if not (lowest >= 0 and highest <= 1):
-        found = f"channel {channel} has values from {lowest} to {highest}"
-        raise ValueError(
-            f"{name}: expected probabilities in [0, 1], no logits and no NaN; {found}."
         )
 
 

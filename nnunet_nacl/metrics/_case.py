@@ -16,8 +16,9 @@ from nnunet_nacl.metrics._labels import LabelMeaning, Region, Structure, region_
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
 from nnunet_nacl.metrics._settings import Settings, Voxels
 from nnunet_nacl.metrics._tables import CalibrationTables
-from nnunet_nacl.typing import Labels, Mask
+from nnunet_nacl.typing import Labels, Mask, Numbers
 
+ByStructure = dict[Structure, Numbers]
 SURFACE_METRICS = ("HD95", "HD95_voxels", "ASSD", "ASSD_voxels", "NSD")
 
 
@@ -34,8 +35,8 @@ class CaseResult:
     """
 
     calibration: dict[Voxels, CalibrationTables]
-    segmentation: dict[Structure, dict[str, float]]
-    of_cases: tuple[dict[Structure, dict[str, float]], ...] = ()
+    segmentation: ByStructure
+    of_cases: tuple[ByStructure, ...] = ()
 
     def __repr__(self) -> str:
         sets = [f"{voxels}: {tables}" for voxels, tables in self.calibration.items()]
@@ -51,7 +52,7 @@ class CaseResult:
 
     def __add__(self, other: "CaseResult") -> "CaseResult":
         cases = (*(self.of_cases or [self.segmentation]), *(other.of_cases or [other.segmentation]))
-        means: dict[Structure, dict[str, float]] = {}
+        means: ByStructure = {}
         for structure, metrics in self.segmentation.items():
             means[structure] = {}
             for name in metrics:
@@ -187,7 +188,7 @@ def evaluate_arrays(case: CaseArrays) -> CaseResult:
     return CaseResult(count_case(case), _segmentation_metrics(case))
 
 
-def _segmentation_metrics(case: CaseArrays) -> dict[Structure, dict[str, float]]:
+def _segmentation_metrics(case: CaseArrays) -> ByStructure:
     """Dice and, if asked for, surface distances of each label or region.
 
     Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.typing import Floats, Labels
 
-Region: TypeAlias = tuple[int, ...]
-Structure: TypeAlias = int | Region
+Region = tuple[int, ...]
+Structure = int | Region
 """A foreground label, or the labels of a region."""
 
 

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._arrays import Array, to_numpy
 from nnunet_nacl.metrics._compiled import compiled
-from nnunet_nacl.typing import Mask
+from nnunet_nacl.typing import Mask, Singles
 
 
 def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mask:
@@ -49,7 +48,7 @@ def near_core(core: Array, spacing_mm: Sequence[float], margin_mm: float) -> Mas
 @compiled
 def _squared_distances(
     core: Mask, step_y: float, step_x: float, reach_y: int, reach_x: int
-) -> NDArray[np.float32]:
+) -> Singles:
     """Squared distance of each voxel of a slice to the slice's nearest core voxel; infinite if that is out of reach."""
     height, width = core.shape
     along_x = np.full((height, width), np.inf, np.float32)

@@ -16,8 +16,9 @@ from nnunet_nacl.metrics._calibration import (
     expected_calibration_error,
     maximum_calibration_error,
 )
-from nnunet_nacl.typing import Floats
+from nnunet_nacl.typing import Floats, Numbers, Record
 
+_SUMS = ("nll", "brier", "image_voxels")
 _BIN_TABLES = ("top", "classwise", "expected_top", "expected_classwise")
 SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 
@@ -56,12 +57,7 @@ class CalibrationTables:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything except the activation as arrays; of bin tables ``TABLE_count`` and so on."""
-        found: dict[str, NDArray[Any]] = {
-            "nll": self.nll,
-            "brier": self.brier,
-            "num_classes": np.array(self.num_classes),
-            "image_voxels": self.image_voxels,
-        }
+        found = {name: np.asarray(getattr(self, name)) for name in (*_SUMS, "num_classes")}
         for name in _BIN_TABLES:
             table = getattr(self, name)
             if table is not None:
@@ -73,24 +69,17 @@ class CalibrationTables:
         cls, arrays: Mapping[str, NDArray[Any]], activation: Activation
     ) -> "CalibrationTables":
         """The opposite of ``arrays``."""
-        tables: dict[str, Any] = {}
+        found: Record = {name: arrays[name] for name in (*_SUMS, "num_classes")}
         for name in _BIN_TABLES:
             if f"{name}_count" in arrays:
-                tables[name] = BinCounts(
+                found[name] = BinCounts(
                     *(arrays[f"{name}_{part.name}"] for part in fields(BinCounts))
                 )
-        return cls(
-            nll=arrays["nll"],
-            brier=arrays["brier"],
-            num_classes=int(arrays["num_classes"]),
-            activation=activation,
-            image_voxels=arrays["image_voxels"],
-            **tables,
-        )
+        return cls(activation=activation, **found)
 
     def __add__(self, other: "CalibrationTables") -> "CalibrationTables":
-        sums: dict[str, Any] = {}
-        for name in (*_BIN_TABLES, "nll", "brier", "image_voxels"):
+        sums: Record = {}
+        for name in (*_BIN_TABLES, *_SUMS):
             own = getattr(self, name)
             others = getattr(other, name)
             sums[name] = None if own is None or others is None else own + others
@@ -101,12 +90,12 @@ class CalibrationTables:
         """Ground truth foreground voxels in the set; for regions, summed over all regions."""
         return int(self.classwise.hits[self.activation.first_structure :].sum())
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Numbers:
         """The metrics, expected ones where there are such tables; NaN for an empty voxel set."""
         return dict(self._metrics)
 
     @cached_property
-    def _metrics(self) -> dict[str, float]:
+    def _metrics(self) -> Numbers:
         total = self.top.total
         by_class = expected_calibration_error(self.classwise)[: self.num_classes]
         metrics = {
@@ -142,13 +131,13 @@ class CalibrationTables:
         """See ``per_foreground``."""
         return self.per_foreground()["NLL_per_foreground"]
 
-    def class_metrics(self) -> list[dict[str, float]]:
+    def class_metrics(self) -> list[Numbers]:
         """ECE, MCE and ACE of each channel."""
         errors = (expected_calibration_error, maximum_calibration_error, average_calibration_error)
         by_channel = np.stack([error(self.classwise) for error in errors], axis=-1).tolist()
         return [dict(zip(("ECE", "MCE", "ACE"), found, strict=True)) for found in by_channel]
 
-    def score_sums(self) -> dict[str, float]:
+    def score_sums(self) -> Numbers:
         """The sums that ``per_foreground`` divides."""
         return {
             "NLL_sum": float(self.nll.sum()),
@@ -156,7 +145,7 @@ class CalibrationTables:
             "foreground_voxels": self.foreground_voxels,
         }
 
-    def per_foreground(self) -> dict[str, float]:
+    def per_foreground(self) -> Numbers:
         """NLL and Brier, summed over the set's voxels and divided by the ground truth foreground voxels.
 
             NLL = Σ_i -ln p_i(y_i) / Σ_i [y_i > 0]

@@ -1,6 +1,6 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data import PreprocessedDataSet, raw_cases
+from nnunet_nacl.nnunet._data import PreprocessedDataSet, Split, raw_cases
 from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
 from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
@@ -40,6 +40,7 @@ __all__ = [
     "PreprocessedCases",
     "PreprocessedDataSet",
     "Reader",
+    "Split",
     "build_predictor",
     "check_as_trained",
     "find_checkpoint",

@@ -1,13 +1,11 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from filelock import FileLock
 
-from nnunet_nacl.files import check_input, read_json, whole_file, write_json
+from nnunet_nacl.files import check_input, read_json, write_json
 from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._names import (
     cases_in,
@@ -19,7 +17,7 @@ from nnunet_nacl.nnunet._names import (
 )
 
 SPLITS_NAME = "splits_final.json"
-Split: TypeAlias = dict[str, list[str]]  # the cases of a fold: train and val
+Split = dict[str, list[str]]  # the cases of a fold: train and val
 # What is compared of dataset.json
 _TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
 
@@ -135,8 +133,7 @@ class PreprocessedDataSet:
             if current not in ([], self.splits, splits):
                 raise ValueError(f"{file} has changed since it was read. Start this study again.")
             if current != splits:
-                with whole_file(file) as partial:
-                    partial.write_text(json.dumps(splits, indent=4))
+                write_json(file, splits)
 
     @staticmethod
     def check_trainer(name: str) -> None:

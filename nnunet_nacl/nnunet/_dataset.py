@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import NotRequired, TypedDict
 
-from nnunet_nacl.files import only_writer, printable, read_json, whole_file
+from nnunet_nacl.files import only_writer, printable, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import dataset_name, find_trainer, names_in, naming, nnunet_folder
+from nnunet_nacl.typing import Record
 
-NamedLabels: TypeAlias = dict[str, int | list[int]]
+NamedLabels = dict[str, int | list[int]]
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -41,7 +42,7 @@ class PlansJson:
     """The content of nnU-Net's ``plans.json``."""
 
     file: Path
-    content: dict[str, Any]
+    content: Record
 
     @property
     def configurations(self) -> Any:
@@ -49,7 +50,7 @@ class PlansJson:
 
     @classmethod
     def read(cls, file: Path) -> "PlansJson":
-        return cls(file, read_json(file, dict[str, Any]))
+        return cls(file, read_json(file, Record))
 
     @classmethod
     def find(cls, dataset: str | int, configuration: str, plans: str) -> "PlansJson":
@@ -67,7 +68,7 @@ class PlansJson:
         found.lineage(configuration)
         return found
 
-    def lineage(self, configuration: str) -> list[dict[str, Any]]:
+    def lineage(self, configuration: str) -> list[Record]:
         """A configuration, the one that it inherits from, and so on."""
         if configuration not in self.configurations:
             known = ", ".join(self.configurations) or "none"
@@ -91,8 +92,7 @@ class PlansJson:
         with only_writer(self.file):
             # The file may have changed since it was read.
             plans = PlansJson.read(self.file).having(name, configuration)
-            with whole_file(self.file) as partial:
-                partial.write_text(json.dumps(plans.content, indent=4), encoding="utf-8")
+            write_json(self.file, plans.content)
 
     def build_network(
         self, configuration: str, trainer: str = "nnUNetTrainer", *, deep_supervision: bool = True

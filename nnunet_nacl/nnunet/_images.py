@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, printable
 from nnunet_nacl.nnunet._names import naming
-from nnunet_nacl.typing import Labels
+from nnunet_nacl.typing import Labels, Record, Singles
 
 _NIFTI = (".nii", ".nii.gz")
 _ROUNDING = {"spacing": 1e-8, "origin": 1e-5, "direction": 1e-5}
@@ -88,9 +88,7 @@ class Reader:
             raise ValueError(f"{file} holds labels that are not whole numbers.")
         return LabelMap(whole, geometry)
 
-    def read_image(
-        self, file: Path, like: LabelMap, *, ignore_geometry: bool = False
-    ) -> NDArray[np.float32]:
+    def read_image(self, file: Path, like: LabelMap, *, ignore_geometry: bool = False) -> Singles:
         """Read an image file (C, Z, Y, X); a ValueError says that it does not lie where a label map does."""
         check_image_file(file)
         with naming(file, problem=" cannot be read"):
@@ -189,7 +187,7 @@ def _check_channels(number: int) -> None:
         raise ValueError(f"expected one label for each voxel; got {number} values, as of colors")
 
 
-def _geometry_of(properties: dict[str, Any], file: Path, spacing_file: Path) -> Geometry:
+def _geometry_of(properties: Record, file: Path, spacing_file: Path) -> Geometry:
     """Read it from the properties that nnU-Net's readers return; Tiff3DIO looks for the spacing in ``spacing_file``."""
     spacing = tuple(map(float, properties["spacing"]))
     if stored := properties.get("sitk_stuff"):

@@ -51,6 +51,12 @@ def cases_in(folder: Path, ending: str) -> set[str]:
     return {file.name.removesuffix(ending) for file in folder.glob(f"[!.]*{ending}")}
 
 
+def listed(folder: Path, pattern: str) -> str:
+    """The files and folders that are there, for errors."""
+    there = sorted(str(path.relative_to(folder)) for path in folder.glob(pattern))
+    return ", ".join(there) or "none"
+
+
 def dataset_name(dataset: str | int) -> str:
     """``DatasetXXX_NAME`` of a data set's number or name, looked up in nnU-Net's folders."""
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name

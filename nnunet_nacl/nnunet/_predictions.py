@@ -1,7 +1,7 @@
 """Predictions that nnU-Net saved, with their ground truth: folders, and the validation cases of a model."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
 from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
-from nnunet_nacl.nnunet._dataset import DataSet, read_dataset_json
+from nnunet_nacl.nnunet._dataset import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
     existing_folder,
+    listed,
     model_folder,
     naming,
     nnunet_folder,
 )
-from nnunet_nacl.typing import Labels
+from nnunet_nacl.typing import Labels, Record
 
 # In a calibrated folder: the fit that it was calibrated with
 CALIBRATED_NAME = "calibration_applied.json"
@@ -157,12 +158,7 @@ class Predictions:
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
         for fold, folder in folders.items():
             if not folder.is_dir():
-                there = (
-                    ", ".join(
-                        sorted(path.parent.name for path in model.glob(f"fold_*/{validation}"))
-                    )
-                    or "none"
-                )
+                there = listed(model, f"fold_*/{validation}")
                 hint = (
                     f"nnUNetv2_train ... {fold} --val --npz predicts its cases"
                     if validation == "validation"
@@ -233,6 +229,17 @@ class PredictionFolder:
     def is_calibrated(self) -> bool:
         return (self.folder / CALIBRATED_NAME).is_file()
 
+    def check_unseen(self, model: Model, cases: Iterable[str], refused: str) -> None:
+        """Raise a ValueError that begins with ``refused`` unless a fit to these cases of a model may be used here."""
+        difference = model.difference(Model.of_folder(self.folder, self.plans, self.data_set))
+        if difference is not None:
+            raise ValueError(f"{refused} {difference}.")
+        seen = sorted({case.name for case in self.cases} & set(cases))
+        if seen:
+            raise ValueError(
+                f"{refused} {len(seen)} of its cases, such as {seen[0]}, which would look better than they are."
+            )
+
     def copy_descriptions(self, folder: Path) -> None:
         """Copy what nnU-Net keeps of its predictions beside the cases: data set, plans, arguments."""
         for source in (
@@ -260,7 +267,7 @@ def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list
     decoded = folder / DECODED_NAME
     if decoded.exists():
         with naming(decoded):
-            of_cases = read_json(decoded, dict[str, Any])["cases"]
+            of_cases = read_json(decoded, Record)["cases"]
             thresholds = {name: tuple(case["thresholds"]) for name, case in of_cases.items()}
     names = cases_in(gt_folder, ending) | cases_in(folder, ending) | cases_in(folder, ".npz")
     if not names:

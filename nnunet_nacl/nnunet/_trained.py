@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnunet_nacl.files import whole_file
 from nnunet_nacl.nnunet._data import (
@@ -21,8 +20,8 @@ from nnunet_nacl.nnunet._data import (
 )
 from nnunet_nacl.nnunet._dataset import PlansJson
 from nnunet_nacl.nnunet._images import check_image_file
-from nnunet_nacl.nnunet._names import cases_in, model_folder, naming, nnunet_folder
-from nnunet_nacl.typing import Labels
+from nnunet_nacl.nnunet._names import cases_in, listed, model_folder, naming, nnunet_folder
+from nnunet_nacl.typing import Labels, Record, Singles
 
 _OF_PLANS = ("transpose_forward", "foreground_intensity_properties_per_channel")
 _OF_CONFIGURATION = (
@@ -33,7 +32,7 @@ _OF_CONFIGURATION = (
 CHECKPOINTS = {name: f"checkpoint_{name}.pth" for name in ("final", "latest", "best")}
 
 
-def read_checkpoint(file: Path) -> dict[str, Any]:
+def read_checkpoint(file: Path) -> Record:
     """Read a checkpoint of nnU-Net without running anything in it; a ValueError if it is damaged or not nnU-Net's."""
     import torch
 
@@ -43,9 +42,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     allowed += [(scalar, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
     try:
         with torch.serialization.safe_globals(allowed):
-            content: dict[str, Any] = torch.load(
-                file, map_location="cpu", weights_only=True, mmap=True
-            )
+            content: Record = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         for key in ("trainer_name", "init_args", "logging", "current_epoch"):
             content[key]
     except pickle.UnpicklingError as error:  # its message recommends weights_only=False
@@ -61,7 +58,7 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     return content
 
 
-def write_checkpoint(content: dict[str, Any], file: Path) -> None:
+def write_checkpoint(content: Record, file: Path) -> None:
     """Write a checkpoint, completely or not at all; PyTorch's own error would not say that the disk is full."""
     import torch
 
@@ -86,7 +83,7 @@ def load_predictor(
 
 
 def build_predictor(
-    model: Path, content: dict[str, Any], device: str, *, use_mirroring: bool = True
+    model: Path, content: Record, device: str, *, use_mirroring: bool = True
 ) -> Any:
     """nnU-Net's predictor, as ``nnUNetv2_predict`` sets it up: half overlap and Gaussian weights."""
     import torch
@@ -129,14 +126,12 @@ def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
     file = folder / checkpoint
     if not model.is_dir():
         raise FileNotFoundError(
-            f"{model} does not exist; {model.parent} has {_listed(model.parent, '*__*')}."
+            f"{model} does not exist; {model.parent} has {listed(model.parent, '*__*')}."
         )
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{model} has no fold {fold}; there are {_listed(model, 'fold_*')}."
-        )
+        raise FileNotFoundError(f"{model} has no fold {fold}; there are {listed(model, 'fold_*')}.")
     if not file.is_file():
-        there = _listed(folder, "checkpoint_*.pth")
+        there = listed(folder, "checkpoint_*.pth")
         unfinished = (
             ": the training has not ended"
             if checkpoint == CHECKPOINTS["final"] and there != "none"
@@ -146,10 +141,6 @@ def find_checkpoint(model: Path, fold: int | str, checkpoint: str) -> Path:
             f"{file} does not exist{unfinished}; expected the file name of a checkpoint; there are {there}."
         )
     return file
-
-
-def _listed(folder: Path, pattern: str) -> str:
-    return ", ".join(sorted(path.name for path in folder.glob(pattern))) or "none"
 
 
 def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequence[str]) -> None:
@@ -179,7 +170,7 @@ def check_as_trained(model: Path, predictor: Any, fold: int | str, names: Sequen
             )
 
 
-def _preprocessing(plans: dict[str, Any], configuration: str) -> dict[str, Any]:
+def _preprocessing(plans: Record, configuration: str) -> Record:
     """The settings that decide how an image is preprocessed."""
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
@@ -193,7 +184,7 @@ class PreprocessedCases(NamedTuple):
     """Cases as the network sees them; ``load`` returns a case's image (c, *spatial), labels (*spatial), properties."""
 
     names: list[str]
-    load: Callable[[str], tuple[NDArray[np.float32], Labels, dict[str, Any]]]
+    load: Callable[[str], tuple[Singles, Labels, Record]]
 
     @classmethod
     def of_fold(cls, predictor: Any, fold: int | str) -> "PreprocessedCases":
@@ -268,9 +259,7 @@ class PreprocessedCases(NamedTuple):
         return cls(list(files), load)
 
 
-def save_prediction(
-    predictor: Any, logits: NDArray[np.float32], properties: dict[str, Any], file: Path
-) -> None:
+def save_prediction(predictor: Any, logits: Singles, properties: Record, file: Path) -> None:
     """Write segmentation and probabilities of logits (C, *spatial) as nnU-Net does; the file's name without ending."""
     import torch
     from nnunetv2.inference.export_prediction import export_prediction_from_logits

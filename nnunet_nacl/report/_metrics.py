@@ -215,10 +215,3 @@ def leading_metrics(comparison: Comparison, voxels: Voxels | None = None) -> lis
     if comparison.has_scores:
         judging.insert(1, Metric("Brier_per_foreground", "image"))  # beside NLL
     return segmentation_metrics(comparison) + judging
-
-
-def compared_metrics(comparison: Comparison, voxels: Voxels | None = None) -> list[Metric]:
-    """All metrics that methods are compared by: the leading ones, then the paper's."""
-    leading = leading_metrics(comparison, voxels)
-    others = paper_metrics(comparison, voxels)
-    return leading + [metric for metric in others if metric not in leading]

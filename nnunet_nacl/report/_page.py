@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -35,6 +34,7 @@ from nnunet_nacl.report._statistics import Difference, Order, all_rankings, diff
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
+from nnunet_nacl.typing import Record
 
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
@@ -115,10 +115,10 @@ def _pictures(drawings: Iterable[Panel]) -> list[Markup]:
     return [Markup(to_svg(draw_panels([drawing]))) for drawing in drawings]  # noqa: S704
 
 
-def _section(comparison: Comparison, images: Path | None, study: Study | None) -> dict[str, Any]:
+def _section(comparison: Comparison, images: Path | None, study: Study | None) -> Record:
     """Everything that is shown of a data set."""
     reviews = read_reviews(comparison)
-    section: dict[str, Any] = {
+    section: Record = {
         "comparison": comparison,
         "answer": answer(comparison),
         "curves": _pictures(panels.reliability_panels(comparison, overlaid=True)),
@@ -155,7 +155,7 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
     return section
 
 
-def _voxel_set(comparison: Comparison, voxels: Voxels) -> dict[str, Any]:
+def _voxel_set(comparison: Comparison, voxels: Voxels) -> Record:
     overlaid: list[Panel] = []
     single: list[Panel] = []
     # Diagrams of the image show little besides the easy background
@@ -172,7 +172,7 @@ def _voxel_set(comparison: Comparison, voxels: Voxels) -> dict[str, Any]:
     }
 
 
-def _rankings(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+def _rankings(comparisons: Sequence[Comparison]) -> list[Record]:
     """Ranks by the judging metrics and by the paper's metrics, over one or several data sets."""
     return [
         {

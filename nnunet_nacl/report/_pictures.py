@@ -1,7 +1,7 @@
 """Slices of cases as every method sees them, read from the files, and as layers that the page embeds."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import LabelMeaning, Voxels, region_of
 from nnunet_nacl.nnunet import NpzChannels, Reader, nnunet_folder
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.typing import Floats, Labels, Mask
-from nnunet_nacl.use import LABEL_COLORS, data_address, picture, window_around
+from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
+from nnunet_nacl.use import LABEL_COLORS, picture, png, window_around
 
 SURE = 0.9  # voxels that a method gets wrong with this confidence are marked
 LOWEST_CONFIDENCE = 0.3  # from here to 1, each confidence has its own color
@@ -123,7 +122,7 @@ def read_slices(comparison: Comparison, case: str, images: Path | None = None) -
     )
 
 
-def _probabilities(file: Path, numbers: list[int]) -> NDArray[np.float32]:
+def _probabilities(file: Path, numbers: list[int]) -> Singles:
     """Those of some slices, (C, S, H, W); of the others, no more than a channel is held."""
     channels = NpzChannels(file)
     num_channels, *shape = channels.shape
@@ -145,7 +144,7 @@ def _noting(missing: list[str], what: str) -> Iterator[None]:
         missing.append(f"{what}: {error}")
 
 
-def _file(states: dict[str, Any], role: str) -> Path:
+def _file(states: Record, role: str) -> Path:
     """The absolute path of a file when it was evaluated."""
     file = Path(states[role][0])
     if file_state(file) not in (None, list(states[role])):
@@ -165,14 +164,14 @@ def _image_file(case: str, truth_file: Path, images: Path | None) -> Path:
     return images / f"{case}_0000{truth_file.name.removeprefix(case)}"
 
 
-def case_views(comparison: Comparison, images: Path | None) -> list[dict[str, Any]]:
+def case_views(comparison: Comparison, images: Path | None) -> list[Record]:
     """Pictures of the best, median and worst case by ECE, and of the one where methods differ most.
 
     The slice ``first`` is shown first.
     """
     views = []
     for role, name in chosen_cases(comparison, comparison.main).items():
-        view: dict[str, Any] = {"name": name, "title": role, "slices": [], "problems": []}
+        view: Record = {"name": name, "title": role, "slices": [], "problems": []}
         with _noting(view["problems"], "pictures"):
             data = read_slices(comparison, name, images)
             view["first"] = int(np.count_nonzero(data.ground_truth, axis=(1, 2)).argmax())
@@ -183,7 +182,7 @@ def case_views(comparison: Comparison, images: Path | None) -> list[dict[str, An
     return views
 
 
-def slice_layers(data: Slices, row: int) -> dict[str, Any]:
+def slice_layers(data: Slices, row: int) -> Record:
     """A slice as the page embeds it: pictures as ``data:`` addresses, outlines of the ground truth as SVG paths."""
     counted = ~data.ignored[row]
     truth = np.where(counted, data.ground_truth[row], 0)
@@ -231,17 +230,10 @@ def confidence_colors() -> list[tuple[int, ...]]:
 def _label_layer(labels: Labels) -> str:
     shown = (labels.astype(np.int64) - 1) % len(LABEL_COLORS) + 1
     colors = [(0, 0, 0, 0), *((*bytes.fromhex(color[1:]), _OPACITY) for color in LABEL_COLORS)]
-    return _png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
+    return png(np.where(labels > 0, shown, 0).astype(np.uint8), colors)
 
 
 def _confidence_layer(confidence: Floats, wrong: Mask) -> str:
     share = np.clip((confidence - LOWEST_CONFIDENCE) / (1 - LOWEST_CONFIDENCE), 0, 1)
     shown = np.where(wrong, _STEPS, (share * (_STEPS - 1)).round()).astype(np.uint8)
-    return _png(shown, [*confidence_colors(), (*_WRONG, 255)])
-
-
-def _png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
-    """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
-    drawn = Image.fromarray(indices)
-    drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
-    return data_address(drawn, "png", optimize=True)
+    return png(shown, [*confidence_colors(), (*_WRONG, 255)])

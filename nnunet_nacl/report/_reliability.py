@@ -18,7 +18,7 @@ from nnunet_nacl.metrics import (
 )
 from nnunet_nacl.report._comparison import Comparison, Method
 from nnunet_nacl.report._metrics import pooled_error
-from nnunet_nacl.typing import Floats, Mask
+from nnunet_nacl.typing import Floats, Mask, Numbers
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page states
@@ -164,7 +164,7 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
     return pooled_error(replace(tables, confidence=tables.hits + centered * spread)).interval
 
 
-def split_scores(tables: BinCounts, activation: Activation) -> dict[str, float]:
+def split_scores(tables: BinCounts, activation: Activation) -> Numbers:
     """NLL and Brier of bins split into calibration (low is good) and discrimination (high is good).
 
     With the mean probability ``c_km`` of class k in bin m, the share ``a_km`` of its voxels that are k,

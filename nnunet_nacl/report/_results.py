@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
@@ -13,21 +14,11 @@ from nnunet_nacl.nnunet import CALIBRATED_NAME
 
 
 @dataclass(frozen=True)
-class _Calibration:
-    method: str
-
-
-@dataclass(frozen=True)
-class _Applied:
-    pred_folder: str
-
-
-@dataclass(frozen=True)
 class _Mark:
     """The file that says how a calibrated folder was made."""
 
-    calibration: _Calibration
-    applied: _Applied
+    calibration: dict[str, Any]
+    applied: dict[str, str]
 
 
 def read_results(
@@ -59,7 +50,7 @@ def read_results(
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
-        in_path = re.search(r"Dataset\d{3}_[^/]+", read[0].origin.folders[0].gt_folder)
+        in_path = re.search(r"Dataset\d{3}_[^/\\]+", read[0].origin.folders[0].gt_folder)
         dataset = printable(in_path[0]) if in_path else ""
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
@@ -113,7 +104,7 @@ def calibrated_by(origin: Origin) -> tuple[str, Path] | None:
     if not file.is_file():
         return None
     mark = read_json(file, _Mark)
-    return mark.calibration.method, Path(mark.applied.pred_folder)
+    return mark.calibration["method"], Path(mark.applied["pred_folder"])
 
 
 def default_name(file: Path) -> str:
@@ -146,6 +137,8 @@ def evaluate_command(result: FolderResult) -> str:
         options += ["--bins", str(settings.num_bins)]
     if settings.protocol != usual.protocol:
         options += ["--protocol", settings.protocol]
+    if settings.ignore_geometry:
+        options.append("--ignore_geometry")
     if part is not None:
         options += ["--num_parts", str(part[1]), "--part_id", str(part[0])]
     return "\n".join(

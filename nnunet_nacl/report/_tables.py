@@ -1,6 +1,5 @@
 """The report's tables: what the page shows and ``nnunet_nacl table`` writes."""
 
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from nnunet_nacl.files import printable, write_csv
+from nnunet_nacl.files import csv_text, printable
 from nnunet_nacl.metrics import Interval, Voxels, expected_calibration_error, mean_of_known
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
@@ -166,9 +165,7 @@ def to_latex(table: Table) -> str:
 def to_csv(table: Table) -> str:
     """CSV with unrounded numbers, empty if not defined."""
     texts = table.values().map("{:.10g}".format).replace("nan", "").reset_index()
-    stream = io.StringIO()
-    write_csv(stream, [texts.columns, *texts.to_numpy()], lineterminator="\n")
-    return stream.getvalue()
+    return csv_text([texts.columns, *texts.to_numpy()], lineterminator="\n")
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {
@@ -270,7 +267,8 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
         raise ValueError(f"differences need two methods; got only {comparison.baseline}.")
     columns = []
     others = [name for name in comparison.names if name != comparison.baseline]
-    for metric in _metrics.compared_metrics(comparison, voxels):
+    leading = _metrics.leading_metrics(comparison, voxels)
+    for metric in dict.fromkeys(leading + _metrics.paper_metrics(comparison, voxels)):
         gaps = differences(comparison, metric).values()
         columns.append(
             Column(

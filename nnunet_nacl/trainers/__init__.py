@@ -9,15 +9,19 @@ Importing this package is cheap; torch and nnU-Net are loaded with the first nam
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from nnunet_nacl.trainers._names import LOSSES, SCHEDULE_SUFFIXES, Recipe, parse_name, trainer_names
+from nnunet_nacl.trainers._names import (
+    LOSSES,
+    MAX_LOGIT_EDGES,
+    MAX_LOGIT_HISTOGRAM,
+    MAX_LOGIT_QUANTILES,
+    SCHEDULE_SUFFIXES,
+    Recipe,
+    parse_name,
+    trainer_names,
+)
 
 if TYPE_CHECKING:
     from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
-    from nnunet_nacl.trainers._progress import (
-        MAX_LOGIT_EDGES,
-        MAX_LOGIT_HISTOGRAM,
-        MAX_LOGIT_QUANTILES,
-    )
 
 __all__ = [
     "LOSSES",
@@ -32,22 +36,12 @@ __all__ = [
     "trainer_names",
 ]
 
-_LAZY = {
-    "CalibratedLossMixin": "_calibrated",
-    "build_loss": "_calibrated",
-    "MAX_LOGIT_EDGES": "_progress",
-    "MAX_LOGIT_HISTOGRAM": "_progress",
-    "MAX_LOGIT_QUANTILES": "_progress",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value: Any = getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
-    elif name.startswith("_"):
-        value = None
-    else:
-        value = import_module(f"{__name__}._calibrated").trainer_class(name)
+    value: Any = None
+    if not name.startswith("_"):
+        module = import_module(f"{__name__}._calibrated")
+        value = getattr(module, name) if name in __all__ else module.trainer_class(name)
     if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value  # one class object per name, so that pickling and isinstance work

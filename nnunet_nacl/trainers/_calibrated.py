@@ -16,13 +16,15 @@ from torch.optim import Optimizer
 
 from nnunet_nacl import losses
 from nnunet_nacl.nnunet import Predictions, hooks
-from nnunet_nacl.trainers._names import LOSSES, PAPER_EPOCHS, Recipe, parse_name
-from nnunet_nacl.trainers._progress import (
+from nnunet_nacl.trainers._names import (
+    LOSSES,
     MAX_LOGIT_HISTOGRAM,
-    VALUES,
-    EpochCalibration,
-    plot_progress,
+    PAPER_EPOCHS,
+    Recipe,
+    parse_name,
 )
+from nnunet_nacl.trainers._progress import VALUES, EpochCalibration, plot_progress
+from nnunet_nacl.typing import Record
 
 FIRST_HALF_LR = 1e-3
 SECOND_HALF_LR = 1e-4
@@ -102,11 +104,11 @@ class CalibratedLossMixin(nnUNetTrainer):
             spacing_mm=configuration.spacing[-len(configuration.patch_size) :],
         )
 
-    def validation_step(self, batch: dict[str, Any]) -> dict[str, Any]:
+    def validation_step(self, batch: Record) -> Record:
         with hooks.loss_is_watched(self, self._epoch.add):
             return cast("dict[str, Any]", super().validation_step(batch))
 
-    def on_validation_epoch_end(self, val_outputs: list[dict[str, Any]]) -> None:
+    def on_validation_epoch_end(self, val_outputs: list[Record]) -> None:
         super().on_validation_epoch_end(val_outputs)
         if self.is_ddp:
             self._epoch.gather()
@@ -209,9 +211,7 @@ def _with_budget(name: str) -> type | None:
         base = recursive_find_trainer_class_by_name(match[1])
     except (AssertionError, RuntimeError):
         return None
-    budget: dict[str, Any] = {
-        what: int(number) for what, number in match.groupdict().items() if number
-    }
+    budget: Record = {what: int(number) for what, number in match.groupdict().items() if number}
 
     def initialize(self: Any) -> None:
         vars(self).update(budget)

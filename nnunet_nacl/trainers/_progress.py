@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from nnunet_nacl.files import whole_file
-from nnunet_nacl.metrics import CORE_PROBABILITY, MARGIN_MM, BinCounts, expected_calibration_error
+from nnunet_nacl.metrics import (
+    CORE_PROBABILITY,
+    MARGIN_MM,
+    BinCounts,
+    expected_calibration_error,
+    mean_of_known,
+    near_core,
+)
+from nnunet_nacl.trainers._names import LEVELS, MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES
+from nnunet_nacl.typing import Singles
 
 PICTURE_NAME = "calibration_progress.png"
-MAX_LOGIT_HISTOGRAM = "max_logit_histogram"
-"""Name under which the histogram of the maximum logit is logged, one list per epoch."""
-MAX_LOGIT_EDGES = tuple(range(-10, 61))
-"""Edges of its bins. The outer bins also hold all values beyond."""
-_LEVELS = (5, 25, 50, 75, 95)
-MAX_LOGIT_QUANTILES = tuple(f"max_logit_p{level:02}" for level in _LEVELS)
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 """Names of the numbers that are logged each epoch."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
@@ -46,10 +48,9 @@ class EpochCalibration:
     ) -> None:
         self._regions = regions
         self._ignore_label = ignore_label
-        self._spacing_mm = tuple(spacing_mm)
-        # Of a batch: of the label (of each region), and of each channel
-        self._tables: list[tuple[BinCounts, BinCounts]] = []
-        self._max_logits: list[NDArray[np.float32]] = []
+        self._spacing_mm = spacing_mm
+        # Tables of the label (of each region), and of each channel; maximum logits
+        self._batches: list[tuple[BinCounts, BinCounts, Singles]] = []
 
     @torch.no_grad()
     def add(self, logits: Tensor, target: Tensor) -> None:
@@ -61,36 +62,34 @@ class EpochCalibration:
             valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
         else:
             valid = labels[:, -1] == 0 if self._regions else labels[:, 0] != self._ignore_label
-        self._max_logits.append(rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy())
-        # NaN, after divergence, is in the core
-        core = ~(logits <= _CORE_LOGIT) if self._regions else _core(logits)
-        near = (
-            near_core_of_patches(core, self._spacing_mm, MARGIN_MM)
-            .movedim(1, -1)
-            .reshape(len(rows), -1)
-        )
-        chosen = near & valid[:, None]
-        self._tables.append(_near_tables(rows, labels, chosen, regions=self._regions))
+        max_logits = rows[_spread(valid, channels, 2)].float().amax(1).cpu().numpy()
+        above = logits
+        if not self._regions:
+            # ln((1 - p_0) / p_0), a patch at a time, so that all logits are never held in single precision
+            of_patches = [patch[1:].float().logsumexp(0) - patch[0].float() for patch in logits]
+            above = torch.stack(of_patches)[:, None]
+        core = ~(above <= _CORE_LOGIT)  # NaN, after divergence, is in the core
+        near = torch.from_numpy(near_core(core, self._spacing_mm, MARGIN_MM)).to(rows.device)
+        chosen = near.movedim(1, -1).reshape(len(rows), -1) & valid[:, None]
+        tables = _near_tables(rows, labels, chosen, regions=self._regions)
+        self._batches.append((*tables, max_logits))
 
     def gather(self) -> None:
         """Add what the other processes of a distributed training counted."""
         everyone: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(everyone, (self._tables, self._max_logits))
-        self._tables = [tables for counted, _ in everyone for tables in counted]
-        self._max_logits = [max_logits for _, found in everyone for max_logits in found]
+        torch.distributed.all_gather_object(everyone, self._batches)
+        self._batches = [batch for batches in everyone for batch in batches]
 
     def values(self) -> dict[str, float]:
         """``VALUES``; NaN where there are no voxels."""
         errors = [math.nan] * 3
-        tables = [BinCounts.stack([*counted]).sum() for counted in zip(*self._tables, strict=True)]
-        if tables and tables[0].total.any():
-            top = tables[0]
-            with np.errstate(invalid="ignore"):
-                over_confidence = (top.confidence.sum(-1) - top.hits.sum(-1)) / top.total
-            each = [*map(expected_calibration_error, tables), over_confidence]
-            errors = [float(np.nanmean(error)) for error in each]
+        counted = zip(*(batch[:2] for batch in self._batches), strict=True)
+        tables = [BinCounts.stack([*of_batches]).sum() for of_batches in counted]
+        if tables:
+            each = [*map(expected_calibration_error, tables), tables[0].over_confidence]
+            errors = [float(mean_of_known(error)) for error in each]
         max_logits = self._all_max_logits()
-        levels = np.percentile(max_logits, _LEVELS) if max_logits.size else [np.nan] * len(_LEVELS)
+        levels = np.percentile(max_logits, LEVELS) if max_logits.size else [np.nan] * len(LEVELS)
         return dict(zip(VALUES, [*errors, *map(float, levels)], strict=True))
 
     def histogram(self) -> list[int]:
@@ -98,37 +97,10 @@ class EpochCalibration:
         inside = np.clip(self._all_max_logits(), MAX_LOGIT_EDGES[0], MAX_LOGIT_EDGES[-1])
         return [int(count) for count in np.histogram(inside, MAX_LOGIT_EDGES)[0]]
 
-    def _all_max_logits(self) -> NDArray[np.float32]:
-        max_logits: NDArray[np.float32] = np.concatenate(
-            [np.empty(0, np.float32), *self._max_logits]
-        )
+    def _all_max_logits(self) -> Singles:
+        of_batches = (batch[2] for batch in self._batches)
+        max_logits: Singles = np.concatenate([np.empty(0, np.float32), *of_batches])
         return max_logits[np.isfinite(max_logits)]
-
-
-def near_core_of_patches(core: Tensor, spacing_mm: Sequence[float], margin_mm: float) -> Tensor:
-    """``nnunet_nacl.metrics.near_core`` of each patch, bool (b, c, *spatial), on the device where they are.
-
-    One axis after the other: d_a(x) = min over |k| <= margin / spacing of d_(a-1)(x + k e_a) + (k spacing)².
-    """
-    limit = margin_mm * (1 + 1e-6)
-    squared = torch.full(core.shape, torch.inf, device=core.device).masked_fill_(core, 0)
-    for axis, spacing in enumerate(spacing_mm, start=2):
-        length = core.shape[axis]
-        nearest = squared.clone()
-        for step in range(1, min(int(limit / spacing), length - 1) + 1):
-            across = (step * spacing) ** 2
-            for to, of in ((step, 0), (0, step)):
-                part = nearest.narrow(axis, to, length - step)
-                torch.minimum(part, squared.narrow(axis, of, length - step) + across, out=part)
-        squared = nearest
-    return squared <= limit**2
-
-
-def _core(logits: Tensor) -> Tensor:
-    """Where 1 − p_0 exceeds the core's probability, or is NaN: softmax logits (b, K, *spatial) to (b, 1, *spatial)."""
-    # A patch at a time, so that all logits are never held in single precision. The left side is ln((1 - p_0) / p_0).
-    outside = [patch[1:].float().logsumexp(0) - patch[0].float() <= _CORE_LOGIT for patch in logits]
-    return ~torch.stack(outside)[:, None]
 
 
 def _near_tables(
@@ -165,7 +137,7 @@ def plot_progress(logged: Mapping[str, Sequence[Any]], folder: str | Path) -> No
     import matplotlib.style
     from matplotlib.figure import Figure
 
-    labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in _LEVELS))
+    labels = ("ECE", "CECE", "confidence − accuracy", *(f"{level} %" for level in LEVELS))
     # Not seaborn's style, which nnU-Net's own plot sets, with letters of 27 points
     with matplotlib.style.context("default"):
         figure = Figure(figsize=(8, 6), layout="constrained")

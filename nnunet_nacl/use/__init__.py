@@ -18,6 +18,7 @@ from nnunet_nacl.use._pictures import (
     data_address,
     most_doubtful,
     picture,
+    png,
     window_around,
 )
 from nnunet_nacl.use._quantities import StructureSums, mean_pairwise_dice
@@ -44,6 +45,7 @@ __all__ = [
     "missed_voxels",
     "most_doubtful",
     "picture",
+    "png",
     "ranked_cases",
     "read_judged",
     "recall_threshold",

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from nnunet_nacl.metrics import (
     region_of,
 )
 from nnunet_nacl.nnunet import CaseFiles, DataSet
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._conformal import missed_voxels
 from nnunet_nacl.use._pictures import doubtful_slices
 from nnunet_nacl.use._quantities import (
@@ -87,7 +86,7 @@ class CountedCase:
     case: str
     inputs: str
     structures: list[StructureCounts]
-    pictures: list[dict[str, Any]]
+    pictures: list[Record]
     problem: str | None
 
 
@@ -110,15 +109,14 @@ def counted_cases(
         done = {
             case.case: case for case in journal.finished() if case.inputs == inputs.get(case.case)
         }
-        new, skipped = each_case(
-            [case for case in cases if case.name not in done],
+        counted, skipped = each_case(
+            cases,
             partial(_count, data_set=data_set, settings=settings),
             doing="reviewing",
             num_processes=num_processes,
             journal=journal,
-            finished=len(done),
+            known=done,
         )
-        counted = dict(sorted((done | new).items()))
         check_any_used(counted, skipped)
         yield counted, skipped
         journal.remove()

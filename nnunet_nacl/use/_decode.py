@@ -3,22 +3,21 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
 from nnunet_nacl.use._folders import NewFolder, means_of, write_folder
 from nnunet_nacl.use._quantities import structure_names
 
-Decoded: TypeAlias = tuple[Labels, dict[str, Any]]
+Decoded = tuple[Labels, Record]
 """Labels, and what the folder's mark says about the case: ``thresholds`` and more."""
-Decode: TypeAlias = Callable[[Floats, LabelMeaning], Decoded]
+Decode = Callable[[Floats, LabelMeaning], Decoded]
 """From probabilities (C, Z, Y, X)."""
 
 
@@ -30,7 +29,7 @@ def decode_folder(
     alpha: float = 0.1,
     num_processes: int = 1,
     overwrite: bool = False,
-) -> NewFolder[dict[str, Any]]:
+) -> NewFolder[Record]:
     """Write a folder of predictions with segmentations for the highest expected Dice, or with a guaranteed recall.
 
     Probabilities are hard links, or copies where the file system has none; the other files of nnU-Net's folders are
@@ -52,7 +51,7 @@ def decode_folder(
     predictions = PredictionFolder.read(pred_folder)
     names = structure_names(predictions.data_set.meaning)
     decode: Decode = _for_dice
-    mark: dict[str, Any] = {"metric": "dice", "alpha": None, "fit": None}
+    mark: Record = {"metric": "dice", "alpha": None, "fit": None}
     if fit is not None:
         chosen = ReviewFit.read(fit)
         chosen.check(predictions, segmented=False)
@@ -89,9 +88,7 @@ def decode_folder(
     return written
 
 
-def _write_case(
-    files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet
-) -> dict[str, Any]:
+def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet) -> Record:
     labels, decoded = decode(SavedCase(files, data_set).probabilities(), data_set.meaning)
     files.write(folder, data_set.reader, labels=labels)
     return decoded

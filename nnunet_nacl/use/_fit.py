@@ -117,16 +117,7 @@ class ReviewFit:
         """
         folder = predictions.folder
         refused = f"{self.file} cannot be used for {folder}: it was fitted to"
-        difference = self.model.difference(
-            Model.of_folder(folder, predictions.plans, predictions.data_set)
-        )
-        if difference is not None:
-            raise ValueError(f"{refused} {difference}.")
-        seen = sorted({case.name for case in predictions.cases} & set(self.cases))
-        if seen:
-            raise ValueError(
-                f"{refused} {len(seen)} of its cases, such as {seen[0]}. It would look better than it is."
-            )
+        predictions.check_unseen(self.model, self.cases, refused)
         decoded = decoding_of(folder)
         if segmented and decoded != self.decoded:
             raise ValueError(
@@ -208,8 +199,7 @@ def fit_review(
     Args:
         predictions: with ground truth: a folder, or the validation cases of a model, but not of fold ``all``.
         coverage: of the volume intervals and of the lower bound of the Dice, in (0, 1).
-        output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model, which a rerun
-            replaces.
+        output: the file; by default ``review_fit.json`` in the folder of predictions, or of the model.
         num_processes: how many cases are counted at a time.
         overwrite: replace an output that exists.
     """

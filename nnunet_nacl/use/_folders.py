@@ -32,14 +32,10 @@ class NewFolder(Generic[Result]):
     notes: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """A text for users: how many cases were done, notes, and which cases were skipped."""
+        """A text for users: how many cases were done, and notes."""
         total = len(self.results) + len(self.skipped)
-        lines = [
-            f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}.",
-            *self.notes,
-            *(f"Not {self.done}: {entry.case}: {entry.reason}" for entry in self.skipped),
-        ]
-        return "\n".join(lines)
+        done = f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}."
+        return "\n".join([done, *self.notes])
 
     def write_mark(self, name: str, content: dict[str, Any]) -> None:
         """Write the JSON file that marks a folder as ours and says how it was made."""

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 ALL = "(all)"
 """Stands for all structures together."""
-Row: TypeAlias = dict[str, Any]
-Rows: TypeAlias = Sequence[Row]
+Row = dict[str, Any]
+Rows = Sequence[Row]
 """For each structure in each case, what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
 ``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
 ``volume_high_ml`` and ``missed``."""

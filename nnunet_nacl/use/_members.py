@@ -57,10 +57,8 @@ def combine_members(
             for case, agreement in written.results.items()
             for name, value in zip(names, agreement, strict=True)
         ]
-        with (written.unfinished / AGREEMENT_NAME).open(
-            "w", newline="", encoding="utf-8"
-        ) as stream:
-            write_csv(stream, [("case", "structure", "mean_pairwise_dice"), *rows])
+        head = ("case", "structure", "mean_pairwise_dice")
+        write_csv(written.unfinished / AGREEMENT_NAME, [head, *rows])
         content = {
             "members": [str(member.folder) for member in folders],
             "cases": list(written.results),

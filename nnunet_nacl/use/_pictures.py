@@ -3,15 +3,17 @@
 import base64
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.nnunet import LabelMap, Reader
-from nnunet_nacl.typing import Floats, Labels, Mask
+from nnunet_nacl.typing import Floats, Labels, Mask, Record
 
 LABEL_COLORS = ("#56B4E9", "#F0E442", "#009E73", "#CC79A7", "#0072B2", "#E69F00", "#D55E00")
 """Of label 1 and so on: Okabe and Ito's, which color-blind readers can tell apart; the colors most like the red of
@@ -33,12 +35,12 @@ def doubtful_slices(
     reader: Reader,
     *,
     number: int,
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[Record], str | None]:
     """Pictures of at most ``number`` slices with the most doubt (Z, Y, X), and why the image could not be shown.
 
     A picture is a slice, cropped to its structures, with ``doubt`` as a ``data:`` address.
     """
-    pictures: list[dict[str, Any]] = []
+    pictures: list[Record] = []
     problem = None
     image = None
     if number and image_file is not None:
@@ -62,7 +64,7 @@ def doubtful_slices(
     return pictures, problem
 
 
-def picture(labels: Labels, image: Floats | None) -> dict[str, Any]:
+def picture(labels: Labels, image: Floats | None) -> Record:
     """Width and height of a slice, its image as a ``data:`` address, and outlines of labels (H, W) as SVG paths."""
     return {
         "width": labels.shape[1],
@@ -111,17 +113,21 @@ def _image_layer(image: Floats) -> str:
 
 def _doubt_layer(doubt: Floats) -> str:
     # Few steps make a smaller PNG.
-    opacity = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15) * 11  # at most 165 of 255
-    layer = np.zeros((*opacity.shape, 4), np.uint8)
-    layer[opacity > 0, :3] = _COLOR
-    layer[..., 3] = opacity
-    return data_address(Image.fromarray(layer), "png", optimize=True)
+    steps = np.round(np.clip(_smaller(doubt) / _FULL, 0, 1) * 15).astype(np.uint8)
+    return png(steps, [(*_COLOR, 11 * step) for step in range(16)])  # at most 165 of 255
 
 
 def _smaller(picture: Floats) -> Floats:
     """Means of squares of voxels, so that no axis is longer than a picture may be."""
     whole = Image.fromarray(picture.astype(np.float32))
     return np.asarray(whole.reduce(math.ceil(max(picture.shape) / _LARGEST)))
+
+
+def png(indices: NDArray[np.uint8], colors: Sequence[tuple[int, ...]]) -> str:
+    """A picture (H, W) of positions in a list of colors with their opacity: a PNG, as a ``data:`` address."""
+    drawn = Image.fromarray(indices)
+    drawn.putpalette(bytes(part for color in colors for part in color), "RGBA")
+    return data_address(drawn, "png", optimize=True)
 
 
 def data_address(picture: Image.Image, form: str, **options: Any) -> str:

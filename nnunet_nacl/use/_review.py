@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING, Literal
 
 from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped
-from nnunet_nacl.files import check_output, read_json, whole_file, write_csv, write_json
+from nnunet_nacl.files import check_output, read_json, write_csv, write_json
+from nnunet_nacl.metrics import LabelMeaning
 from nnunet_nacl.nnunet import CaseFiles, PredictionFolder, Predictions
-from nnunet_nacl.use._counting import CountSettings, StructureCounts, counted_cases, first_channel
+from nnunet_nacl.pages import write_page
+from nnunet_nacl.use._counting import (
+    CountedCase,
+    CountSettings,
+    StructureCounts,
+    counted_cases,
+    first_channel,
+)
 from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
 from nnunet_nacl.use._judging import Row, Rows, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
-from nnunet_nacl.use._page import write_review_page
+from nnunet_nacl.use._pictures import LABEL_COLORS
+from nnunet_nacl.use._quantities import structure_names
 
 if TYPE_CHECKING:  # takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -119,16 +128,7 @@ def review_folder(
         review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
         if page is not None:
-            write_review_page(
-                page,
-                ranked_cases(table),
-                counted,
-                data_set.meaning,
-                folder=folder.resolve(),
-                notes=notes,
-                judgement=judgement_table(review.judgements) if of_truth else "",
-                skipped=skipped,
-            )
+            _write_page(page, review, counted, data_set.meaning, folder.resolve())
     return review
 
 
@@ -237,15 +237,43 @@ def read_judged(folder: Path) -> list[Row]:
     return read_json((folder / REVIEW_NAME).with_suffix(".json"), _Stored).judged
 
 
+def _write_page(
+    file: Path,
+    review: Review,
+    counted: Mapping[str, CountedCase],
+    meaning: LabelMeaning,
+    folder: Path,
+) -> None:
+    """Write the list of cases, and pictures of each, into one self-contained file; completely or not at all."""
+    cases = ranked_cases(review.table)
+    pictures = [picture for case in counted.values() for picture in case.pictures]
+    outlined = sorted({int(label) for picture in pictures for label in picture["outlines"]})
+    content = {
+        "cases": cases,
+        "reasons": {
+            case: [f"{row['structure']}: {reason}" for row in of_case for reason in row["reasons"]]
+            for case, of_case in cases.items()
+        },
+        "counted": counted,
+        "known": {*review.table.columns[review.table.notna().any()]},
+        "structures": sorted(structure_names(meaning)),
+        "outlines": {
+            label: (meaning.name_of(label), LABEL_COLORS[(label - 1) % len(LABEL_COLORS)])
+            for label in outlined
+        },
+        "folder": folder,
+        "notes": review.notes,
+        "judgement": judgement_table(review.judgements) if review.judgements else "",
+        "skipped": review.skipped,
+    }
+    write_page(file, "nnunet_nacl.use", "review.html.j2", content)
+
+
 def _write(review: Review, of_truth: Rows, fit: ReviewFit | None) -> None:
     table = review.table.astype(object).where(review.table.notna(), "")
     table["reasons"] = table["reasons"].map("; ".join)
     table = table.map(lambda cell: f"{cell:.6g}" if isinstance(cell, float) else cell)
-    with (
-        whole_file(review.file) as partial,
-        partial.open("w", newline="", encoding="utf-8") as stream,
-    ):
-        write_csv(stream, [table.columns, *table.to_numpy()])
+    write_csv(review.file, [table.columns, *table.to_numpy()])
     content = {
         "format": "review of nnunet_nacl",
         "version": __version__,

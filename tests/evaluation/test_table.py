@@ -13,7 +13,7 @@ TITLES = [
 
 
 def test_results_of_different_content_are_shown_side_by_side() -> None:
-    rows = [row.split() for row in format_table({"small": SMALL.row(), "large": LARGE.row()}).splitlines()[1:-1]]
+    rows = [row.split() for row in format_table({"small": SMALL, "large": LARGE}).splitlines()[1:-1]]
     small, large = (dict(zip(TITLES, values, strict=True)) for _, *values in rows)
     known = {title: text for title, text in small.items() if text != "–"}
     assert known == {title: large[title] for title in ("Dice", "ECE near", "confidence − accuracy")}

@@ -78,7 +78,7 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(("folds", "error", "message"), [
     ([], ValueError, "expected one or more folds, each once; got none"),
     ([0, "0"], ValueError, "expected one or more folds, each once; got 0, 0"),
-    ([1], FileNotFoundError, r"fold_1/validation is not a folder; there are fold_0, .* 1 --val --npz predicts"),
+    ([1], FileNotFoundError, r"fold_1/validation is not a folder; there are fold_0/validation, .* --npz predicts"),
 ])  # fmt: skip
 def test_folds(model: tuple[Path, Path], folds: list[int | str], error: type, message: str) -> None:
     with pytest.raises(error, match=message):

@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from nnunet_nacl.metrics import MARGIN_MM, evaluate_case, near_core
+from nnunet_nacl.metrics import evaluate_case
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _progress
-from nnunet_nacl.trainers._progress import EpochCalibration, near_core_of_patches
+from nnunet_nacl.trainers._progress import EpochCalibration
 
 SPACING = (4.0, 2.5, 3.0)
 
@@ -76,19 +76,6 @@ def test_figures(regions: bool, ignore: bool) -> None:
     assert epoch.histogram() == np.histogram(np.clip(top, -10, 60), MAX_LOGIT_EDGES)[0].tolist()
 
 
-@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.2, 2.5), (6.0, 0.7, 1.0), (5.0, 5.0, 5.0)])
-def test_near_of_patches_is_the_evaluations(spacing: tuple[float, ...]) -> None:
-    generator = np.random.default_rng(0)
-    shape = (40, 50) if len(spacing) == 2 else (7, 20, 23)
-    core = generator.random((3, 2, *shape)) < 0.003
-    core[0, 0] = False
-    core[1, 1, ..., 0] = True  # at the border
-    found = near_core_of_patches(torch.from_numpy(core), spacing, MARGIN_MM).numpy()
-    assert 0 < found[0, 1].sum() < found[0, 1].size
-    for patch, near in zip(core.reshape(-1, *shape), found.reshape(-1, *shape), strict=True):
-        assert np.array_equal(near, near_core(patch, spacing, MARGIN_MM))
-
-
 def test_few_of_many_voxels_are_as_good() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (1, 1, 400, 500), generator=generator)
@@ -108,7 +95,7 @@ def test_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:
         both.add(logits, labels)
 
     def gather(everyone: list[object], own: object) -> None:
-        everyone[:] = [own, (second._tables, second._max_logits)]
+        everyone[:] = [own, second._batches]
 
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(torch.distributed, "all_gather_object", gather)

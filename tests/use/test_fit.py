@@ -188,7 +188,7 @@ def test_fits_of_others_are_refused(new: tuple[Path, Path], fitted: Path, tmp_pa
         review_folder(new[1], fit=fitted)
     dataset_json.write_text(json.dumps(content))
     (new[1] / f"new_x{ENDING}").rename(new[1] / f"c{ENDING}")
-    with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, such as c\. It would look better"):
+    with pytest.raises(ValueError, match=r"it was fitted to 1 of its cases, such as c, which would look better"):
         review_folder(new[1], fit=fitted)
     (tmp_path / "changed.json").write_text(json.dumps({**json.loads(fitted.read_text()), "coverage": "high"}))
     with pytest.raises(ValueError, match=r"changed\.json is not as expected: coverage: "):

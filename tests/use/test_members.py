@@ -75,15 +75,15 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
     shutil.copyfile(members[1] / "f.npz", members[1] / "e.npz")
     shift(members[1] / "g.nii.gz")
     assert main(["members", *map(str, members), "-o", str(tmp_path / "out")]) == 1
-    printed = capsys.readouterr().out
+    printed = "".join(capsys.readouterr())
     for said in (
         "Combined 1 of 7 cases into",
-        f"Not combined: a: {members[1] / 'a.npz'} does not exist",
-        f"Not combined: b: {members[0] / 'b.npz'} does not exist",
+        f"skipped a: {members[1] / 'a.npz'} does not exist",
+        f"skipped b: {members[0] / 'b.npz'} does not exist",
         f"c.npz: the shape (3, 5, 12, 13) is not that of {members[0] / 'c.npz'}.",
-        f"Not combined: d: {members[1] / 'd.npz'}: the probabilities of a voxel must sum to 1",
-        f"Not combined: e: {members[1] / 'e.npz'}: the segmentation e.nii.gz",
-        f"Not combined: g: {members[1] / 'g.nii.gz'} has the origin (",
+        f"skipped d: {members[1] / 'd.npz'}: the probabilities of a voxel must sum to 1",
+        f"skipped e: {members[1] / 'e.npz'}: the segmentation e.nii.gz",
+        f"skipped g: {members[1] / 'g.nii.gz'} has the origin (",
     ):
         assert said in printed
     assert names(tmp_path / "out") & {f"{name}.npz" for name in "abcdefg"} == {"f.npz"}

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
@@ -16,6 +16,7 @@ from tqdm import tqdm
 from nnunet_nacl.files import link_or_copy
 from nnunet_nacl.nnunet import Reader
 from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
+from nnunet_nacl.typing import Record
 
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
 
@@ -33,11 +34,11 @@ class _Case(NamedTuple):
 class _Layout:
     """A published data set: where its files are, and what nnU-Net is told about them."""
 
-    dataset_json: dict[str, Any]
+    dataset_json: Record
     needed: list[str]
     expected: str
     name: str
-    cases: list[dict[str, Any]]
+    cases: list[Record]
     relabel: dict[int, int] | None = None
 
     def find(self, source: Path) -> Iterator[_Case]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.cases import shuffled
-from nnunet_nacl.files import link_or_copy, whole_file
+from nnunet_nacl.files import link_or_copy, write_json
 from nnunet_nacl.nnunet import nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
 
@@ -74,8 +74,7 @@ def split(
         written.append(folder)
     if splits_file is not None:
         splits_file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(splits_file) as partial:
-            partial.write_text(json.dumps([{"train": training, "val": held_out}], indent=4))
+        write_json(splits_file, [{"train": training, "val": held_out}])
         written.append(splits_file)
     return written
 
@@ -93,7 +92,7 @@ def _write_data_set(
                 part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
                 (partial / part).mkdir(exist_ok=True)
                 link_or_copy(file, partial / part / file.name)
-        (partial / "dataset.json").write_text(json.dumps(description, indent=4))
+        write_json(partial / "dataset.json", description)
 
 
 def _draw(

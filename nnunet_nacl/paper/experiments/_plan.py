@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.cases import shuffled
-from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet
+from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split
 from nnunet_nacl.paper.experiments._study import StudyTable
 from nnunet_nacl.trainers import build_loss, parse_name
 
@@ -41,7 +41,7 @@ class Job:
     """
 
     run: Run
-    split: dict[str, list[str]]
+    split: Split
     data: PreprocessedDataSet
     output: Path
     device: str = "cuda"
@@ -73,7 +73,7 @@ class Experiment:
 
     study: StudyTable
     jobs: tuple[Job, ...]
-    splits: list[dict[str, list[str]]]
+    splits: list[Split]
     folder: Path
 
 
@@ -126,9 +126,9 @@ def plan_experiment(
 def plan_runs(
     study: StudyTable,
     folds: Sequence[int],
-    splits: Sequence[dict[str, list[str]]],
+    splits: Sequence[Split],
     suffix: str = "",
-) -> tuple[list[Run], list[dict[str, list[str]]]]:
+) -> tuple[list[Run], list[Split]]:
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
     Returns:
@@ -162,7 +162,7 @@ def plan_runs(
     return runs, all_splits
 
 
-def _subset(split: dict[str, list[str]], percent: int, *, seed: int) -> dict[str, list[str]]:
+def _subset(split: Split, percent: int, *, seed: int) -> Split:
     if percent == 100:
         return split
     cases = shuffled(split["train"], seed)

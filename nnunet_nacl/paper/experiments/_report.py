@@ -28,8 +28,7 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
             )
             written.append(page)
             for data_set, by_method in results.items():
-                rows = {name: result.row() for name, result in by_method.items()}
-                print(f"\n{data_set}\n{format_table(rows)}")
+                print(f"\n{data_set}\n{format_table(by_method)}")
             print(f"\nReport: {page}")
     return written
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from nnunet_nacl.nnunet import PlansJson
-from nnunet_nacl.paper.networks._catalogue import NETWORKS, Network
+from nnunet_nacl.paper.networks._catalogue import NETWORKS
 
 _SMALLEST_BATCH = 2
 _LEAST_MEMORY_GB = 8.0
@@ -61,7 +61,19 @@ def add_network(
     inherited = ChainMap(*parent.lineage(configuration))
     planned = tuple(inherited["patch_size"])
     size = tuple(patch_size or planned)
-    _check_patch_size(network, chosen, size, planned)
+    if len(size) != len(planned):
+        raise ValueError(
+            f"--patch_size: expected {len(planned)} sizes, as in {_shown(planned)}; got {_shown(size)}."
+        )
+    if len(size) not in chosen.dimensions:
+        raise ValueError(
+            f"{network} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration."
+        )
+    if any(length % chosen.multiple for length in size):
+        expected = f"whose sizes are multiples of {chosen.multiple}"
+        raise ValueError(
+            f"{network} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size)."
+        )
     content: dict[str, Any] = {
         "inherits_from": configuration,
         "architecture": chosen.architecture(size),
@@ -84,24 +96,6 @@ def add_network(
     return AddedConfiguration(
         parent.file, name, step.parameters, size, batch_size, step.memory_gb(batch_size)
     )
-
-
-def _check_patch_size(
-    name: str, network: Network, size: tuple[int, ...], planned: tuple[int, ...]
-) -> None:
-    if len(size) != len(planned):
-        raise ValueError(
-            f"--patch_size: expected {len(planned)} sizes, as in {_shown(planned)}; got {_shown(size)}."
-        )
-    if len(size) not in network.dimensions:
-        raise ValueError(
-            f"{name} takes 2D patches only; got {_shown(size)}. Inherit from a 2D configuration."
-        )
-    if any(length % network.multiple for length in size):
-        expected = f"whose sizes are multiples of {network.multiple}"
-        raise ValueError(
-            f"{name} takes patches {expected}; got {_shown(size)}. Choose others (--patch_size)."
-        )
 
 
 def _shown(size: Sequence[int]) -> str:

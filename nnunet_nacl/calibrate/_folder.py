@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
+from nnunet_nacl.folders import write_folder
 from nnunet_nacl.nnunet import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -109,20 +108,20 @@ def apply_folder(
         )
     predictions = PredictionFolder.read(pred_folder)
     _check_uncalibrated(predictions.folder)
-    if folder.resolve() == predictions.folder.resolve():
-        raise ValueError(f"{folder} is the folder of the predictions: expected another one.")
     refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
     predictions.check_unseen(fit.model, fit.cases, refused)
-    folder.mkdir(exist_ok=True)
     _remove_calibrated(folder)
-    # Written first, so that a folder is marked even if only a part of it is calibrated.
-    fit.write(folder / CALIBRATED_NAME, applied_to=predictions.folder)
-    predictions.copy_descriptions(folder)
-    work = partial(_apply, method=fit.calibration, data_set=predictions.data_set, folder=folder)
-    done, skipped = each_case(
-        predictions.cases, work, doing="calibrating", num_processes=num_processes
-    )
-    return list(done), skipped
+    with write_folder(
+        [predictions],
+        folder,
+        "calibrated",
+        partial(_apply, method=fit.calibration, data_set=predictions.data_set),
+        num_processes=num_processes,
+        overwrite=overwrite,
+    ) as written:
+        fit.write(written.unfinished / CALIBRATED_NAME, applied_to=predictions.folder)
+        predictions.copy_descriptions(written.unfinished)
+    return list(written.results), written.skipped
 
 
 def _remove_calibrated(folder: Path) -> None:
@@ -138,7 +137,7 @@ def _remove_calibrated(folder: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path) -> None:
+def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet) -> None:
     probabilities = SavedCase(files, data_set).probabilities(np.float32)
     activation = data_set.meaning.activation
     flat = probabilities.reshape(len(probabilities), -1)
@@ -150,10 +149,7 @@ def _apply(files: CaseFiles, *, method: Method, data_set: DataSet, folder: Path)
         )
     keeps = isinstance(method, Temperature | Unchanged) and files.thresholds is None
     labels = None if keeps else data_set.meaning.segmentation(probabilities)
-    with tempfile.TemporaryDirectory(prefix=".", dir=folder) as temporary:
-        files.write(Path(temporary), data_set.reader, labels=labels, probabilities=probabilities)
-        for file in Path(temporary).iterdir():
-            shutil.move(file, folder / file.name)
+    files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
 
 
 def _check_uncalibrated(folder: Path) -> None:

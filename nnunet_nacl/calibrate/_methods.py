@@ -85,7 +85,7 @@ class _OfLogits(ABC):
         """Calibrated logits of logits (C, n)."""
 
     def probabilities(self, logits: Array, *, channel_axis: int = 0) -> Any:
-        """Calibrated probabilities of logits, of the same shape and kind."""
+        """Calibrated probabilities of logits: a tensor of their shape and dtype, or a float32 array."""
 
         def calibrate(rows: Floats) -> Floats:
             if self.num_channels not in {None, len(rows)}:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
+from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels
-from nnunet_nacl.use._folders import NewFolder, write_folder
 from nnunet_nacl.use._quantities import (
     add_confidence,
     add_entropy,

@@ -107,7 +107,7 @@ def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path],
         apply_folder(fit_file, new[1], output)
     apply_folder(fit_file, new[1], output, overwrite=True)
     assert (output / "notes.txt").read_text() == "mine"
-    with pytest.raises(ValueError, match="is the folder of the predictions"):
+    with pytest.raises(FileExistsError, match="holds predictions that apply has not written"):
         apply_folder(fit_file, new[1], new[1], overwrite=True)
 
 

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from nnunet_nacl.files import whole_file
+from nnunet_nacl.files import check_input, whole_folder
 from nnunet_nacl.nnunet import PlansJson, read_checkpoint, write_checkpoint
 from nnunet_nacl.trainers import parse_name
 
@@ -43,15 +43,9 @@ def export_model(model_folder: str | Path) -> Path:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
         )
-    output.mkdir()
-    for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
-        target = output / file.relative_to(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if file in trainers:
-            write_checkpoint({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, target)
-            continue
-        with whole_file(target) as partial:
-            shutil.copyfile(file, partial)
+    if output.exists():
+        raise FileExistsError(f"{output} exists; move it away to export anew.")
+    check_input(source / "dataset.json")
     lineage = PlansJson.read(source / "plans.json").lineage(content["init_args"]["configuration"])
     networks = [
         plan["architecture"]["network_class_name"] for plan in lineage if plan.get("architecture")
@@ -62,11 +56,20 @@ def export_model(model_folder: str | Path) -> Path:
         if of_ours
         else ""
     )
-    (output / NOTE_NAME).write_text(
+    note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
         f"Trained with {', '.join(sorted(set(trainers.values())))} of nnunet_nacl. In the checkpoints the trainer is "
         f"renamed to {STOCK_TRAINER}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use nnU-Net's default loss.\n"
     )
+    with whole_folder(output) as partial:
+        for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
+            target = partial / file.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file in trainers:
+                write_checkpoint({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, target)
+            else:
+                shutil.copyfile(file, target)
+        (partial / NOTE_NAME).write_text(note)
     return output

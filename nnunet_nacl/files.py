@@ -28,6 +28,8 @@ def check_output(output: str | Path, *, overwrite: bool = False, is_folder: bool
         raise IsADirectoryError(f"{output} is a folder; expected the name of a file.")
     if not output.absolute().parent.is_dir():
         raise FileNotFoundError(f"{output.absolute().parent} is not a folder.")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise PermissionError(f"{output.absolute().parent} may not be written to.")
     if (
         not overwrite
         and os.path.lexists(output)
@@ -58,6 +60,19 @@ def whole_file(file: str | Path) -> Iterator[Path]:
         raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

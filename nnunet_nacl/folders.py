@@ -64,8 +64,8 @@ def write_folder(
 ) -> Iterator[NewFolder[Result]]:
     """Write each case of the inputs into its own hidden folder; on leaving, the files move to the output.
 
-    There, other files stay, but for marks of predictions that are replaced. ``write`` is called with a case, of the
-    first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
+    There, other files stay, but for marks and skipped cases of predictions that are replaced. ``write`` is called with
+    a case, of the first input that has it, and its folder; what it returns is in ``results``. It must be picklable.
     """
     output = Path(output)
     if output.resolve() in {folder.folder.resolve() for folder in inputs}:
@@ -76,6 +76,7 @@ def write_folder(
     cases = [known[name] for name in sorted(known)]
     unfinished = output / _UNFINISHED
     is_new = not output.exists()
+    check_output(output, overwrite=True, is_folder=True)  # before the lock makes its parents
     with only_writer(output):
         shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
         check_output(output, overwrite=overwrite, is_folder=True)
@@ -88,8 +89,12 @@ def write_folder(
                 shutil.rmtree(unfinished / entry.case, ignore_errors=True)
             yield NewFolder(output, unfinished, done, results, skipped)
             if (unfinished / "dataset.json").exists():  # predictions
-                for mark in (CALIBRATED_NAME, DECODED_NAME):
-                    (output / mark).unlink(missing_ok=True)
+                earlier = [CALIBRATED_NAME, DECODED_NAME]
+                for entry in skipped:
+                    files = known[entry.case]
+                    earlier += [files.prediction.name, files.probabilities.name]
+                for name in earlier:
+                    (output / name).unlink(missing_ok=True)
             for file in [*unfinished.glob("*.*"), *unfinished.glob("*/*")]:  # marks first
                 if file.is_file():
                     file.replace(output / file.name)

@@ -102,6 +102,7 @@ def test_a_function_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
         ("", 2, "expected a command"),
         ("evalute", 2, "there is no command 'evalute'"),
         ("evaluate gt pred -d 4", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
+        ("evaluate gt pred --calibrated", 2, "expected either GT_FOLDER PRED_FOLDER or -d DATASET"),
         ("calibrate gt pred", 2, "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
         ("calibrate -d 4 -c 2d -i images", 2, "expected either -d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or"),
         ("calibrate gt pred -o f.json --method head", 2, "without head"),

@@ -110,7 +110,7 @@ def apply_folder(
     _check_uncalibrated(predictions.folder)
     refused = f"{fit_file} cannot be applied to {pred_folder}: it was fitted to"
     predictions.check_unseen(fit.model, fit.cases, refused)
-    _remove_calibrated(folder)
+    earlier = _calibrated_files(folder)
     with write_folder(
         [predictions],
         folder,
@@ -119,22 +119,26 @@ def apply_folder(
         num_processes=num_processes,
         overwrite=overwrite,
     ) as written:
+        for file in earlier:
+            file.unlink(missing_ok=True)
         fit.write(written.unfinished / CALIBRATED_NAME, applied_to=predictions.folder)
         predictions.copy_descriptions(written.unfinished)
     return list(written.results), written.skipped
 
 
-def _remove_calibrated(folder: Path) -> None:
-    """Remove the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
+def _calibrated_files(folder: Path) -> list[Path]:
+    """Of the cases that an earlier calibration wrote; a FileExistsError if there are other predictions."""
     if not any(folder.glob("*.npz")):
-        return
+        return []
     if not (folder / CALIBRATED_NAME).is_file() or (folder / DECODED_NAME).is_file():
         raise FileExistsError(
             f"{folder} holds predictions that apply has not written; choose another folder."
         )
+    files = []
     for case in PredictionFolder.read(folder).cases:
-        for file in (case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")):
-            file.unlink(missing_ok=True)
+        if case.probabilities.is_file():
+            files += [case.probabilities, case.prediction, case.probabilities.with_suffix(".pkl")]
+    return files
 
 
 def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet) -> None:

@@ -53,7 +53,10 @@ def num_processes(np: int | None = None) -> int:
         raise ValueError(
             f"nnUNet_def_n_proc: expected a whole number of processes; got {default!r}."
         )
-    return min(int(default), os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))  # that this process may use
+    return min(int(default), cores)
 
 
 def chosen_predictions(
@@ -71,10 +74,10 @@ def chosen_predictions(
     if d is not None and c is not None and gt_folder is None:
         folder = "validation_calibrated" if calibrated else "validation"
         return Predictions.of_model(d, c, validation=folder, **model)
-    if gt_folder is None or pred_folder is None or d is not None or c is not None:
+    if gt_folder is None or pred_folder is None or d is not None or c is not None or calibrated:
         raise argparse.ArgumentError(
             None,
-            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f].",
+            "expected either GT_FOLDER PRED_FOLDER or -d DATASET -c CONFIGURATION [-tr -p -f --calibrated].",
         )
     return Predictions.of_folder(gt_folder, pred_folder)
 

@@ -57,7 +57,8 @@ def calibrate(
         nnUNetv2_predict -d 4 -c 2d -f 0 1 2 -i IMAGES -o OUTPUT -chk checkpoint_calibrated.pth --save_probabilities
         nnunet_nacl calibrate labelsVal validation_predictions -o fit.json
     """
-    if d is None and pred_folder is not None and o is not None and method != "head":
+    needs_model = npz or disable_tta or i is not None or gt is not None or method == "head"
+    if d is None and pred_folder is not None and o is not None and not needs_model:
         predictions = chosen_predictions(gt_folder, pred_folder, d=d, c=c)
         return _of_predictions(predictions, o, method, overwrite=overwrite)
     if (

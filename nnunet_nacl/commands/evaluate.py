@@ -74,7 +74,7 @@ def evaluate(
     if forgiven:
         print(f"{len(forgiven)} cases have no prediction, such as {forgiven[0].case}.")
     status = print_skipped(entry for entry in result.skipped if entry not in forgiven)
-    if not result.cases or status:
+    if status or (total and not result.cases):  # there may be fewer cases than parts
         return 1
     say_next(
         f"nnunet_nacl report {shlex.quote(o or pred_folder or str(result.file))}    # add other folders to compare them"

@@ -92,9 +92,11 @@ def experiment(
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
         iterations: N iterations per epoch (default: nnU-Net's 250)
-        paper_schedule: the paper's Adam schedule, 100 epochs by default: adds the suffix _paperSchedule to all trainers
-        o: parent FOLDER for predictions, logs and reports
-        dry_run: only print what is done, running and left to do, as shell commands
+        paper_schedule: the paper's Adam schedule, 100 epochs by default: adds the suffix _paperSchedule to all
+            trainers, which must be ours
+        o: FOLDER, parent of predictions, logs and reports
+        dry_run: only print what is done, running and left to do, as shell commands; folds that a study adds go into
+            splits_final.json all the same
 
     Examples:
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run

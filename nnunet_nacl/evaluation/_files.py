@@ -34,12 +34,12 @@ _HEADER = TypeAdapter(tuple[Origin, list[tuple[CaseFiles, _States]], list[Skippe
 
 def write_result(result: FolderResult, summary: str | Path) -> None:
     """Write the summary, and beside it the cases in long form and the bin tables; replaces existing files."""
-    summary = Path(summary)
+    summary, cases, bins = files_of(Path(summary))
     # The old files are replaced once all new ones are written.
     with (
         whole_file(summary) as to_summary,
-        whole_file(_beside(summary, "cases.csv")) as to_cases,
-        whole_file(_beside(summary, BINS)) as to_bins,
+        whole_file(cases) as to_cases,
+        whole_file(bins) as to_bins,
     ):
         save_tables(result, to_bins)
         rows = result.to_dataframe()
@@ -67,6 +67,11 @@ def part_file(summary: Path, part: str) -> Path:
     """The summary of a part: ``calibration_PART_summary.json`` for ``calibration_summary.json``."""
     prefix = summary.stem.removesuffix("_summary")
     return summary.with_name(f"{prefix}_{part}{summary.stem.removeprefix(prefix)}{summary.suffix}")
+
+
+def files_of(summary: Path) -> tuple[Path, Path, Path]:
+    """The summary, the cases in long form, the bin tables."""
+    return summary, _beside(summary, "cases.csv"), _beside(summary, BINS)
 
 
 def _beside(summary: Path, name: str) -> Path:

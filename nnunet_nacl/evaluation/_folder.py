@@ -8,6 +8,7 @@ from pathlib import Path
 from nnunet_nacl.cases import Journal, each_case
 from nnunet_nacl.evaluation._files import (
     SUMMARY_NAME,
+    files_of,
     load_tables,
     part_file,
     read_result,
@@ -60,8 +61,9 @@ def evaluate(
     summary = Path(output) if output else _default_output(predictions)
     if num_parts > 1:
         summary = part_file(summary, f"part{part_id}of{num_parts}")
-    # Ours are updated
-    check_output(summary, overwrite=overwrite or summary.name.startswith("calibration_"))
+    is_ours = summary.name.startswith("calibration_")  # and updated
+    for file in files_of(summary):
+        check_output(file, overwrite=overwrite or is_ours)
     origin = Origin.of(
         predictions, data_set, settings, (part_id, num_parts) if num_parts > 1 else None
     )

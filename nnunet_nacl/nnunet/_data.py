@@ -163,14 +163,19 @@ class PreprocessedDataSet:
                 )
         noted = model / f".fold_{fold}_split.json"
         trained = model / f"fold_{fold}"
-        if not noted.is_file() or not trained.is_dir():
-            model.mkdir(parents=True, exist_ok=True)
-            write_json(noted, split)
-        elif read_json(noted, Split) != split:
+        validation = trained / "validation"
+        has_changed = False
+        if noted.is_file() and trained.is_dir():
+            has_changed = read_json(noted, Split) != split
+        elif (validation / "summary.json").is_file():  # of a training by hand
+            has_changed = cases_in(validation, self.file_ending) != set(split["val"])
+        if has_changed:
             raise ValueError(
                 f"{trained} was trained with other cases than splits_final.json now has for fold {fold}. "
                 "Move it away to train anew, or restore the splits."
             )
+        model.mkdir(parents=True, exist_ok=True)
+        write_json(noted, split)
 
 
 def preprocessed_cases(folder: Path) -> list[str]:

@@ -259,8 +259,9 @@ def _check_probabilities(folder: Path) -> None:
 def _read_folder(folder: Path, gt_folder: Path) -> tuple[Path, Path | None, list[CaseFiles]]:
     """``dataset.json``, ``plans.json`` if there is one, and each case with any of its files."""
     described = folder / "dataset.json"
-    if folder.name.startswith("validation") and not described.is_file():
-        described = folder.resolve().parent.parent / "dataset.json"  # of the model
+    resolved = folder.resolve()
+    if resolved.name.startswith("validation") and not described.is_file():
+        described = resolved.parent.parent / "dataset.json"  # of the model
     ending = read_dataset_json(described)["file_ending"]
     plans = described.with_name("plans.json")
     thresholds = {}

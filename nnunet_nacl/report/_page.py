@@ -188,7 +188,7 @@ class Answer:
     """What the first screen says.
 
     Attributes:
-        judgements: of the named methods.
+        judgements: of the methods that are named; of many, the baseline, the best and the calibrated ones.
         error_set: the voxel set of their ECE.
         before: calibrated method -> the method before calibration.
         wide: methods whose near is nearly the whole image.
@@ -232,7 +232,7 @@ def answer(comparison: Comparison) -> Answer:
     named = names
     if len(names) > _ALL_NAMED:
         named = [name for name in names if name in {comparison.baseline, names[0], *calibrated}]
-    judgements = [judge(comparison, name, error_set) for name in named] if judging else []
+    judgements = [judge(comparison, name, error_set) for name in names] if judging else []
     stems = {name: re.sub(_CALIBRATED, "", pair.pred_folder) for name, pair in folders.items()}
     twins = {name for name, stem in stems.items() if list(stems.values()).count(stem) > 1}
     ours = calibrated.keys() | {
@@ -241,14 +241,18 @@ def answer(comparison: Comparison) -> Answer:
     off = [
         judgement.name
         for judgement in judgements
-        if judgement.verdict in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH}
+        if judgement.verdict in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH, Verdict.MIXED}
     ]
     to_calibrate = [name for name in off if name not in {*ours, *before.values(), *twins}]
     wide = []
     if "near" in comparison.voxels:
         wide = [name for name in names if comparison[name].result.pooled("near")["share"] > _WIDE]
     return Answer(
-        judgements=[judgement for judgement in judgements if not np.isnan(judgement.error)],
+        judgements=[
+            judgement
+            for judgement in judgements
+            if judgement.name in named and not np.isnan(judgement.error)
+        ],
         error_set=error_set,
         before=before,
         wide=wide,

@@ -24,7 +24,10 @@ FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page states
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
-_NEARLY = 0.02  # a miscalibrated model with a gap below this at 90 % is nearly right
+_NEARLY = (
+    0.02  # a miscalibrated model with gaps below this, on average and at 90 %, is nearly right
+)
+_FEWEST = 3  # of fewer cases, the interval by chance is too narrow
 # If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02
 
@@ -104,6 +107,7 @@ class Verdict(Enum):
     NEARLY = "nearly right"
     TOO_SURE = "too sure"
     NOT_SURE_ENOUGH = "not sure enough"
+    MIXED = "too sure of some voxels, not sure enough of others"
     UNTOLD = "these cases do not tell"
 
 
@@ -113,13 +117,15 @@ class Judgement:
 
     Attributes:
         name: of the method.
+        what: the region where the accuracy at 90 % is furthest off; empty for classes.
         verdict: in words.
-        accuracy: how often it is right where it says 90 %; NaN if it hardly ever does.
+        accuracy: how often it is right where it says 90 % (there); NaN if it hardly ever does.
         error: its pooled ECE.
         by_chance: the ECE that chance alone would give under perfect calibration.
     """
 
     name: str
+    what: str
     verdict: Verdict
     accuracy: float
     error: float
@@ -130,24 +136,32 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
     """Compare the ECE over near or image with the ECE that chance alone would give under perfect calibration.
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
-    (of the first region) lies outside 85 to 95 %. In the first case they are nearly right if that accuracy is 88 to 92
-    %. Otherwise they are right, unless chance alone could give too large an ECE.
+    (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right if the
+    ECE is at most 0.02 and that accuracy 88 to 92 %. Otherwise they are right, unless chance alone could give too large
+    an ECE, or there are fewer than three cases.
     """
-    curve = top_label_curves(comparison, method, voxels)[0]
+    curves = top_label_curves(comparison, method, voxels)
+    off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in curves]
+    curve = curves[int(np.argmax(np.nan_to_num(off)))]
     pooled = comparison[method].result.pooled(voxels)
     error = pooled["ECE"]
     by_chance = error_by_chance(comparison, method, voxels)
     accuracy = curve.read_off(curve.accuracy)
     verdict = Verdict.RIGHT if by_chance[1] <= _WIDE else Verdict.UNTOLD
-    if error > max(by_chance[1], _CLOSE):
-        verdict = Verdict.TOO_SURE if pooled["over_confidence"] > 0 else Verdict.NOT_SURE_ENOUGH
-        if abs(accuracy - ASKED) <= _NEARLY:
+    gap = pooled["over_confidence"]
+    if len(comparison.cases) < _FEWEST:
+        verdict = Verdict.UNTOLD
+    elif error > max(by_chance[1], _CLOSE):
+        verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
+        if abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0:
+            verdict = Verdict.MIXED
+        elif max(error, abs(accuracy - ASKED)) <= _NEARLY:
             verdict = Verdict.NEARLY
     elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
         verdict = Verdict.TOO_SURE
     elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
         verdict = Verdict.NOT_SURE_ENOUGH
-    return Judgement(method, verdict, accuracy, error, by_chance)
+    return Judgement(method, curve.what, verdict, accuracy, error, by_chance)
 
 
 def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Interval:

@@ -29,18 +29,22 @@ class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
     ``p``: from Wilcoxon's test over the cases, or a bootstrap test if a single case has no value; ``p_holm``:
-    corrected.
+    corrected; ``tested``: 1 or −1, the sign of what was tested, the sum of the signed ranks or the mean.
     """
 
     mean: float
     interval: Interval
     p: float
     p_holm: float
+    tested: float
 
-    @property
-    def is_told_apart(self) -> bool:
-        """Whether the test is significant and the interval does not contain 0."""
-        return bool(self.p_holm < LEVEL) and not self.interval[0] <= 0 <= self.interval[1]
+    def is_told_apart(self, num_methods: int = 2) -> bool:
+        """Whether mean, interval and test agree that it is not 0.
+
+        ``num_methods``: if a method was chosen for being the best of them, the level is that of all their pairs.
+        """
+        agree = self.tested * self.mean > 0 and not self.interval[0] <= 0 <= self.interval[1]
+        return agree and bool(self.p_holm * num_methods / 2 < LEVEL)
 
 
 @lru_cache(maxsize=256)  # several tables, and the order of the methods, ask for the same tests
@@ -53,14 +57,17 @@ def differences(
     gaps = [metric.of(method).minus(metric.of(base)) for method in others]
     p_values = [_p_value(gap) for gap in gaps]
     return {
-        method.name: Difference(gap.value, gap.interval, p, p_holm)
+        method.name: Difference(gap.value, gap.interval, p, p_holm, _tested(gap))
         for method, gap, p, p_holm in zip(others, gaps, p_values, holm(p_values), strict=True)
     }
 
 
 @dataclass(frozen=True)
 class Order:
-    """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others."""
+    """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others.
+
+    What is significant is corrected for choosing the best.
+    """
 
     metric: Metric
     names: list[str]
@@ -75,7 +82,11 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
     known = [name for name, value in values.items() if not np.isnan(value)]
     names = sorted(known, key=lambda name: (values[name], name != comparison.baseline))
     gaps = differences(comparison, metric, names[0]) if names else {}
-    behind = [name for name in names[1:] if gaps[name].is_told_apart]
+    behind = [
+        name
+        for name in names[1:]
+        if gaps[name].is_told_apart(len(names)) and sign * gaps[name].mean > 0
+    ]
     return Order(metric, names, [name for name in names if name not in behind], behind)
 
 
@@ -89,14 +100,28 @@ def _p_value(gap: Estimate) -> float:
     References:
         Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 4.4 (the 1 that is added).
     """
-    drawn = gap.resampled(resample_weights(gap.num_cases)) if gap.by_case is None else gap.by_case
-    known = drawn[~np.isnan(drawn)].round(12)  # between equal values, only rounding errors are left
     if gap.num_known < 2:
         return np.nan
     if gap.by_case is not None:
-        return float(wilcoxon(known).pvalue) if known.any() else 1.0
+        unequal = _unequal(gap.by_case)
+        return float(wilcoxon(unequal).pvalue) if unequal.size else 1.0
+    drawn = gap.resampled(resample_weights(gap.num_cases))
+    known = drawn[~np.isnan(drawn)].round(12)
     fewer = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
     return float(max(min(1.0, 2 * (1 + fewer) / (1 + known.size)), 2.0 ** (1 - gap.num_known)))
+
+
+def _tested(gap: Estimate) -> float:
+    if gap.by_case is None:
+        return float(np.sign(gap.value))
+    unequal = _unequal(gap.by_case)
+    return float(np.sign((np.sign(unequal) * rankdata(np.abs(unequal))).sum()))
+
+
+def _unequal(by_case: Floats) -> Floats:
+    """The known ones but zeros, for which Wilcoxon's exact test has no rank; rounding errors count as 0."""
+    unequal: Floats = by_case[~np.isnan(by_case)].round(12)
+    return np.asarray(unequal[unequal != 0])
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -32,7 +32,10 @@ from nnunet_nacl.report._statistics import (
 )
 from nnunet_nacl.typing import Mask
 
-_LATEX = str.maketrans({"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"})
+_LATEX = str.maketrans(
+    {"↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$", "–": "--"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+)
 _LATEX_SPECIAL = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -213,7 +216,8 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
         chance = [error_by_chance(comparison, name, error)[1] for name in comparison.names]
         columns.append(Column(f"ECE {error} by chance up to", chance))
     note = (
-        f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases. "
+        f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases; the "
+        f"interval of an ECE below that lies too high. "
         f"{_BOLD}"
     )
     return Table("Methods", comparison.dataset, note, comparison.names, columns)
@@ -224,8 +228,8 @@ def paper_table(
 ) -> Table:
     """A table for a paper: Dice, HD95, ECE and CECE over the voxel sets that labels choose, means over cases."""
     metrics = _metrics.segmentation_metrics(comparison) + _metrics.paper_metrics(comparison, voxels)
-    how = "Pooled" if voxels in POOLED else "Mean"
-    note = f"{how} over the cases ({len(comparison.cases)}). {_BOLD}"
+    how = "of all cases pooled" if voxels in POOLED else "means over cases"
+    note = f"Cases: {len(comparison.cases)}. ECE and CECE: {how}. {_BOLD}"
     if expected:
         note += " If perfectly calibrated: what the same probabilities would score on labels drawn from them."
     columns = _columns(comparison, metrics, expected=expected)
@@ -282,8 +286,9 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
             )
         )
     note = (
-        f"Method minus {comparison.baseline}. p: Wilcoxon signed-rank test, or for ECE near or image a paired "
-        f"bootstrap test, Holm-corrected for {len(others)} comparisons; * below 0.05."
+        f"Method minus {comparison.baseline}, over cases and structures for which both have a value (Dice has none "
+        "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
+        f"or image a paired bootstrap test, Holm-corrected for comparisons with {len(others)}; * below 0.05."
     )
     title = f"Differences to {comparison.baseline}"
     return Table(title, comparison.dataset, note, others, columns)
@@ -335,9 +340,10 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         arrow = "↓" if "calibration" in title else "↑"
         columns.append(Column(title, [split[title] for split in splits], digits=4, arrow=arrow))
     note = (
-        "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are "
-        "calibration (low is good) − discrimination (high is good) + a part that no method can change, so they and ECE "
-        "may order methods differently."
+        "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are, up to "
+        "binning, calibration (low is good) − discrimination (high is good) + a part that depends on the voxels alone, "
+        "so they and ECE may order methods differently. Over near and union, each method has its own voxels: compare "
+        "discrimination over the foreground or the image."
     )
     title = f"Further metrics {voxels_text(voxels)}"
     return Table(title, comparison.dataset, note, comparison.names, columns)

@@ -136,8 +136,8 @@ def fit_dice(
     ⌊(n + 1) α⌋-th smallest is the margin, α = 1 − coverage. A new case's Dice is at least map + margin with a
     probability of at least the coverage, at most 1/(n + 1) more if no residuals are equal.
 
-    The map of predicted to true Dice, (cases,) in [0, 1] each, is isotonic: it never falls. For fewer than 100 cases it
-    is a line, by least squares.
+    The map of predicted to true Dice, (cases,) in [0, 1] each, never falls. It is isotonic, for fewer than 100 cases a
+    line, by least squares.
 
     Raises:
         ValueError: fewer than twice 1/α − 1 cases.
@@ -166,9 +166,12 @@ def _isotonic(x: Floats, y: Floats) -> DiceFit:
 
 
 def _linear(x: Floats, y: Floats) -> DiceFit:
-    if np.ptp(x) == 0:
-        return DiceFit([0.0, 1.0], [float(y.mean())] * 2)
-    return DiceFit([0.0, 1.0], Polynomial.fit(x, y, 1)(np.array([0, 1])).tolist())
+    ends = [float(y.mean())] * 2
+    if np.ptp(x) > 0:
+        line = Polynomial.fit(x, y, 1)(np.array([0, 1])).tolist()
+        if line[0] < line[1]:
+            ends = line
+    return DiceFit([0.0, 1.0], ends)
 
 
 def _low_rank(n: int, alpha: float, asked: str, *, tails: int = 1) -> int:

@@ -52,9 +52,10 @@ def judge(rows: Rows, structure: str = ALL) -> Row:
     """Judge predicted Dice, volumes and intervals of these rows; None where something is not defined.
 
     Errors are mean absolute errors; a bias is predicted minus true, ``volume_bias_share`` the relative bias of the
-    sums; AURC is the area under the risk–coverage curve, with risk 1 − Dice, and excess AURC is AURC minus that of the
-    best order. ``_coverage`` is the share of cases whose Dice is at least its bound, or whose volume lies in its
-    interval. ``missed`` is the mean share of the structure that the masks of the recall threshold miss.
+    sums; AURC is the area under the risk–coverage curve of trust (the fitted Dice, if there is one) and risk 1 − Dice,
+    excess AURC is AURC minus that of the best order. ``_coverage`` is the share of cases whose Dice is at least its
+    bound, or whose volume lies in its interval. ``missed`` is the mean share of the structure that the masks of the
+    recall threshold miss.
     """
     # Takes half a second to import, which worker processes need not spend
     from pandas import DataFrame
@@ -64,7 +65,8 @@ def judge(rows: Rows, structure: str = ALL) -> Row:
     volume_error = frame.expected_ml - frame.true_ml
     true_sum = frame.true_ml.sum()
     risk = 1 - frame.dice
-    area = risk_coverage_area(frame.predicted_dice, risk)
+    trust = frame.fitted_dice.fillna(frame.predicted_dice)
+    area = risk_coverage_area(trust, risk)
     bounded = frame.dice_low
     held = frame.volume_low_ml
     values = {

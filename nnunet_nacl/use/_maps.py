@@ -55,7 +55,11 @@ def write_maps(
                 f"{', '.join(names)}."
             )
     outcomes = meaning.num_channels if meaning.activation is Activation.SOFTMAX else 2
-    largest = {_name(kind): math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
+    if len(set(map(_name, what))) < len(set(what)):
+        raise ValueError(
+            f"maps: two of {', '.join(what)} have one file name; write them to two folders."
+        )
+    largest = {kind: math.log(outcomes) if kind == "entropy" else 1.0 for kind in what}
     dtype = data_set.image_dtype
     with write_folder(
         [predictions],
@@ -88,7 +92,7 @@ def _write_case(
 ) -> None:
     case = SavedCase(files, data_set)
     activation = data_set.meaning.activation
-    structures = [_name(f"structure:{name}") for name in structure_names(data_set.meaning)]
+    structures = [f"structure:{name}" for name in structure_names(data_set.meaning)]
     of_channel = [""] * activation.first_structure + structures
     images = {name: np.zeros(case.labels.size, np.float32) for name in largest}
     if activation is Activation.SIGMOID and "confidence" in images:
@@ -106,5 +110,5 @@ def _write_case(
             scaled = np.rint(values.astype(np.float64) * (whole / largest[name]))
             values = scaled.clip(0, whole).astype(data_set.image_dtype)
         data_set.reader.write_image(
-            values, files.prediction, folder / f"{files.name}_{name}{data_set.file_ending}"
+            values, files.prediction, folder / f"{files.name}_{_name(name)}{data_set.file_ending}"
         )

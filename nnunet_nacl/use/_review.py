@@ -102,6 +102,8 @@ def review_folder(
         )
     check_output(file.with_suffix(".json"), overwrite=overwrite or output is None)
     page = None if html is None else check_output(html, overwrite=overwrite)
+    if page in {file, file.with_suffix(".json")}:
+        raise ValueError(f"{page}: the page needs another name than the list and its .json file.")
     cases = read.cases if gt_folder is None else Predictions.of_folder(gt_folder, folder).cases
     cases = [case for case in cases if case.is_predicted]
     if members:

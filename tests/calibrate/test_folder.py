@@ -103,10 +103,13 @@ def test_overwrite_replaces_nothing_else(fit_file: Path, new: tuple[Path, Path],
     output = tmp_path / "calibrated"
     output.mkdir()
     (output / "notes.txt").write_text("mine")
+    shutil.copy(new[0] / f"x{ENDING}", output / f"mine{ENDING}")
     with pytest.raises(FileExistsError, match="calibrated exists"):
         apply_folder(fit_file, new[1], output)
     apply_folder(fit_file, new[1], output, overwrite=True)
+    apply_folder(fit_file, new[1], output, overwrite=True)
     assert (output / "notes.txt").read_text() == "mine"
+    assert (output / f"mine{ENDING}").exists()
     with pytest.raises(FileExistsError, match="holds predictions that apply has not written"):
         apply_folder(fit_file, new[1], new[1], overwrite=True)
 

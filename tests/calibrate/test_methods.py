@@ -162,16 +162,6 @@ def test_head_recovers_and_is_logistic_regression(activation: Activation, featur
     assert np.abs(p - expected).max() < 2e-3
 
 
-def test_a_strong_pull_is_temperature_scaling(features: np.ndarray) -> None:
-    right = LAYER[0] @ features + LAYER[1][:, None]
-    sample = sample_of(SOFTMAX, 2 * right, drawn(SOFTMAX, right), features=features)
-    head = Head.of(sample, (2 * LAYER[0], 2 * LAYER[1]), strength=1e3)
-    of_head, of_temperature = (
-        softmax(method.logits(sample.logits, features), axis=0) for method in (head, Temperature.of(sample))
-    )
-    assert np.abs(of_head - of_temperature).max() < 0.01
-
-
 def trained_badly(activation: Activation, features: np.ndarray) -> tuple[Sample, tuple[np.ndarray, np.ndarray]]:
     """A model that is too sure, and whose labels are not the most probable ones."""
     right = LAYER[0] @ features + LAYER[1][:, None]

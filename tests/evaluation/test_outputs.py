@@ -24,6 +24,9 @@ def test_files_of_others_are_not_replaced(folders: Folders, capsys: pytest.Captu
     assert run_evaluate(folders, "-o", notes) == 1
     assert f"{notes} exists. Choose another name, or replace it with --overwrite." in capsys.readouterr().err
     assert notes.read_text() == "precious"
+    notes.rename(tmp_path / "notes.cases.csv")
+    assert run_evaluate(folders, "-o", notes) == 1
+    assert (tmp_path / "notes.cases.csv").read_text() == "precious"
     assert run_evaluate(folders, "-o", notes, "--overwrite") == 0
     assert len(read_result(notes).cases) == 3
 
@@ -41,6 +44,10 @@ def test_numbers_out_of_range(folders: Folders, options: str, message: str, caps
     assert run_evaluate(folders, *options.split()) == 1
     assert message in capsys.readouterr().err
     assert not list(folders[1].glob("calibration_*"))
+
+
+def test_a_part_without_cases_is_no_failure(folders: Folders) -> None:
+    assert run_evaluate(folders, "--num_parts", 5, "--part_id", 4) == 0
 
 
 def test_nnunets_number_of_processes(

@@ -165,7 +165,7 @@ def test_one_method_two_and_one_case(tmp_path: Path) -> None:
     few = {"cases": NAMED[:1], "settings": SCORES}
     page = write(tmp_path, {name: make_result(t, **few) for name, t in (("one", 0.4), ("other", 1.0))})
     assert "other: these cases do not tell" in page.text
-    assert "do not differ significantly on this case." in page.text
+    assert "is first; one case is too few to tell 2 methods apart." in page.text
     assert f"The only case: {NAMED[0]}" in page.text
 
 

@@ -2,14 +2,18 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit, logit
 
-from nnunet_nacl.evaluation import FolderResult
+from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import CaseResult, LabelMeaning, evaluate_case
+from nnunet_nacl.nnunet import Predictions
 from nnunet_nacl.report import TABLES, answer, compare
+from tests.generated import write_folder
 from tests.report.generated import make_blurred, with_origin
 
 
@@ -24,6 +28,16 @@ def test_what_cases_tell() -> None:
     mild = judge(make_blurred(0.8, num_cases=40))
     assert 0.01 < mild.error < 0.04
     assert mild.verdict.name == "TOO_SURE"
+
+
+def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
+    truth, predictions = write_folder(tmp_path, "abcd", structure=True, regions=True)
+    for file in predictions.glob("*.npz"):
+        p = np.load(file)["probabilities"].astype(float)
+        p[1] = expit(4 * logit(p[1].clip(1e-6, 1 - 1e-6)))  # of the second region, too sure
+        np.savez_compressed(file, probabilities=p.astype(np.float32))
+    judgement = judge(evaluate(Predictions.of_folder(truth, predictions)))
+    assert (judgement.what, judgement.verdict.name) == ("core", "TOO_SURE")
 
 
 def test_the_accuracy_where_it_says_90_by_hand() -> None:

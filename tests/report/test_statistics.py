@@ -50,6 +50,7 @@ def test_wilcoxon_by_hand() -> None:
     few, same = compared([0.1, np.nan, 0.2, 0.3, 0.4, 0.5], [0.0] * 6)
     assert few.p == 2 / 32
     assert same.p == 1
+    assert compared([0.0] * 20 + [0.1, 0.2, 0.3, 0.4, 0.5])[0].p == 2 / 32  # equal cases say nothing
 
 
 def test_a_difference_over_the_cases(comparison: Comparison) -> None:
@@ -59,7 +60,7 @@ def test_a_difference_over_the_cases(comparison: Comparison) -> None:
     assert found["right"].mean == pytest.approx(np.mean(right - base), abs=1e-12)
     assert found["right"].p == stats.wilcoxon(right, base).pvalue == 2 / 2**8
     assert found["right"].p_holm == pytest.approx(2 * found["right"].p)
-    assert found["right"].is_told_apart
+    assert found["right"].is_told_apart()
     assert found is differences(comparison, ECE)  # made once
 
 
@@ -176,4 +177,30 @@ def test_who_is_told_apart() -> None:
     (one_case,) = compared([0.01 + 0.001 * number for number in range(11)] + [-0.5])
     assert one_case.mean < 0
     assert one_case.p_holm < 0.05
-    assert not one_case.is_told_apart
+    assert not one_case.is_told_apart()
+    # Most are higher, but the mean, over many cases, is lower
+    (most,) = compared([0.01 + 0.0001 * number for number in range(45)] + [-0.8] * 5)
+    assert most.mean < most.interval[1] < 0
+    assert most.p_holm < 0.05
+    assert not most.is_told_apart()
+
+
+def test_better_in_the_table_is_not_significantly_worse_where_both_have_a_value() -> None:
+    """One predicts nothing where there is nothing: its Dice is not defined there, that of the other is 0."""
+    empty = [0.0] * 6 + [0.8 + 0.001 * number for number in range(20)]
+    careful = [np.nan] * 6 + [value - 0.002 for value in empty[6:]]
+    comparison = compare({name: with_dice(np.array(own)[:, None]) for name, own in (("a", careful), ("b", empty))})
+    assert differences(comparison, DICE)["b"].is_told_apart()
+    order = order_by(comparison, DICE)
+    assert (order.names, order.behind) == (["a", "b"], [])
+
+
+def test_choosing_the_best_costs_significance() -> None:
+    gaps = {
+        str(number): with_dice(np.array([0.9 + 0.01 * case for case in range(7)])[:, None] - number / 100)
+        for number in range(3)
+    }
+    found = differences(compare(gaps), DICE)
+    assert found["1"].p_holm == 2 * 2 / 2**7
+    assert found["1"].is_told_apart()
+    assert not found["1"].is_told_apart(num_methods=4)

@@ -42,8 +42,8 @@ def test_latex() -> None:
         "\\begin{table}\n\\centering\n\\caption{Methods \\& more. 50 \\% of a\\_b. In parentheses: 95 \\% boot",
         "\\label{tab:methods-more}\n\\begin{tabular}{lcc}\n\\toprule\n",
         "& ECE $\\downarrow$ & gap \\\\\n",
-        "a\\_|b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200*, p < 0.001 \\\\\n",
-        "c\\$<i>\\&\\textasciitilde  & 0.250 & +0.010, p = 0.200 \\\\\n",
+        "a\\_\\textbar{}b & \\textbf{0.100 (0.090 to 0.110)} & $-$0.200*, p \\textless{} 0.001 \\\\\n",
+        "c\\$\\textless{}i\\textgreater{}\\&\\textasciitilde  & 0.250 & +0.010, p = 0.200 \\\\\n",
         "[d] & -- & 0.000 \\\\\n\\bottomrule\n\\end{tabular}\n\\end{table}\n",
     ):
         assert line in text
@@ -81,7 +81,7 @@ def test_a_table_for_a_paper(results: dict[str, FolderResult]) -> None:
     assert f"| soft | {soft.foreground_mean():.2f} | {soft.foreground_mean('HD95'):.2f} |" in text.replace("*", "")
     assert " to " not in text.splitlines()[4]
     table = TABLES["ece"](compare(results), None)
-    assert table.note.startswith("Mean over the cases (8)")
+    assert table.note.startswith("Cases: 8. ECE and CECE: means over cases.")
     assert table.values().loc["soft", "CECE union"] == pytest.approx(soft.mean("union", "CECE"))
     values = TABLES["expected"](compare(results), None).values()
     for metric, voxels in ((m, v) for m in ("ECE", "CECE") for v in ("foreground", "union")):

@@ -125,6 +125,8 @@ def test_dice_fit_of_equal_predictions(n: int) -> None:
     assert 0.5 <= fit.expected(0.8) <= 0.7
     assert fit.expected(0.1) == fit.expected(0.8)
     assert fit.lower_bound(0.8) == pytest.approx(0.5)
+    falling = fit_dice(np.linspace(0.5, 0.9, n), np.linspace(0.9, 0.5, n))
+    assert falling.expected(0.5) == falling.expected(0.9) == pytest.approx(0.7, abs=0.05)
 
 
 @pytest.mark.parametrize("n", [39, 101])

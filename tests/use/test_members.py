@@ -89,6 +89,9 @@ def test_bad_cases_are_named_and_the_others_are_written(tmp_path: Path, capsys: 
     assert names(tmp_path / "out") & {f"{name}.npz" for name in "abcdefg"} == {"f.npz"}
     skipped = json.loads((tmp_path / "out" / "members.json").read_text())["skipped"]
     assert [entry["case"] for entry in skipped] == [*"abcdeg"]
+    shutil.copyfile(tmp_path / "out" / "f.npz", tmp_path / "out" / "a.npz")  # of an earlier run
+    assert main(["members", *map(str, members), "-o", str(tmp_path / "out"), "--overwrite"]) == 1
+    assert not (tmp_path / "out" / "a.npz").exists()
 
 
 def test_other_folders_are_refused_by_name(tmp_path: Path) -> None:

@@ -190,6 +190,8 @@ def test_outputs_that_exist_stay(
         file.unlink()
     assert main(command) == 0
     assert main([*command, "--overwrite"]) == 0
+    with pytest.raises(ValueError, match=r"list\.csv: the page needs another name"):
+        review_folder(folders[1], output=output, html=output, overwrite=True)
 
 
 def test_label_maps_are_no_images(folders: tuple[Path, Path], tmp_path: Path) -> None:

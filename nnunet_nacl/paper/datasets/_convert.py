@@ -13,9 +13,9 @@ import yaml
 from nnunetv2.dataset_conversion.generate_dataset_json import generate_dataset_json
 from tqdm import tqdm
 
-from nnunet_nacl.files import link_or_copy
+from nnunet_nacl.files import link_or_copy, whole_folder
 from nnunet_nacl.nnunet import Reader
-from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
+from nnunet_nacl.paper.datasets._folder import planned_folder
 from nnunet_nacl.typing import Record
 
 _ENDINGS = (".nii", ".nii.gz")  # released as .nii.gz; some copies are unpacked
@@ -127,7 +127,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
         raise ValueError(
             "\n  ".join([f"{source} cannot be converted; nothing was written.", *problems])
         )
-    with whole_data_set(folder) as partial:
+    with whole_folder(folder) as partial:
         for case in tqdm(cases, desc="converting", unit="case"):
             _write(case, partial, layout, endings[0])
         generate_dataset_json(

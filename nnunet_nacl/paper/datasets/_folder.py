@@ -1,9 +1,6 @@
 """The folder of a data set that is made here."""
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from nnunet_nacl.nnunet import nnunet_folder
@@ -28,16 +25,3 @@ def planned_folder(number: int, title: str) -> Path:
                     f"{taken} exists already: choose another id than {number}, or remove it."
                 )
     return folder
-
-
-@contextmanager
-def whole_data_set(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``folder`` on leaving; after an error nothing of it is left."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

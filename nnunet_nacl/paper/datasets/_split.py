@@ -12,9 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from nnunet_nacl.cases import shuffled
-from nnunet_nacl.files import link_or_copy, write_json
+from nnunet_nacl.files import link_or_copy, whole_folder, write_json
 from nnunet_nacl.nnunet import nnunet_folder, raw_cases
-from nnunet_nacl.paper.datasets._folder import planned_folder, whole_data_set
+from nnunet_nacl.paper.datasets._folder import planned_folder
 
 
 def split(
@@ -83,10 +83,11 @@ def _write_data_set(
     source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path
 ) -> None:
     description = json.loads((source / "dataset.json").read_bytes())
+    description.pop("dataset", None)  # it lists the files of the source
     description |= {"numTraining": len(cases) - len(drawn), "split_by": "nnunet_nacl"}
     if "numTest" in description:
         description["numTest"] = len(drawn)
-    with whole_data_set(folder) as partial:
+    with whole_folder(folder) as partial:
         for case, files in cases.items():
             for file in files:
                 part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")

@@ -104,7 +104,7 @@ def _is_evaluated(job: Job, folder: Path, cases: Collection[str]) -> bool:
     )
     more = {*asked.voxels} <= {*result.voxels} and result.settings.surface >= asked.surface
     return (
-        _is_newer(job, file)
+        all(_is_newer(job, one) for one in (file, *folder.glob("*.npz")))
         and used == asked
         and more
         and {*cases} <= {case.name for case in result.cases}

@@ -76,7 +76,7 @@ def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
 
 def test_other_files_of_nnunet(nnunet: Path) -> None:
     """Spacings of TIFF files lie beside them; MSD's dataset.json counts test cases."""
-    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9)
+    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9, dataset={"a": {}})
     for case in ("a", "b"):
         (source / "imagesTr" / f"{case}.json").write_text('{"spacing": [1, 1, 1]}')
     (source / "splits_final.json").write_text("[]")
@@ -84,7 +84,9 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
     (test,) = [path.name.removesuffix(".tif") for path in (folder / "labelsTs").iterdir()]
     assert (folder / "imagesTs" / f"{test}.json").is_file()
     assert not (folder / "splits_final.json").exists()
-    assert json.loads((folder / "dataset.json").read_text())["numTest"] == 1
+    found = json.loads((folder / "dataset.json").read_text())
+    assert found["numTest"] == 1
+    assert "dataset" not in found
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ def test_a_model_of_other_settings_or_cases_is_refused(data_set: PreprocessedDat
     data_set.check_model(TRAINER, 0, split)
     with pytest.raises(ValueError, match=r"was trained with other cases than splits_final\.json now has for fold 0"):
         data_set.check_model(TRAINER, 0, other)
+    (model / ".fold_0_split.json").unlink()  # as after a training by hand
+    (model / "fold_0" / "validation").mkdir()
+    for file in ("summary.json", *(f"{case}.nii.gz" for case in split["val"])):
+        (model / "fold_0" / "validation" / file).touch()
+    with pytest.raises(ValueError, match=r"was trained with other cases than"):
+        data_set.check_model(TRAINER, 0, other)
+    data_set.check_model(TRAINER, 0, split)
     (model / "dataset.json").write_text('{"labels": {"background": 0, "other": 1}, "file_ending": ".nii.gz"}')
     with pytest.raises(ValueError, match=r"was trained with another dataset\.json than"):
         data_set.check_model(TRAINER, 0, split)

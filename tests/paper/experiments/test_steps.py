@@ -78,6 +78,8 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     later = (job.predictions / "toy_a.npz").stat().st_mtime + 60
     os.utime(fold / "checkpoint_final.pth", (later, later))  # trained anew: what another model predicted is nothing
     assert steps(job) == ["validate", "evaluate_validation", "predict", "evaluate_test"]
+    os.utime(job.predictions / "calibration_summary.json", (later, later))  # evaluated again
+    assert "predict" in steps(job)
     clear_the_way(job, "predict")
     assert not list(job.predictions.glob("*.nii.gz"))
 

@@ -208,12 +208,12 @@ def calibrations(where: str) -> pd.DataFrame:
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": "as trained"}, "trained")
     kept = ["NLL", "ECE", "over_confidence", "Dice", "decoded", "NLL_minus_vector",
             "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
-    of_model = ["configuration", "trainer", "folds"]
+    of_model = ["data_set", "configuration", "trainer", "folds"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
     wide.columns = wide.columns.map("_".join)
     wide = wide.reset_index()
     named(wide, wide["folds"].str.replace(" ", "+"))
-    return wide.sort_values(["steps", "model"])
+    return wide.sort_values(["data", "steps", "model"])
 
 
 def named(models: pd.DataFrame, folds: pd.Series) -> None:
@@ -222,6 +222,7 @@ def named(models: pd.DataFrame, folds: pd.Series) -> None:
     loss = trainer.str.extract("nnUNetTrainer([A-Za-z]+)")[0]
     optimizer = trainer.str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
     dimensions = models["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
+    models["data"] = models["data_set"].str.partition("_")[2]
     models["model"] = loss + " " + optimizer + dimensions + ", " + folds
     epochs = trainer.str.extract(r"_(\d+)epochs")[0].fillna("100").astype(int)
     models["steps"] = epochs * trainer.str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
@@ -251,7 +252,7 @@ def calibrate(data_set: str) -> str:
 
 def calibrate_long() -> str:
     """NLL and Dice of the last layers with and without the term that keeps labels, in the longest trainings."""
-    columns = {"trained with, fold": "{model}", "steps": "{steps:,}"}
+    columns = {"data": "{data}", "trained with, fold": "{model}", "steps": "{steps:,}"}
     methods = {
         "trained": "trained", "temperature": "temperature", "isotonic": "isotonic", "vector": "vector",
         "vector by CE alone": "by CE alone", "head": "head", "head by CE alone": "by CE alone ",
@@ -274,7 +275,6 @@ def checkpoints() -> pd.DataFrame:
     written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
     wide = wide.join(written).reset_index()
     named(wide, wide["fold"])
-    wide["data"] = wide["data_set"].str.partition("_")[2]
     return wide.sort_values(["data_set", "model", "steps"])
 
 

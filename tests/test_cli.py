@@ -138,7 +138,7 @@ def test_the_number_of_commands_and_options() -> None:
     options = [one.option_strings[0] for parser in parsers for one in parser._actions if one.option_strings]
     own = [one for one in options if one != "-h"]
     assert len({name.split()[0] for name in cli.COMMANDS}) <= 15
-    assert len(own) <= 92, "one more option needs a reason in docs/decisions, or a place freed"
+    assert len(own) <= 93, "one more option needs a reason in docs/decisions, or a place freed"
     assert len(set(own)) <= 45, "one more name needs a reason in docs/decisions, or a place freed"
 
 

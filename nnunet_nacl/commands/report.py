@@ -89,6 +89,7 @@ def plot(
     kind: Literal["reliability", "tradeoff", "radar", "ranks"],
     summaries: Sequence[str],
     *,
+    names: Sequence[str] | None = None,
     voxels: VoxelSet | None = None,
     o: str | None = None,
 ) -> int:
@@ -101,6 +102,6 @@ def plot(
     from nnunet_nacl.report import read_results, write_plot
 
     file = o or f"{kind}.svg"
-    write_plot(read_results(summaries), kind, file, voxels=voxels)
+    write_plot(read_results(summaries, names=names), kind, file, voxels=voxels)
     print(f"Wrote {file}")
     return 0

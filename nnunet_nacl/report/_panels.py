@@ -7,7 +7,13 @@ from pathlib import Path
 from nnunet_nacl.files import check_output
 from nnunet_nacl.metrics import Voxels
 from nnunet_nacl.report._comparison import Comparison, Results, compare_all
-from nnunet_nacl.report._metrics import DICE, Metric, judging_metrics, paper_metrics
+from nnunet_nacl.report._metrics import (
+    DICE,
+    Metric,
+    judging_metrics,
+    paper_metrics,
+    voxels_text,
+)
 from nnunet_nacl.report._reliability import top_label_curves
 from nnunet_nacl.report._statistics import all_rankings
 from nnunet_nacl.report._study import Study
@@ -61,13 +67,19 @@ def reliability_panels(
 ) -> list[Panel]:
     """A diagram for each method, or one of all of them; with regions, for each region."""
     names = comparison.names
-    of_methods = [top_label_curves(comparison, name, voxels or comparison.main) for name in names]
+    voxels = voxels or comparison.main
+    of_methods = [top_label_curves(comparison, name, voxels) for name in names]
     of_panels = (
         zip(*of_methods, strict=True)
         if overlaid
         else ([curve] for curves in of_methods for curve in curves)
     )
-    return [partial(reliability_curves, curves, names=names) for curves in of_panels]
+    title = comparison.dataset
+    where = voxels_text(voxels)
+    return [
+        partial(reliability_curves, curves, names=names, title=title, where=where)
+        for curves in of_panels
+    ]
 
 
 def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:

@@ -23,12 +23,16 @@ from nnunet_nacl.report.plots._style import (
 from nnunet_nacl.typing import Floats
 
 _FAINT = 0.3  # opacity of bins that hold hardly any voxels
+_ROWS_OF_LINES = 5  # of more methods, a name has one line in the ranks
 _MANY = 2000  # from so many points on, they are drawn as pixels, which keeps the page small
 
 
-def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence[str]) -> None:
+def reliability_curves(
+    data: Sequence[Reliability], ax: Axes, *, names: Sequence[str], title: str, where: str
+) -> None:
     """The curves of several methods in one diagram, and each bin's share of the voxels below.
 
+    ``title`` and the region, if any, stand above, ``where`` the voxels lie, below.
     Dashed lines: where the curves would lie if perfectly calibrated. Colors go by the ``names`` of all methods.
     """
     whole: Any = ax.get_subplotspec()
@@ -58,10 +62,15 @@ def reliability_curves(data: Sequence[Reliability], ax: Axes, *, names: Sequence
         label = f"{labelled(curve.name)} ({number_text(curve.error)})"
         ax.plot(confidence, np.where(faint, np.nan, accuracy), label=label, **style)
         below.stairs(curve.share, curve.edges, color=color, fill=len(data) == 1, linewidth=1.3)
-    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=wrapped(data[0].what, 40))
+    titles = "\n".join(wrapped(text, 40) for text in (title, data[0].what) if text)
+    ax.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy", title=titles)
     ax.tick_params(labelbottom=False)
     below.set(
-        xlim=(0, 1), ylim=(0, 1), yticks=(0, 1), xlabel="confidence", ylabel="share of\nvoxels"
+        xlim=(0, 1),
+        ylim=(0, 1),
+        yticks=(0, 1),
+        xlabel=f"confidence, {where}",
+        ylabel="share of\nvoxels",
     )
     legend_below(below, 0.6, of=ax, fontsize=7.5, title="method (pooled ECE)")
 
@@ -101,7 +110,7 @@ def radar(comparison: Comparison, metric: Metric, ax: Axes) -> None:
     References:
         Murugesan et al., Medical Image Analysis 2025, figure 1.
     """
-    ax, angles = polar_axes(ax, [wrapped(name) for name in comparison.names])
+    ax, angles = polar_axes(ax, [wrapped(name, 13, 2) for name in comparison.names])
     around = [*comparison.methods, comparison.methods[0]]
     dice = [DICE.of(method).value for method in around]
     error = [metric.of(method).value for method in around]
@@ -128,7 +137,10 @@ def polar_axes(ax: Axes, names: Sequence[str]) -> tuple[PolarAxes, Floats]:
     polar.set_theta_direction(-1)
     polar.set_rlabel_position(180 / max(len(names), 1))
     polar.set_xticks(angles, names)
-    polar.tick_params(axis="y", labelsize=7)
+    alignments: Any = {1: "left", 0: "center", -1: "right"}  # by the side, clockwise
+    for label, angle in zip(polar.get_xticklabels(), angles, strict=True):
+        label.set_horizontalalignment(alignments[int(np.sign(np.sin(angle).round(6)))])
+    polar.tick_params(labelsize=7)
     polar.grid(color=INK, alpha=0.25, linewidth=0.6)
     return polar, np.append(angles, angles[0])
 
@@ -150,7 +162,8 @@ def rank_heatmap(data: Ranking, ax: Axes) -> None:
     ax.axvline(values.shape[1] - 1, color="white", linewidth=3)
     ax.invert_yaxis()
     ax.set_xticks(np.arange(values.shape[1]) + 0.5, ranks.columns, rotation=35, ha="right")
-    ax.set_yticks(np.arange(len(ranks)) + 0.5, map(wrapped, ranks.index))
+    lines = 1 if len(ranks) > _ROWS_OF_LINES else 3
+    ax.set_yticks(np.arange(len(ranks)) + 0.5, [wrapped(name, lines=lines) for name in ranks.index])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_title(data.scheme)

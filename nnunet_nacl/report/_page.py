@@ -209,7 +209,7 @@ class Answer:
     lacking: dict[str, str]
     to_calibrate: list[str]
     still_off: list[str]
-    following: Folders
+    following: Sequence[Folders]
 
 
 def answer(comparison: Comparison) -> Answer:
@@ -265,7 +265,7 @@ def answer(comparison: Comparison) -> Answer:
         },
         to_calibrate=to_calibrate,
         still_off=[name for name in off if name in ours],
-        following=folders[[*to_calibrate, *names][0]],
+        following=comparison[[*to_calibrate, *names][0]].result.origin.folders,
     )
 
 

@@ -54,7 +54,7 @@ def test_a_page() -> None:
 @pytest.mark.parametrize(
     ("page", "data", "others"),
     [
-        ("results/losses.md", ["losses", "losses_paired", "losses_paired_sgd", "checkpoints"], set()),
+        ("results/losses.md", ["losses", "losses_paired", "losses_paired_sgd", "checkpoints", "calibrate"], set()),
         ("results/losses-short.md", ["losses", "calibrate"], set()),
         ("results/dice.md", ["losses", "losses_paired"], {"0.008", "0.060"}),  # most Dice lost
         ("results/last-layer.md", ["calibrate", "ensemble"], {"0.296"}),

@@ -110,7 +110,7 @@ def tokens_of(file: Path) -> int:
 
 def test_growth_is_a_decision() -> None:
     """Raise the number here only together with a reason in docs/decisions."""
-    assert sum(map(tokens_of, PACKAGE.rglob("*.py"))) <= 96_530
+    assert sum(map(tokens_of, PACKAGE.rglob("*.py"))) <= 96_540
 
 
 def test_one_step_a_statement() -> None:

@@ -1,4 +1,4 @@
-"""The Python that README and the docs show runs. (.ci/lint reads the rest of the pages.)"""
+"""The Python that README and the docs show runs. (test_pages.py reads the rest of the pages.)"""
 
 import re
 import shutil
@@ -11,10 +11,13 @@ from nnunet_nacl.evaluation import write_result
 from tests.generated import probabilities, write_folder, write_model
 from tests.report.generated import make_result, write_predictions
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-TRIED = [f"docs/{name}.md" for name in ("arrays", "evaluate", "metrics", "calibrate", "report", "train", "use")]
+TRIED = [
+    f"docs/{name}.md"
+    for name in ("arrays", "evaluate", "metrics", "calibrate", "report", "train", "use")
+]
 
 
 def python_blocks(page: str) -> list[str]:
@@ -33,7 +36,9 @@ def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_every_page_with_python_is_tried() -> None:
     """But for the one whose example is trained by tests/paper/experiments."""
-    assert [name for name in NAMES if python_blocks(name)] == sorted([*TRIED, "docs/experiments.md"])
+    assert [name for name in NAMES if python_blocks(name)] == sorted(
+        [*TRIED, "docs/experiments.md"]
+    )
 
 
 def prepare_evaluation(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
@@ -64,10 +69,19 @@ def prepare_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, ob
 
 
 def prepare_comparison(folder: Path, _: pytest.MonkeyPatch) -> dict[str, object]:
-    temperatures = {"DiceCE": 0.5, "NACL": 1.5, "SVLS_1": 0.8, "SVLS_2": 0.9, "NACL_1": 1.4, "NACL_2": 1.6}
+    temperatures = {
+        "DiceCE": 0.5,
+        "NACL": 1.5,
+        "SVLS_1": 0.8,
+        "SVLS_2": 0.9,
+        "NACL_1": 1.4,
+        "NACL_2": 1.6,
+    }
     cases = ("one", "two", "three")
     for name, predicted in write_predictions(folder, temperatures, cases=cases).items():
-        write_result(make_result(temperatures[name], cases=cases), predicted / "calibration_summary.json")
+        write_result(
+            make_result(temperatures[name], cases=cases), predicted / "calibration_summary.json"
+        )
     return {}
 
 

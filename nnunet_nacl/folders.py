@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from nnunet_nacl import __version__
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.files import check_output, only_writer, write_json
 from nnunet_nacl.nnunet import CALIBRATED_NAME, DECODED_NAME, CaseFiles, PredictionFolder
+from nnunet_nacl.typing import Record
 
 Result = TypeVar("Result")
 
@@ -37,7 +38,7 @@ class NewFolder(Generic[Result]):
         done = f"{self.done.capitalize()} {len(self.results)} of {total} cases into {self.output}."
         return "\n".join([done, *self.notes])
 
-    def write_mark(self, name: str, content: dict[str, Any]) -> None:
+    def write_mark(self, name: str, content: Record) -> None:
         """Write the JSON file that marks a folder as ours and says how it was made."""
         skipped = [asdict(entry) for entry in self.skipped]
         write_json(

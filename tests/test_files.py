@@ -56,7 +56,7 @@ def test_the_longest_names(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == [name]  # noqa: PTH208
 
 
-def test_outputs_that_exist(tmp_path: Path) -> None:
+def test_outputs_that_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_output(str(tmp_path / "new")) == tmp_path / "new"
     with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         check_output(tmp_path / "nowhere" / "file", overwrite=True)
@@ -70,6 +70,9 @@ def test_outputs_that_exist(tmp_path: Path) -> None:
         with pytest.raises(FileExistsError, match=rf"{name} exists\. Choose another name, or .* --overwrite\."):
             check_output(tmp_path / name, is_folder=True)
         check_output(tmp_path / name, overwrite=True, is_folder=True)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as of a folder that may only be read
+    with pytest.raises(PermissionError, match=rf"{tmp_path} may not be written to"):
+        check_output(tmp_path / "new")
 
 
 def test_one_process_writes_at_a_time(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def apply(fit: str, pred_folder: str, *, o: str, overwrite: bool = False) -> int
     Args:
         fit: file that calibrate wrote
         o: FOLDER of the calibrated copy
+        overwrite: replace all that an earlier calibration wrote
     """
     from nnunet_nacl.calibrate import apply_folder
 

@@ -24,9 +24,7 @@ FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
 ASKED = 0.9  # the confidence whose accuracy the page states
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
-_NEARLY = (
-    0.02  # a miscalibrated model with gaps below this, on average and at 90 %, is nearly right
-)
+_NEARLY = 0.02  # a miscalibrated model is nearly right if neither ECE nor gap at 90 % is above
 _FEWEST = 3  # of fewer cases, the interval by chance is too narrow
 # If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02

@@ -5,19 +5,19 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
 from nnunet_nacl.metrics import Settings
 from nnunet_nacl.nnunet import CALIBRATED_NAME
+from nnunet_nacl.typing import Record
 
 
 @dataclass(frozen=True)
 class _Mark:
     """The file that says how a calibrated folder was made."""
 
-    calibration: dict[str, Any]
+    calibration: Record
     applied: dict[str, str]
 
 

@@ -29,7 +29,7 @@ class Difference:
     """A method minus another, over the cases and structures that have a value in both, with paired 95 % interval.
 
     ``p``: from Wilcoxon's test over the cases, or a bootstrap test if a single case has no value; ``p_holm``:
-    corrected; ``tested``: 1 or −1, the sign of what was tested, the sum of the signed ranks or the mean.
+    corrected; ``tested``: the sign of what was tested, the sum of the signed ranks or the mean.
     """
 
     mean: float

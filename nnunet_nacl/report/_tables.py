@@ -217,7 +217,7 @@ def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table
         columns.append(Column(f"ECE {error} by chance up to", chance))
     note = (
         f"Cases: {len(comparison.cases)}. By chance up to: ECE that perfect calibration could have on such cases; the "
-        f"interval of an ECE below that lies too high. "
+        "interval of an ECE below that lies too high. "
         f"{_BOLD}"
     )
     return Table("Methods", comparison.dataset, note, comparison.names, columns)
@@ -288,7 +288,7 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
     note = (
         f"Method minus {comparison.baseline}, over cases and structures for which both have a value (Dice has none "
         "where neither prediction nor ground truth has the structure). p: Wilcoxon signed-rank test, or for ECE near "
-        f"or image a paired bootstrap test, Holm-corrected for comparisons with {len(others)}; * below 0.05."
+        f"or image a paired bootstrap test, Holm-corrected (number of comparisons: {len(others)}); * below 0.05."
     )
     title = f"Differences to {comparison.baseline}"
     return Table(title, comparison.dataset, note, others, columns)
@@ -343,7 +343,7 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
         "MCE and ACE: means over cases; the others: over the voxels of all cases together. NLL and Brier are, up to "
         "binning, calibration (low is good) − discrimination (high is good) + a part that depends on the voxels alone, "
         "so they and ECE may order methods differently. Over near and union, each method has its own voxels: compare "
-        "discrimination over the foreground or the image."
+        "discrimination over the image."
     )
     title = f"Further metrics {voxels_text(voxels)}"
     return Table(title, comparison.dataset, note, comparison.names, columns)

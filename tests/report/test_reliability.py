@@ -40,6 +40,20 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
     assert (judgement.what, judgement.verdict.name) == ("core", "TOO_SURE")
 
 
+def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
+    base = make_blurred(num_cases=4)
+    generator = np.random.default_rng(0)
+    cases = []
+    for case in base.cases:
+        kind = generator.choice(3, (1, 40, 40), p=[0.8, 0.15, 0.05])
+        sure = np.array([0.955, 0.9, 0.6])[kind] + generator.uniform(-0.01, 0.01, kind.shape)
+        y = (generator.random(kind.shape) < np.array([1, 0.75, 0.6])[kind]).astype(np.uint8)
+        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
+    judgement = judge(replace(base, cases=cases))
+    assert judgement.verdict.name == "MIXED"
+    assert judgement.accuracy < 0.85
+
+
 def test_the_accuracy_where_it_says_90_by_hand() -> None:
     """A line between the points of the bins on both sides of 90 %."""
     sharp = make_blurred(0.5)

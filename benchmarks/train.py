@@ -1,16 +1,18 @@
-"""Train models on a CPU, one after the other, and go on with those that were cut off.
+"""Train models, one after the other, and go on with those that were cut off.
 
     python benchmarks/train.py QUEUE.txt [--float32]
+    python benchmarks/train.py QUEUE.txt -device cuda
 
 Each line of the queue is a training: data set, configuration, fold and trainer, such as
 ``4 2d_bs8 0 nnUNetTrainerDiceCE_100epochs``. The queue is read anew before each training, so lines may be added and
 moved. Run it once for each core: a model that another run trains is left to that. nnU-Net's environment variables must
 be set, and nnUNet_extTrainer for ``nnunet_nacl`` or ``dice_candidates``.
 
-Each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16), or with --float32 single
-precision, which is faster on some processors; an epoch's validation, which is only logged, takes 5 batches; a
-checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder
-says how many seconds it took in all.
+On a CPU, each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16), or with --float32
+single precision, which is faster on some processors. On a GPU it is nnU-Net's own: float16 and torch.compile, with two
+processes that load data; several runs can share a GPU. An epoch's validation, which is only logged, takes 5 batches; a
+checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder says how many seconds it took in
+all. With --no_validation, ``nnUNetv2_train --val --npz`` is left to predict the validation cases.
 """
 
 import argparse
@@ -18,11 +20,11 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 import traceback
 from pathlib import Path
 
-os.environ["nnUNet_n_proc_DA"] = "0"
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
@@ -36,12 +38,13 @@ SAVE_EVERY = 5
 VALIDATION_BATCHES = 5
 
 
-def train(
-    data_set: str, configuration: str, fold: int, trainer: str, folder: Path, *, float32: bool
-) -> None:
+def train(model: list[str], folder: Path, options: argparse.Namespace) -> None:
     """One training, from its last checkpoint if there is one, with the validation's probabilities."""
+    data_set, configuration, fold, trainer = model
     torch.set_num_threads(1)
-    if not float32:
+    on_cpu = options.device == "cpu"
+    os.environ["nnUNet_n_proc_DA"] = "0" if on_cpu else "2"
+    if on_cpu and not options.float32:
         trainer_module.dummy_context = lambda: torch.autocast("cpu", torch.bfloat16)
     whole = trainer_module.nnUNetTrainer.run_training
 
@@ -51,22 +54,22 @@ def train(
         whole(self)
 
     trainer_module.nnUNetTrainer.run_training = with_few_validation_batches
+    if options.no_validation:
+        trainer_module.nnUNetTrainer.perform_actual_validation = lambda *_: None
     begun = any(folder.glob("checkpoint_*.pth"))
     run_training(
-        data_set, configuration, fold, trainer, export_validation_probabilities=True, continue_training=begun,
-        device=torch.device("cpu"),
+        data_set, configuration, int(fold), trainer, export_validation_probabilities=True, continue_training=begun,
+        device=torch.device(options.device),
     )  # fmt: skip
 
 
-def in_process(
-    data_set: str, configuration: str, fold: int, trainer: str, folder: Path, *, float32: bool
-) -> bool:
+def in_process(model: list[str], folder: Path, options: argparse.Namespace) -> bool:
     """Train in a forked process, so that nothing of it is left behind; returns whether it went to its end."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            train(data_set, configuration, fold, trainer, folder, float32=float32)
+            train(model, folder, options)
             status = 0
         except Exception:  # noqa: BLE001
             traceback.print_exc()
@@ -75,7 +78,19 @@ def in_process(
     return os.waitpid(child, 0)[1] == 0
 
 
-def add_time(file: Path, seconds: float, precision: str) -> None:
+def machine(options: argparse.Namespace) -> str:
+    """Where and how it trains."""
+    if options.device == "cpu":
+        precision = "float32" if options.float32 else "bfloat16"
+        where = f"{platform.machine()}, {os.cpu_count()} cores"
+        return f"{where}, torch {torch.__version__}, one thread, {precision}"
+    # In a process of its own: a process that has used CUDA cannot fork one that does.
+    name = "import torch; print(torch.cuda.get_device_name())"
+    run = subprocess.run([sys.executable, "-c", name], capture_output=True, text=True, check=True)
+    return f"{run.stdout.strip()}, torch {torch.__version__}, float16"
+
+
+def add_time(file: Path, seconds: float, where: str) -> None:
     """Add to the seconds that a model's trainings took, and say where."""
     earlier = json.loads(file.read_text())["seconds"] if file.exists() else 0
     commit = subprocess.run(
@@ -88,7 +103,7 @@ def add_time(file: Path, seconds: float, precision: str) -> None:
     content = {
         "seconds": round(earlier + seconds),
         "commit": commit.stdout.strip(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, one thread, {precision}",
+        "machine": where,
         "date": time.strftime("%Y-%m-%d"),
     }
     file.write_text(json.dumps(content, indent=2) + "\n")
@@ -101,8 +116,13 @@ def main() -> None:
     )
     parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
     parser.add_argument("--float32", action="store_true", help="not bfloat16")
+    parser.add_argument("-device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--no_validation", action="store_true", help="without predictions of the validation cases"
+    )
     options = parser.parse_args()
-    precision = "float32" if options.float32 else "bfloat16"
+    where = machine(options)
+    last = "checkpoint_final.pth" if options.no_validation else "validation/summary.json"
     done: set[str] = set()
     while True:
         lines = [
@@ -115,7 +135,8 @@ def main() -> None:
             return
         line = left[0]
         done.add(line)
-        data_set, configuration, fold, trainer = line.split()
+        model = line.split()
+        data_set, configuration, fold, trainer = model
         name = maybe_convert_to_dataset_name(int(data_set))
         folder = (
             Path(nnUNet_results)
@@ -126,13 +147,11 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / ".training.lock", timeout=0):
-                if (folder / "validation" / "summary.json").exists():
+                if (folder / last).exists():
                     continue
                 start = time.time()
-                finished = in_process(
-                    data_set, configuration, int(fold), trainer, folder, float32=options.float32
-                )
-                add_time(folder / "training_time.json", time.time() - start, precision)
+                finished = in_process(model, folder, options)
+                add_time(folder / "training_time.json", time.time() - start, where)
                 print(
                     line,
                     "trained" if finished else "FAILED",

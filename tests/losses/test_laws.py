@@ -244,6 +244,7 @@ def test_permuting_classes_or_mirroring_changes_nothing(name: str, generator: to
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @each_loss
 def test_cuda_equals_the_cpu_and_does_not_synchronize(name: str, generator: torch.Generator) -> None:
     logits, labels = draw(generator, (16, 16), ignore=True)

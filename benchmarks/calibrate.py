@@ -48,7 +48,7 @@ from nnunet_nacl.nnunet import PreprocessedCases, model_folder
 
 COUNTS = (5, 10, 20, 40)
 DRAWS = 20
-KEY = ["data_set", "configuration", "trainer", "folds"]
+KEY = ["data_set", "configuration", "trainer", "folds", "training"]
 
 
 class Isotonic:
@@ -171,6 +171,7 @@ def measure(options: argparse.Namespace) -> None:
         "configuration": options.configuration,
         "trainer": options.trainer,
         "folds": " ".join(options.fold),
+        "training": options.training,
         "test_cases": len(samples),
         **choice,
         "fit_seconds": fit_seconds,
@@ -259,7 +260,7 @@ def write(
         lines.append({**about, "method": method, **score})
     new = pd.DataFrame(lines)
     if csv.exists():
-        old = pd.read_csv(csv, dtype={"folds": str})
+        old = pd.read_csv(csv, dtype={"folds": str, "training": str})
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
         new = pd.concat([old[~same], new]).sort_values(KEY, kind="stable")
     new.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
@@ -281,6 +282,9 @@ def main() -> None:
     parser.add_argument("fold", nargs="+")
     parser.add_argument(
         "--counts", action="store_true", help="how many validation cases it takes, too"
+    )
+    parser.add_argument(
+        "--training", default="1", help="a number that tells repeated trainings apart"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -6,7 +6,8 @@ Of a trained model: ``calibrate`` by default and with --method temperature; the 
 nnUNetv2_predict_from_modelfolder, which does not find this package, as trained and with each calibrated checkpoint;
 ``evaluate``. Writes a line for each of the three into the CSV file, in place of the model's earlier ones. Predictions
 stay in WORK, where another run finds them. ``changed``: voxels with another label than as trained, as a share of the
-foreground as trained. ``held_out_…``: what ``calibrate`` printed.
+foreground as trained. ``held_out_…``: what ``calibrate`` printed. ``commit`` and what begins with ``training`` are of
+the training, as in losses.csv.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from losses import about
 from models import of_model
 from nnunetv2.paths import nnUNet_raw
 
@@ -27,7 +29,7 @@ from nnunet_nacl.calibrate import Fit
 from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.nnunet import PredictionFolder, Predictions, model_folder
 
-KEY = ["data_set", "configuration", "trainer", "fold"]
+KEY = ["data_set", "configuration", "trainer", "fold", "training"]
 CHECKPOINTS = {
     "trained": "checkpoint_final.pth",
     "best": "checkpoint_calibrated.pth",
@@ -100,11 +102,22 @@ def main() -> None:
     parser.add_argument("configuration")
     parser.add_argument("trainer")
     parser.add_argument("fold")
+    parser.add_argument(
+        "--training", default="1", help="a number that tells repeated trainings apart"
+    )
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
-    work = options.work / f"{model.parent.name}_{options.trainer}_{options.fold}"
+    name = [
+        model.parent.name,
+        options.configuration,
+        options.trainer,
+        options.fold,
+        options.training,
+    ]
+    work = options.work / "_".join(name)
     work.mkdir(parents=True, exist_ok=True)
     labels = Path(nnUNet_raw) / model.parent.name / "labelsTs"
+    training = about(options, model)
     lines = []
     for name in CHECKPOINTS:
         if not (work / name / "dataset.json").exists():
@@ -115,11 +128,17 @@ def main() -> None:
             "configuration": options.configuration,
             "trainer": options.trainer,
             "fold": options.fold,
+            "training": options.training,
             "checkpoint": name,
             "written": "as trained",
             "test_cases": len(result.cases),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
             "date": time.strftime("%Y-%m-%d"),
+            "steps": training["steps"],
+            "commit": training["commit"],
+            "training_machine": training["machine"],
+            "training_seconds": training["training_seconds"],
+            "last_logged_Dice": training["last_logged_Dice"],
             **values(result),
             "changed": changed(work / "trained", work / name),
         }
@@ -139,7 +158,7 @@ def main() -> None:
         ].to_string()
     )
     if options.csv.exists():
-        old = pd.read_csv(options.csv, dtype={"fold": str})
+        old = pd.read_csv(options.csv, dtype={"fold": str, "training": str})
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
         new = pd.concat([old[~same], new]).sort_values(KEY, kind="stable")
     new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")

@@ -2,12 +2,12 @@
 
     python benchmarks/losses.py docs/results/data/losses.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
 
-nnUNetv2_predict predicts imagesTs into PREDICTIONS/DATASET/TRAINER__CONFIGURATION/fold_FOLD, mirrored, unless that is
-done; ``nnunet_nacl evaluate --surface`` evaluates. A row replaces that of the same data set, configuration, trainer and
-fold. The values of each case go into ``losses_cases.csv`` beside it, so that models of different machines can be
-compared case by case: ``gap_M`` is the sum of confidences minus hits in bin M of the voxel set near. Dice, NLL per
-foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains models, and benchmarks/tables.py writes
-the tables of the pages.
+nnUNetv2_predict predicts imagesTs into PREDICTIONS/DATASET/TRAINER__CONFIGURATION/fold_FOLD_training_N, mirrored,
+unless that is done; ``nnunet_nacl evaluate --surface`` evaluates. A row replaces that of the same data set,
+configuration, trainer, fold and training. The values of each case go into ``losses_cases.csv`` beside it, so that
+models of different machines can be compared case by case: ``gap_M`` is the sum of confidences minus hits in bin M of
+the voxel set near. Dice, NLL per foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains
+models, and benchmarks/tables.py writes the tables of the pages.
 """
 
 import argparse
@@ -166,7 +166,8 @@ def main() -> None:
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     name = f"{options.trainer}__{options.configuration}"
-    output = options.predictions / model.parent.name / name / f"fold_{options.fold}"
+    of_training = f"fold_{options.fold}_training_{options.training}"
+    output = options.predictions / model.parent.name / name / of_training
     result = predict_and_evaluate(options, Path(nnUNet_raw) / model.parent.name, output)
     known = about(options, model)
     put(options.csv, [{**known, **row(result)}])

@@ -60,6 +60,7 @@ def markdown(lines: Iterable[Iterable[str]]) -> str:
     return head + "|---" * head.count(" | ") + "|---|\n" + "".join(rest)
 
 
+AGAIN = {1: "", 2: ", again"}
 ECE_NEAR = {"ECE near": "{ECE_near:.3f}", "confidence − accuracy": "{over_confidence:+.3f}"}
 UNION = {"ECE union": "{ECE_union:.3f} ({ECE_union_expected:.3f})"}
 
@@ -97,7 +98,7 @@ def losses_usgra() -> str:
 def losses_long() -> str:
     """The paper's length of training, Hippocampus, fold 0."""
     rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
-    rows["method"] += rows["training"].map({1: "", 2: ", again"})
+    rows["method"] += rows["training"].map(AGAIN)
     columns = {
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
@@ -208,11 +209,11 @@ def calibrations(where: str) -> pd.DataFrame:
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": "as trained"}, "trained")
     kept = ["NLL", "ECE", "over_confidence", "Dice", "decoded", "NLL_minus_vector",
             "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
-    of_model = ["data_set", "configuration", "trainer", "folds"]
+    of_model = ["data_set", "configuration", "trainer", "folds", "training"]
     wide = rows.pivot_table(index=of_model, columns="method", values=kept)
     wide.columns = wide.columns.map("_".join)
     wide = wide.reset_index()
-    named(wide, wide["folds"].str.replace(" ", "+"))
+    named(wide, wide["folds"].str.replace(" ", "+") + wide["training"].map(AGAIN))
     return wide.sort_values(["data", "steps", "model"])
 
 
@@ -269,12 +270,12 @@ def checkpoints() -> pd.DataFrame:
     """A row for each model of checkpoints.csv, with columns such as ``NLL_best`` for each checkpoint."""
     rows = read("checkpoints")
     kept = ["NLL", "NLL_low", "NLL_high", "ECE", "over_confidence", "Dice", "changed"]
-    of_model = ["data_set", "configuration", "trainer", "fold"]
+    of_model = ["data_set", "configuration", "trainer", "fold", "training"]
     wide = rows.pivot_table(index=of_model, columns="checkpoint", values=kept)
     wide.columns = wide.columns.map("_".join)
     written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
     wide = wide.join(written).reset_index()
-    named(wide, wide["fold"])
+    named(wide, wide["fold"] + wide["training"].map(AGAIN))
     return wide.sort_values(["data_set", "model", "steps"])
 
 
@@ -316,7 +317,7 @@ def resampled() -> str:
 def readme() -> str:
     """The default loss, fold 0 of both data sets, its longest training."""
     wide = checkpoints()
-    wide = wide[wide["model"].str.startswith("DiceCE SGD,") & (wide["fold"] == "0")]
+    wide = wide[wide["model"] == "DiceCE SGD, 0"]
     longest = wide.sort_values("steps").groupby("data", sort=True).tail(1).sort_values("data")
     titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
     heads = []

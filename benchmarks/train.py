@@ -11,14 +11,16 @@ be set, and nnUNet_extTrainer for ``nnunet_nacl`` or ``dice_candidates``.
 On a CPU, each training uses one thread and, as nnU-Net does on a GPU, mixed precision (bfloat16), or with --float32
 single precision, which is faster on some processors. On a GPU it is nnU-Net's own: float16 and torch.compile, with two
 processes that load data; several runs can share a GPU. An epoch's validation, which is only logged, takes 5 batches; a
-checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder says how many seconds it took in
-all. With --no_validation, ``nnUNetv2_train --val --npz`` is left to predict the validation cases.
+checkpoint is saved every 5 epochs. ``fold_X/training_time.json`` in the model's folder says how many seconds its
+epochs took, also those of runs that were cut off. With --no_validation, ``nnUNetv2_train --val --npz`` is left to
+predict the validation cases.
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -90,9 +92,10 @@ def machine(options: argparse.Namespace) -> str:
     return f"{run.stdout.strip()}, torch {torch.__version__}, float16"
 
 
-def add_time(file: Path, seconds: float, where: str) -> None:
-    """Add to the seconds that a model's trainings took, and say where."""
-    earlier = json.loads(file.read_text())["seconds"] if file.exists() else 0
+def write_time(folder: Path, where: str) -> None:
+    """Write how long the epochs of all runs took by nnU-Net's logs, and where the last one ran."""
+    logs = [log.read_text() for log in folder.glob("training_log*.txt")]
+    seconds = [float(found) for log in logs for found in re.findall(r"Epoch time: ([\d.]+) s", log)]
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=Path(__file__).parent,
@@ -101,12 +104,12 @@ def add_time(file: Path, seconds: float, where: str) -> None:
         check=True,
     )
     content = {
-        "seconds": round(earlier + seconds),
+        "seconds": round(sum(seconds)),
         "commit": commit.stdout.strip(),
         "machine": where,
         "date": time.strftime("%Y-%m-%d"),
     }
-    file.write_text(json.dumps(content, indent=2) + "\n")
+    (folder / "training_time.json").write_text(json.dumps(content, indent=2) + "\n")
 
 
 def main() -> None:
@@ -151,7 +154,7 @@ def main() -> None:
                     continue
                 start = time.time()
                 finished = in_process(model, folder, options)
-                add_time(folder / "training_time.json", time.time() - start, where)
+                write_time(folder, where)
                 print(
                     line,
                     "trained" if finished else "FAILED",

@@ -28,7 +28,8 @@ SHARED = {
     "surface": "also measure HD95, ASSD and normalized surface distance",
     "overwrite": "replace existing files of the same names, and no others",
     "voxels": "foreground (where the ground truth is not background), union (where it or the prediction is not), near "
-    "(within 5 mm of where the model sees or suspects a structure) or image (default: near, where there is a choice)",
+    "(within 5 mm, or pixels, of where the model sees or suspects a structure) or image (default: near, where there is "
+    "a choice)",
 }
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
 

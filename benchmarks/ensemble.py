@@ -1,0 +1,131 @@
+"""An ensemble of folds, calibrated by ``nnunet_nacl calibrate``: its rows of docs/results/data/ensemble.csv.
+
+    python benchmarks/ensemble.py docs/results/data/ensemble.csv WORK DATASET CONFIGURATION TRAINER FOLD FOLD [FOLD ...]
+
+``calibrate -i -gt`` calibrates each fold on its validation cases, and the ensemble on every second test case.
+nnUNetv2_predict predicts the other test cases with all folds, as trained, with the calibrated folds, and with the
+calibrated ensemble; ``evaluate`` judges. ``change``: the NLL minus that of the folds as trained, with a 95 % interval
+(paired bootstrap over cases). ``held_out_METHOD``: the NLL that ``calibrate`` printed of the cases that the ensemble is
+fitted to. Writes its rows in place of the ensemble's earlier ones.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from checkpoints import changed, values
+from nnunetv2.paths import nnUNet_raw
+
+from nnunet_nacl.calibrate import Fit
+from nnunet_nacl.evaluation import FolderResult, evaluate
+from nnunet_nacl.metrics import percentile_interval, ratio, resample_weights
+from nnunet_nacl.nnunet import Predictions, model_folder
+
+KEY = ["data_set", "configuration", "trainer", "folds"]
+CHECKPOINTS = {
+    "as trained": "checkpoint_final.pth",
+    "folds": "checkpoint_calibrated.pth",
+    "ensemble": "checkpoint_calibrated_ensemble.pth",
+}
+
+
+def run(*command: str | Path) -> None:
+    """A command, on one core."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
+    subprocess.run([str(word) for word in command], check=True, env=environment)
+
+
+def split(raw: Path, work: Path) -> None:
+    """Links to the test cases: every second one is to fit, the others are to judge."""
+    for folder in ("imagesTs", "labelsTs"):
+        for number, file in enumerate(sorted((raw / folder).iterdir())):
+            part = work / ("judge" if number % 2 else "fit") / folder
+            part.mkdir(parents=True, exist_ok=True)
+            (part / file.name).symlink_to(file.resolve())
+
+
+def nll_change(result: FolderResult, trained: FolderResult) -> dict[str, float]:
+    """NLL per foreground voxel minus that of the model as trained, the same cases."""
+    sums = [
+        np.array([case.result["image"].nll.sum() for case in of.cases]) for of in (result, trained)
+    ]
+    foreground = np.array([case.result["image"].foreground_voxels for case in result.cases])
+    draws = resample_weights(len(foreground))
+    gap = sums[0] - sums[1]
+    low, high = percentile_interval(
+        ratio(draws @ gap, draws @ foreground), num_cases=len(foreground)
+    )
+    return {"change": gap.sum() / foreground.sum(), "change_low": low, "change_high": high}
+
+
+def main() -> None:
+    """Calibrate, predict, judge."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("data_set")
+    parser.add_argument("configuration")
+    parser.add_argument("trainer")
+    parser.add_argument("fold", nargs="+")
+    options = parser.parse_args()
+    model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
+    work = options.work / f"{model.parent.name}_{options.trainer}_{'_'.join(options.fold)}"
+    of_model = [
+        "-d",
+        options.data_set,
+        "-c",
+        options.configuration,
+        "-tr",
+        options.trainer,
+        "-f",
+        *options.fold,
+    ]
+    if not work.exists():
+        split(Path(nnUNet_raw) / model.parent.name, work)
+        unseen = ["-i", work / "fit" / "imagesTs", "-gt", work / "fit" / "labelsTs"]
+        run("nnunet_nacl", "calibrate", *of_model, *unseen, "-device", "cpu", "--overwrite")
+    fit = Fit.read(model / "calibration_ensemble.json")
+    lines = []
+    results = {}
+    for name, checkpoint in CHECKPOINTS.items():
+        output = work / name
+        if not (output / "dataset.json").exists():
+            files = ["-i", work / "judge" / "imagesTs", "-o", output, "-chk", checkpoint]
+            how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
+            run("nnUNetv2_predict", *of_model, *files, *how)
+        results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
+        lines.append(
+            {
+                "data_set": model.parent.name,
+                "configuration": options.configuration,
+                "trainer": options.trainer,
+                "folds": " ".join(options.fold),
+                "cases": len(results[name].cases),
+                "checkpoint": name,
+                "written": fit.method if name == "ensemble" else "",
+                **values(results[name]),
+                **nll_change(results[name], results["as trained"]),
+                "changed": changed(work / "as trained", output),
+                **{f"held_out_{method}": score.NLL for method, score in fit.tried.items()},
+                "date": time.strftime("%Y-%m-%d"),
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+            }
+        )
+    new = pd.DataFrame(lines)
+    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice"]].to_string())
+    if options.csv.exists():
+        old = pd.read_csv(options.csv)
+        same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
+        new = pd.concat([old[~same], new])
+    new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -60,7 +60,7 @@ def test_a_page() -> None:
         ("results/last-layer.md", ["calibrate", "ensemble"], {"0.296"}),
         ("results/cases.md", ["few_cases", "calibrate"], {"0.025"}),  # a difference
         ("limitations.md", ["calibrate", "checkpoints"], {"0.036"}),  # a difference
-        ("tutorial.md", ["checkpoints"], {"0.079", "0.018"}),  # of review -gt
+        ("tutorial.md", ["checkpoints"], {"0.079", "0.019"}),  # of review -gt
         ("use.md", ["use", "members", "losses"], set()),
         ("yardstick.md", ["losses"], set()),
         # The means over the models, Dice without one image, the largest other change of Dice.

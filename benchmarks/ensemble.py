@@ -4,9 +4,9 @@
 
 ``calibrate -i -gt`` calibrates each fold on its validation cases, and the ensemble on every second test case.
 nnUNetv2_predict predicts the other test cases with all folds, as trained, with the calibrated folds, and with the
-calibrated ensemble; ``evaluate`` judges. ``change``: the NLL minus that of the folds as trained, with a 95 % interval
-(paired bootstrap over cases). ``held_out_METHOD``: the NLL that ``calibrate`` printed of the cases that the ensemble is
-fitted to. Writes its rows in place of the ensemble's earlier ones.
+calibrated ensemble, and with each fold alone; ``evaluate`` judges. ``change``: the NLL minus that of the same folds as
+trained, with a 95 % interval (paired bootstrap over cases). ``held_out_METHOD``: the NLL that ``calibrate`` printed of
+the cases that the ensemble is fitted to. Writes its rows in place of the ensemble's earlier ones.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from checkpoints import changed, values
+from losses import about
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
@@ -77,49 +78,55 @@ def main() -> None:
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     work = options.work / f"{model.parent.name}_{options.trainer}_{'_'.join(options.fold)}"
-    of_model = [
-        "-d",
-        options.data_set,
-        "-c",
-        options.configuration,
-        "-tr",
-        options.trainer,
-        "-f",
-        *options.fold,
-    ]
+    of_model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer]
     if not work.exists():
         split(Path(nnUNet_raw) / model.parent.name, work)
+        of_folds = [*of_model, "-f", *options.fold, "-device", "cpu", "--overwrite"]
         unseen = ["-i", work / "fit" / "imagesTs", "-gt", work / "fit" / "labelsTs"]
-        run("nnunet_nacl", "calibrate", *of_model, *unseen, "-device", "cpu", "--overwrite")
+        run("nnunet_nacl", "calibrate", *of_folds, *unseen)
     fit = Fit.read(model / "calibration_ensemble.json")
+    training = about(
+        argparse.Namespace(**vars(options) | {"fold": options.fold[0], "training": "1"}), model
+    )
     lines = []
-    results = {}
-    for name, checkpoint in CHECKPOINTS.items():
-        output = work / name
-        if not (output / "dataset.json").exists():
-            files = ["-i", work / "judge" / "imagesTs", "-o", output, "-chk", checkpoint]
-            how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
-            run("nnUNetv2_predict", *of_model, *files, *how)
-        results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
-        lines.append(
-            {
+    for folds in (options.fold, *([fold] for fold in options.fold)):
+        results = {}
+        for name, checkpoint in CHECKPOINTS.items():
+            if name == "ensemble" and len(folds) == 1:
+                continue
+            output = work / f"{name}_{'_'.join(folds)}"
+            if not (output / "dataset.json").exists():
+                files = ["-i", work / "judge" / "imagesTs", "-o", output, "-chk", checkpoint]
+                how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
+                run("nnUNetv2_predict", *of_model, "-f", *folds, *files, *how)
+            results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
+            line = {
                 "data_set": model.parent.name,
                 "configuration": options.configuration,
                 "trainer": options.trainer,
                 "folds": " ".join(options.fold),
+                "steps": training["steps"],
+                "commit": training["commit"],
+                "training_machine": training["machine"],
                 "cases": len(results[name].cases),
+                "predicted_with": " ".join(folds),
                 "checkpoint": name,
                 "written": fit.method if name == "ensemble" else "",
-                **values(results[name]),
-                **nll_change(results[name], results["as trained"]),
-                "changed": changed(work / "as trained", output),
-                **{f"held_out_{method}": score.NLL for method, score in fit.tried.items()},
                 "date": time.strftime("%Y-%m-%d"),
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+                **values(results[name]),
+                **nll_change(results[name], results["as trained"]),
+                "changed": changed(work / f"as trained_{'_'.join(folds)}", output),
             }
-        )
+            if len(folds) > 1:
+                line |= {f"held_out_{method}": score.NLL for method, score in fit.tried.items()}
+            lines.append(line)
     new = pd.DataFrame(lines)
-    print(new[["checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice"]].to_string())
+    print(
+        new[
+            ["predicted_with", "checkpoint", "written", "NLL", "ECE", "over_confidence", "Dice"]
+        ].to_string()
+    )
     if options.csv.exists():
         old = pd.read_csv(options.csv)
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)

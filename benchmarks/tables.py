@@ -142,13 +142,12 @@ def losses_paired() -> str:
     return table(read("losses_paired"), columns)
 
 
-def losses_paired_again() -> str:
+def losses_paired_again(suffix: str) -> str:
     """The models whose values of each case were kept: method minus DiceCE, with the interval of a paired bootstrap."""
     values = {}
-    rows = read("losses_cases", "trainer.str.endswith('_paperSchedule')")
+    rows = read("losses_cases", f"trainer.str.endswith('{suffix}') and fold == '0'")
     for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
-        name = trainer.removeprefix("nnUNetTrainer").removesuffix("_paperSchedule")
-        name += ", again" if training == 2 else ""
+        name = trainer.removeprefix("nnUNetTrainer").removesuffix(suffix) + AGAIN[training]
         values[name] = _over_cases(cases.set_index("case"))
     base = values.pop("DiceCE, again")
     lines = [["minus DiceCE, again", *base]]
@@ -299,6 +298,26 @@ def calibrate_written() -> str:
     return table(checkpoints(), columns)
 
 
+def ensemble() -> str:
+    """Five folds together and one by one, as trained and calibrated, on the same cases."""
+    rows = read("ensemble", "checkpoint != 'ensemble'").replace({"as trained": "trained"})
+    metrics = ["NLL", "ECE", "Dice", "change", "change_low", "change_high"]
+    wide = rows.pivot_table(index="predicted_with", columns="checkpoint", values=metrics)
+    wide.columns = wide.columns.map("_".join)
+    columns = {
+        "folds": "{folds}",
+        "NLL: trained": "{NLL_trained:.3f}",
+        "calibrated": "{NLL_folds:.3f}",
+        "difference (95 %)": "{change_folds:+.3f} ({change_low_folds:+.3f} to {change_high_folds:+.3f})",
+        "ECE near: trained": "{ECE_trained:.4f}",
+        "calibrated ": "{ECE_folds:.4f}",
+        "Dice: trained": "{Dice_trained:.4f}",
+        "calibrated  ": "{Dice_folds:.4f}",
+    }
+    wide["folds"] = wide.index.str.replace(" ", "+")
+    return table(wide.sort_index(key=lambda folds: -folds.str.len(), kind="stable"), columns)
+
+
 def resampled() -> str:
     """What calibrate prints of held-out cases, beside evaluate of the same predictions."""
     rows = read("resampled")
@@ -446,12 +465,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "calibrate-cases": calibrate_cases,
     "calibrate-written": calibrate_written,
     "readme": readme,
+    "ensemble": ensemble,
     "resampled": resampled,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,
     "losses-paired": losses_paired,
-    "losses-paired-again": losses_paired_again,
+    "losses-paired-again": lambda: losses_paired_again("_paperSchedule"),
+    "losses-paired-sgd": lambda: losses_paired_again("_100epochs"),
     "paper-long": paper_long,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,

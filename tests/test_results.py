@@ -54,10 +54,10 @@ def test_a_page() -> None:
 @pytest.mark.parametrize(
     ("page", "data", "others"),
     [
-        ("results/losses.md", ["losses", "losses_paired", "losses_paired_sgd", "checkpoints", "calibrate"], set()),
+        ("results/losses.md", ["losses", "losses_paired", "checkpoints", "calibrate"], set()),
         ("results/losses-short.md", ["losses", "calibrate"], set()),
         ("results/dice.md", ["losses", "losses_paired", "checkpoints", "calibrate"], {"0.008", "0.060"}),  # most Dice lost
-        ("results/last-layer.md", ["calibrate", "ensemble"], {"0.296"}),
+        ("results/last-layer.md", ["calibrate"], {"0.296"}),
         ("results/cases.md", ["few_cases", "calibrate"], {"0.025"}),  # a difference
         ("limitations.md", ["calibrate", "checkpoints"], {"0.036"}),  # a difference
         ("tutorial.md", ["checkpoints"], {"0.079", "0.019"}),  # of review -gt

@@ -90,9 +90,10 @@ def main() -> None:
     )
     lines = []
     for folds in (options.fold, *([fold] for fold in options.fold)):
+        is_together = folds is options.fold
         results = {}
         for name, checkpoint in CHECKPOINTS.items():
-            if name == "ensemble" and len(folds) == 1:
+            if name == "ensemble" and not is_together:
                 continue
             output = work / f"{name}_{'_'.join(folds)}"
             if not (output / "dataset.json").exists():
@@ -118,7 +119,7 @@ def main() -> None:
                 **nll_change(results[name], results["as trained"]),
                 "changed": changed(work / f"as trained_{'_'.join(folds)}", output),
             }
-            if len(folds) > 1:
+            if is_together:
                 line |= {f"held_out_{method}": score.NLL for method, score in fit.tried.items()}
             lines.append(line)
     new = pd.DataFrame(lines)

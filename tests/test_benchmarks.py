@@ -61,6 +61,12 @@ def of_trained_model(run: Run, folder: Path) -> None:
     assert TRAINER in (folder / "losses.csv").read_text()
     run("checkpoints", folder / "checkpoints.csv", folder / "work", *model)
     assert (folder / "checkpoints.csv").read_text().count(TRAINER) == 3
+    for number in range(8):  # of ten, the ensemble is fitted to five
+        for part, ending in (("images", "_0000.nii.gz"), ("labels", ".nii.gz")):
+            test_cases = folder / "raw" / KINDS["labels"][0] / f"{part}Ts"
+            shutil.copy(test_cases / f"toy_a{ending}", test_cases / f"toy_c{number}{ending}")
+    run("ensemble", folder / "ensemble.csv", folder / "ensemble", *model)
+    assert (folder / "ensemble.csv").read_text().count(TRAINER) == 5
     run("calibrate", folder / "calibrate.csv", *model, "--counts")
     written = (folder / "calibrate.csv").read_text()
     for method in ("as trained", "temperature", "vector", "head", "isotonic", '"head of 5 cases, 19"'):
@@ -80,7 +86,7 @@ def of_folders(run: Run, folder: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Run, Path], object]] = {
-    "train, losses, checkpoints, calibrate": of_trained_model,
+    "train, losses, checkpoints, ensemble, calibrate": of_trained_model,
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
     "members, dice_optimal, before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),

@@ -56,7 +56,8 @@ def test_a_page() -> None:
     [
         ("results/losses.md", ["losses", "losses_paired", "checkpoints", "calibrate"], set()),
         ("results/losses-short.md", ["losses", "calibrate"], set()),
-        ("results/dice.md", ["losses", "losses_paired", "checkpoints", "calibrate"], {"0.008", "0.060"}),  # most Dice lost
+        # The most Dice lost.
+        ("results/dice.md", ["losses", "losses_paired", "checkpoints", "calibrate"], {"0.008", "0.060"}),
         ("results/last-layer.md", ["calibrate"], {"0.296"}),
         ("results/cases.md", ["few_cases", "calibrate"], {"0.025"}),  # a difference
         ("limitations.md", ["calibrate", "checkpoints"], {"0.036"}),  # a difference

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from models import add_model
 from nnunetv2.paths import nnUNet_raw
 from sklearn.isotonic import IsotonicRegression
 from tqdm import tqdm
@@ -276,15 +277,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("csv", type=Path)
-    parser.add_argument("data_set")
-    parser.add_argument("configuration")
-    parser.add_argument("trainer")
-    parser.add_argument("fold", nargs="+")
+    add_model(parser, several_folds=True)
     parser.add_argument(
         "--counts", action="store_true", help="how many validation cases it takes, too"
-    )
-    parser.add_argument(
-        "--training", default="1", help="a number that tells repeated trainings apart"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from losses import about
-from models import of_model
+from models import add_model, of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
@@ -98,13 +98,7 @@ def main() -> None:
     )
     parser.add_argument("csv", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("data_set")
-    parser.add_argument("configuration")
-    parser.add_argument("trainer")
-    parser.add_argument("fold")
-    parser.add_argument(
-        "--training", default="1", help="a number that tells repeated trainings apart"
-    )
+    add_model(parser)
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     name = [

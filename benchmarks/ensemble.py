@@ -3,7 +3,7 @@
     python benchmarks/ensemble.py docs/results/data/ensemble.csv WORK DATASET CONFIGURATION TRAINER FOLD FOLD [FOLD ...]
 
 ``calibrate -i -gt`` calibrates each fold on its validation cases, and the ensemble on every second test case.
-nnUNetv2_predict predicts the other test cases with all folds, as trained, with the calibrated folds, and with the
+nnUNetv2_predict predicts the other test cases with all folds, as trained, with the calibrated folds and with the
 calibrated ensemble, and with each fold alone; ``evaluate`` judges. ``change``: the NLL minus that of the same folds as
 trained, with a 95 % interval (paired bootstrap over cases). ``held_out_METHOD``: the NLL that ``calibrate`` printed of
 the cases that the ensemble is fitted to. Writes its rows in place of the ensemble's earlier ones.
@@ -12,6 +12,7 @@ the cases that the ensemble is fitted to. Writes its rows in place of the ensemb
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 from checkpoints import changed, values
 from losses import about
+from models import add_model, of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.calibrate import Fit
@@ -27,7 +29,7 @@ from nnunet_nacl.evaluation import FolderResult, evaluate
 from nnunet_nacl.metrics import percentile_interval, ratio, resample_weights
 from nnunet_nacl.nnunet import Predictions, model_folder
 
-KEY = ["data_set", "configuration", "trainer", "folds"]
+KEY = ["data_set", "configuration", "trainer", "folds", "training"]
 CHECKPOINTS = {
     "as trained": "checkpoint_final.pth",
     "folds": "checkpoint_calibrated.pth",
@@ -71,26 +73,23 @@ def main() -> None:
     )
     parser.add_argument("csv", type=Path)
     parser.add_argument("work", type=Path)
-    parser.add_argument("data_set")
-    parser.add_argument("configuration")
-    parser.add_argument("trainer")
-    parser.add_argument("fold", nargs="+")
+    add_model(parser, several_folds=True)
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     work = options.work / f"{model.parent.name}_{options.trainer}_{'_'.join(options.fold)}"
-    of_model = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer]
-    if not work.exists():
+    if not (work / "fit.json").exists():
+        shutil.rmtree(work, ignore_errors=True)
         split(Path(nnUNet_raw) / model.parent.name, work)
-        of_folds = [*of_model, "-f", *options.fold, "-device", "cpu", "--overwrite"]
+        how = ["-device", "cpu", "--overwrite"]
         unseen = ["-i", work / "fit" / "imagesTs", "-gt", work / "fit" / "labelsTs"]
-        run("nnunet_nacl", "calibrate", *of_folds, *unseen)
-    fit = Fit.read(model / "calibration_ensemble.json")
-    training = about(
-        argparse.Namespace(**vars(options) | {"fold": options.fold[0], "training": "1"}), model
-    )
+        run("nnunet_nacl", "calibrate", *of_model(options), *how, *unseen)
+        shutil.copyfile(model / "calibration_ensemble.json", work / "fit.json")
+    fit = Fit.read(work / "fit.json")
     lines = []
     for folds in (options.fold, *([fold] for fold in options.fold)):
         is_together = folds is options.fold
+        of_folds = argparse.Namespace(**vars(options) | {"fold": folds})
+        training = about(argparse.Namespace(**vars(options) | {"fold": folds[0]}), model)
         results = {}
         for name, checkpoint in CHECKPOINTS.items():
             if name == "ensemble" and not is_together:
@@ -99,13 +98,14 @@ def main() -> None:
             if not (output / "dataset.json").exists():
                 files = ["-i", work / "judge" / "imagesTs", "-o", output, "-chk", checkpoint]
                 how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
-                run("nnUNetv2_predict", *of_model, "-f", *folds, *files, *how)
+                run("nnUNetv2_predict", *of_model(of_folds), *files, *how)
             results[name] = evaluate(Predictions.of_folder(work / "judge" / "labelsTs", output))
             line = {
                 "data_set": model.parent.name,
                 "configuration": options.configuration,
                 "trainer": options.trainer,
                 "folds": " ".join(options.fold),
+                "training": options.training,
                 "steps": training["steps"],
                 "commit": training["commit"],
                 "training_machine": training["machine"],
@@ -129,7 +129,7 @@ def main() -> None:
         ].to_string()
     )
     if options.csv.exists():
-        old = pd.read_csv(options.csv)
+        old = pd.read_csv(options.csv, dtype={"training": str})
         same = (old[KEY] == new[KEY].iloc[0]).all(axis=1)
         new = pd.concat([old[~same], new])
     new.to_csv(options.csv, index=False, float_format="%.6g", lineterminator="\n")

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from models import of_model
+from models import add_model, of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
@@ -156,13 +156,7 @@ def main() -> None:
     )
     parser.add_argument("csv", type=Path)
     parser.add_argument("predictions", type=Path)
-    parser.add_argument("data_set")
-    parser.add_argument("configuration")
-    parser.add_argument("trainer")
-    parser.add_argument("fold")
-    parser.add_argument(
-        "--training", default="1", help="a number that tells repeated trainings apart"
-    )
+    add_model(parser)
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     name = f"{options.trainer}__{options.configuration}"

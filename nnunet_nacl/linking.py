@@ -38,7 +38,10 @@ def link() -> str:
         raise OSError(
             f"{error}. Put this into your shell's start-up file: export nnUNet_extTrainer={folder}"
         ) from error
-    return f"Wrote {file}: nnU-Net now finds the trainers in {folder}. Undo with: nnunet_nacl link --remove"
+    return (
+        f"Wrote {file}: nnU-Net now finds nnUNetTrainerNACL and the other trainers in {folder}. "
+        "Undo with: nnunet_nacl link --remove"
+    )
 
 
 def unlink() -> Path:

@@ -126,7 +126,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("-h") == 0
     text = capsys.readouterr().out
     first = re.findall(r"^  (?:nnunet_nacl )?(\w+)", text, re.MULTILINE)[:5]
-    assert first == ["calibrate", "nnUNetv2_predict", "review", "evaluate", "report"]
+    assert first == ["nnUNetv2_train", "nnUNetv2_predict", "evaluate", "experiment", "calibrate"]
+    assert re.findall(r"^(\w+).*:$", text, re.MULTILINE)[1:] == ["train", "measure", "benchmark", "calibrate", "use"]
     for name, command in cli.COMMANDS.items():
         assert f"\n  {name:<14} {command.summary}\n" in text
         assert all(action.help for action in command.parser()._actions), name

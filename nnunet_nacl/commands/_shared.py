@@ -34,11 +34,15 @@ SHARED = {
 """Parameter -> its help, in all commands whose docstring does not say more of it."""
 
 MAIN_PATH = (
-    "nnunet_nacl calibrate -d 4 -c 2d                     # five folds; for others, -f (also to predict)",
-    "nnUNetv2_predict -d 4 -c 2d -i imagesTs -o predictions -chk checkpoint_calibrated.pth --save_probabilities",
-    "nnunet_nacl review predictions -i imagesTs --html review.html    # which cases to look at",
-    "nnunet_nacl evaluate labelsTs predictions            # with labels: are the confidences right?",
-    "nnunet_nacl report predictions                       # or several folders",
+    "# Train, with nnU-Net's own commands: a model, and test cases with their probabilities",
+    "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL",
+    "nnUNetv2_predict -d 4 -c 2d -f 0 -tr nnUNetTrainerNACL -i imagesTs -o predictions --save_probabilities",
+    "# Measure: ECE and CECE over foreground and union, Dice, HD95, and scores that cannot be gamed",
+    "nnunet_nacl evaluate labelsTs predictions",
+    "# Benchmark: eight losses trained, predicted, evaluated and compared on one page",
+    "nnunet_nacl experiment main -d 4 -c 2d -f 0",
+    "# Calibrate a model that exists: a checkpoint that any nnU-Net predicts with",
+    "nnunet_nacl calibrate -d 4 -c 2d -f 0 -tr nnUNetTrainer",
 )
 """The commands that help, demo and README begin with."""
 

@@ -10,13 +10,19 @@ from nnunet_nacl.commands._shared import MAIN_PATH, find_device, say_next
 
 
 def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - the option's name
-    """Make nnU-Net's commands find our trainers, in this Python environment.
+    """Make nnU-Net's commands find NACL and our other trainers, in this Python environment.
 
-    Then nnUNetv2_train DATASET CONFIGURATION FOLD -tr nnUNetTrainerCE --npz trains with one of them.
+    Once is enough. Then nnU-Net's own commands train and predict with nnUNetTrainerNACL, the baselines
+    nnUNetTrainerCE, FL, ECP, LS, SVLS and MbLS, and each of them with nnU-Net's Dice loss (nnUNetTrainerDiceNACL).
 
     Args:
         remove: undo it
         list: only list the trainers and the settings that their names can carry
+
+    Examples:
+        nnunet_nacl link
+        nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL
+        nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL_weight0p01_paperSchedule --npz
     """
     from nnunet_nacl import linking
 
@@ -26,6 +32,7 @@ def link(*, remove: bool = False, list: bool = False) -> int:  # noqa: A002 - th
         print(f"Removed {linking.unlink()}")
     else:
         print(linking.link())
+        say_next("nnUNetv2_train DATASET 2d 0 -tr nnUNetTrainerNACL")
     return 0
 
 

@@ -1,10 +1,11 @@
-"""One model's predictions before and after calibration: reliability near the structures, and a case's error map.
+"""Predictions of the same test cases side by side: reliability near the structures, and a case's error maps.
 
-    python benchmarks/before_after.py IMAGES LABELS BEFORE AFTER [-o FILE] [--case NAME]
+    python benchmarks/before_after.py IMAGES LABELS "as trained=BEFORE" calibrated=AFTER
+    python benchmarks/before_after.py IMAGES LABELS DiceCE=FOLDER NACL=FOLDER -o docs/images/nacl.png
 
-draws docs/images/before_after.png from two folders of predictions of the same test cases. The case is by default the
-one of median Dice. Maps show, in the slice with most foreground, how sure the model is of the label that it predicts,
-and in red the voxels where it is at least 90 % sure and wrong.
+draws docs/images/before_after.png, or another file, from folders of predictions. The case is by default the one of
+median Dice of the first folder. Maps show, in the slice with most foreground, how sure the model is of the label that
+it predicts, and in red the voxels where it is at least 90 % sure and wrong.
 """
 
 import argparse
@@ -27,20 +28,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("images", "labels", "before", "after"):
+    for name in ("images", "labels"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("folders", metavar="NAME=FOLDER", nargs="+")
     parser.add_argument("-o", type=Path, default=DOCS / "images" / "before_after.png")
     parser.add_argument("--case")
     options = parser.parse_args()
     mpl.use("agg")
     import matplotlib.pyplot as plt
 
-    folders = {"as trained": options.before, "calibrated": options.after}
+    folders = {}
+    for named in options.folders:
+        name, _, folder = named.partition("=")
+        folders[name] = Path(folder)
     results = {
         name: evaluate(Predictions.of_folder(options.labels, folder))
         for name, folder in folders.items()
     }
-    case = options.case or median_case(results["as trained"])
+    case = options.case or median_case(next(iter(results.values())))
     reader = SimpleITKIO()
     image = reader.read_images([str(options.images / f"{case}_0000.nii.gz")])[0][0]
     truth = reader.read_seg(str(options.labels / f"{case}.nii.gz"))[0][0].astype(int)
@@ -50,7 +55,9 @@ def main() -> None:
     high = inside.max(0) + MARGIN + 1
     window = (row, slice(low[0], high[0]), slice(low[1], high[1]))
 
-    figure, axes = plt.subplots(1, 4, figsize=(12, 3.2), layout="constrained")
+    figure, axes = plt.subplots(
+        1, 2 + len(folders), figsize=(6 + 3 * len(folders), 3.2), layout="constrained"
+    )
     draw_reliability(axes[0], results)
     axes[1].imshow(image[window], cmap="gray")
     axes[1].set_title(f"{case}, slice {row + 1}")

@@ -81,6 +81,9 @@ def values(result: FolderResult) -> dict[str, float]:
         "over_confidence": near["over_confidence"],
         "Dice": result.foreground_mean("Dice"),
     }
+    for voxels in ("foreground", "union"):
+        for metric in ("ECE", "CECE"):
+            found[f"{metric}_{voxels}"] = result.mean(voxels, metric)
     intervals = {
         "NLL": result.pooled_interval("image")["NLL_per_foreground"],
         "ECE": result.pooled_interval("near")["ECE"],

@@ -81,7 +81,7 @@ def of_folders(run: Run, folder: Path) -> None:
     (folder / "images").mkdir()
     for case in "abc":
         shutil.copy(labels / f"{case}.nii.gz", folder / "images" / f"{case}_0000.nii.gz")
-    run("before_after", folder / "images", labels, one, other, "-o", folder / "picture.png")
+    run("before_after", folder / "images", labels, f"one={one}", f"other={other}", "-o", folder / "picture.png")
     assert (folder / "picture.png").is_file()
 
 

@@ -1,35 +1,48 @@
-"""Imports run one way, as docs/architecture.md says, and stop at a package's public names."""
+"""Imports run one way, as docs/architecture.md says, and stop at public names; what is imported is declared."""
 
 import ast
+import re
+import sys
+from collections.abc import Iterable
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nnunet_nacl
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it
+
+ROOT = Path(__file__).parents[1]
 PACKAGE = Path(nnunet_nacl.__file__).parent
-_BASE = {"nnunet", "files", "cases", "metrics"}
-MAY_IMPORT = {
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_BASE = {"files", "cases", "metrics", "nnunet"}
+IMPORTS = {
     "files": set(),
     "typing": set(),
-    "cases": {"files"},
-    "pages": {"files"},
     "losses": set(),
     "metrics": set(),
-    "linking": {"files"},
-    "nnunet": {"files", "linking", "metrics"},
+    "linking": set(),
+    "pages": {"files"},
+    "cases": {"files"},
+    "nnunet": {"files", "metrics", "linking"},
+    "folders": {"files", "cases", "nnunet"},
     "evaluation": _BASE,
-    "trainers": {"losses", "metrics", "nnunet", "evaluation", "files"},
-    "folders": {"cases", "files", "nnunet"},
+    "trainers": {"files", "losses", "metrics", "nnunet", "evaluation"},
     "calibrate": {*_BASE, "evaluation", "folders"},
-    "use": {*_BASE, "evaluation", "calibrate", "folders", "pages"},
-    "report": {*_BASE, "evaluation", "use", "pages"},
-    "paper": {*_BASE, "losses", "trainers", "evaluation", "calibrate", "report", "linking"},
-    "export": {"paper", "nnunet", "trainers", "files"},
-    "demo": {*_BASE, "evaluation", "paper", "trainers", "report", "calibrate", "linking"},
+    "use": {*_BASE, "evaluation", "folders", "calibrate", "pages"},
+    "report": {"files", "metrics", "nnunet", "evaluation", "use", "pages"},
+    "paper": {*_BASE, "evaluation", "trainers", "report", "linking"},
+    "export": {"files", "nnunet", "trainers"},
+    "demo": {"files", "nnunet", "evaluation", "paper", "report", "linking"},
 }
-ALL_PARTS = sorted({*MAY_IMPORT, "commands", "cli"})
+"""What each part imports of the others, no more and no less."""
+ALL_PARTS = sorted({*IMPORTS, "commands", "cli"})
 
 
 def files_of(part: str) -> list[Path]:
@@ -56,15 +69,48 @@ def test_every_part_is_in_the_table() -> None:
         assert files_of(part), part
 
 
-@pytest.mark.parametrize("part", MAY_IMPORT)
-def test_imports_run_one_way(part: str) -> None:
-    for file in files_of(part):
-        parts = {name.split(".")[1] for name in imported(file) if name.startswith("nnunet_nacl.")}
-        assert parts - {part, "typing", "__version__"} <= MAY_IMPORT[part], file
+@pytest.mark.parametrize("part", IMPORTS)
+def test_each_part_imports_what_the_table_says(part: str) -> None:
+    names = set().union(*map(imported, files_of(part)))
+    parts = {name.split(".")[1] for name in names if name.startswith("nnunet_nacl.")}
+    assert parts - {part, "typing", "__version__"} == IMPORTS[part]
 
 
 def test_the_table_has_no_circle() -> None:
-    TopologicalSorter(MAY_IMPORT).prepare()
+    TopologicalSorter(IMPORTS).prepare()
+
+
+def distributions(files: Iterable[Path]) -> set[str]:
+    """The projects whose modules the files import, as pyproject.toml spells them."""
+    names = {name.partition(".")[0] for file in files for name in imported(file)}
+    found = packages_distributions()
+    return {canonical(project) for name in names - sys.stdlib_module_names for project in found.get(name, [])}
+
+
+def canonical(requirement: str) -> str:
+    name = re.match(r"[\w.-]+", requirement)
+    assert name is not None, requirement
+    return re.sub(r"[-_.]+", "-", name[0]).lower()
+
+
+def declared(requirements: Iterable[str]) -> set[str]:
+    return {canonical(one) for one in requirements}
+
+
+def test_the_package_requires_what_it_imports() -> None:
+    networks = set(files_of("paper/networks"))
+    others = set(PACKAGE.rglob("*.py")) - networks
+    extras = PROJECT["optional-dependencies"]
+    assert distributions(others) - {"nnunet-nacl"} == declared(PROJECT["dependencies"])
+    of_networks = distributions(networks) - declared(PROJECT["dependencies"]) - {"nnunet-nacl"}
+    assert of_networks == declared(extras["networks"])
+
+
+def test_what_tests_import_is_declared() -> None:
+    nnunets_own = {"blosc2", "dynamic-network-architectures"}  # of the versions that nnU-Net asks for
+    known = declared([*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["test"]])
+    known |= declared(PROJECT["optional-dependencies"]["networks"]) | nnunets_own | {"nnunet-nacl"}
+    assert distributions((ROOT / "tests").rglob("*.py")) <= known
 
 
 def test_no_circle_among_files() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from models import add_model, of_model
+from models import add_model, loss_name, of_model
 from nnunetv2.paths import nnUNet_raw
 
 from nnunet_nacl.evaluation import FolderResult, read_result
@@ -129,12 +129,11 @@ def about(options: argparse.Namespace, model: Path) -> dict[str, object]:
     training = json.loads((fold / "training_time.json").read_text())
     # Of our own training
     content = torch.load(fold / "checkpoint_final.pth", map_location="cpu", weights_only=False)
-    method = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", options.trainer)
     return {
         "data_set": model.parent.name,
         "configuration": options.configuration,
         "network": "nnU-Net's",
-        "method": method.removeprefix("nnUNetTrainer"),
+        "method": loss_name(options.trainer),
         "trainer": options.trainer,
         "optimizer": "Adam" if "_paperSchedule" in options.trainer else "SGD",
         "fold": options.fold,

@@ -1,5 +1,6 @@
 """What the benchmarks of trained models share."""
 
+import re
 from argparse import ArgumentParser, Namespace
 
 
@@ -18,3 +19,10 @@ def of_model(options: Namespace) -> list[str]:
     folds = [options.fold] if isinstance(options.fold, str) else options.fold
     names = ["-d", options.data_set, "-c", options.configuration, "-tr", options.trainer]
     return [*names, "-f", *folds]
+
+
+def loss_name(trainer: str) -> str:
+    """How tables name a trainer's loss: as the study ``main``, whose ECP is that of the class mean."""
+    loss = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", trainer)
+    loss = loss.removeprefix("nnUNetTrainer")
+    return {"ECP": "ECP (sum)", "ECP_classMean": "ECP"}.get(loss, loss)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from models import loss_name
 
 from nnunet_nacl.metrics import resample_weights
 from nnunet_nacl.report import published
@@ -124,7 +125,8 @@ def paper_long() -> str:
     for metric, ours in (("DSC", "Dice"), ("ECE", "ECE_foreground"), ("CECE", "CECE_foreground")):
         columns[f"{metric}: here"] = f"{{{ours}:.3f}}"
         columns[f"{metric}: paper"] = f"{{paper_{metric}:.3f}}"
-    return table(rows.join(means, on="method"), columns)
+    rows["in_paper"] = rows["method"].str.removesuffix(" (sum)")
+    return table(rows.join(means, on="in_paper"), columns)
 
 
 def losses_paired() -> str:
@@ -147,7 +149,7 @@ def losses_paired_again(suffix: str) -> str:
     values = {}
     rows = read("losses_cases", f"trainer.str.endswith('{suffix}') and fold == '0'")
     for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
-        name = trainer.removeprefix("nnUNetTrainer").removesuffix(suffix) + AGAIN[training]
+        name = loss_name(trainer) + AGAIN[training]
         values[name] = _over_cases(cases.set_index("case"))
     base = values.pop("DiceCE, again")
     lines = [["minus DiceCE, again", *base]]
@@ -219,7 +221,7 @@ def calibrations(where: str) -> pd.DataFrame:
 def named(models: pd.DataFrame, folds: pd.Series) -> None:
     """Add columns ``model``, such as ``DiceCE SGD 3D, 0``, and ``steps``, from trainer and configuration."""
     trainer = models["trainer"]
-    loss = trainer.str.extract("nnUNetTrainer([A-Za-z]+)")[0]
+    loss = trainer.map(loss_name)
     optimizer = trainer.str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
     dimensions = models["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
     models["data"] = models["data_set"].str.partition("_")[2]

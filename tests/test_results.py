@@ -12,8 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from nnunet_nacl.paper.experiments import read_study
+from nnunet_nacl.trainers import Recipe, parse_name
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
+from models import loss_name  # noqa: E402
 from tables import MARKED, TABLES, crossed, fill, pages, read, table, written  # noqa: E402
 
 MARKED_PAGES = [page for page in pages() if "<!-- table" in page.read_text(encoding="utf-8")]
@@ -89,6 +93,30 @@ def test_what_a_cap_costs_on_hippocampus() -> None:
     caps = rows["method"].map(lambda name: 1 - 0.1 * 2 / 3 if name == "LS" else 1 - 0.1 / 3)
     assert rows["NLL_cap"].to_list() == pytest.approx(-np.log(caps) * size, abs=0.0005)
     assert f"{size:.1f} voxels" in (ROOT / "docs" / "results" / "losses-short.md").read_text(encoding="utf-8")
+
+
+def test_rows_of_the_main_study_are_its_losses() -> None:
+    """A row that a table names like a method of the study was trained with the method's loss and settings."""
+    study = {row.name: parse_name(row.trainer) for row in read_study("main").runs}
+    found = set()
+    for file in (ROOT / "docs" / "results" / "data").glob("*.csv"):
+        rows = pd.read_csv(file)
+        if "trainer" not in rows:
+            continue
+        names = rows["method"] if file.stem in {"losses", "logits", "max_logits"} else rows["trainer"].map(loss_name)
+        for name, trainer in {*zip(names, rows["trainer"], strict=True)}:
+            recipe = parse_name(trainer)
+            if name in study:
+                assert recipe is not None, f"{file.name}: {trainer}"
+                assert loss_of(recipe) == loss_of(study[name]), f"{file.name}: {name} is {trainer}"
+                found.add(name)
+            else:
+                assert recipe is None or loss_of(recipe) not in map(loss_of, study.values()), f"{file.name}: {trainer}"
+    assert found == set(study)
+
+
+def loss_of(recipe: Recipe) -> tuple[object, ...]:
+    return recipe.loss, recipe.dice, recipe.settings
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda script: script.stem)

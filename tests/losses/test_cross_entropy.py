@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from monai.losses import FocalLoss as MonaiFocalLoss
@@ -118,6 +119,37 @@ def test_svls_equals_scipys_convolution(generator: torch.Generator, spatial: tup
     assert SVLSLoss(sigma=sigma)(logits, labels).item() == pytest.approx(expected)
     same = torch.full_like(labels, 2)  # away from boundaries it is cross-entropy
     torch.testing.assert_close(SVLSLoss()(logits, same), CrossEntropyLoss()(logits, same))
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+@pytest.mark.parametrize("spatial", [(7, 6), (5, 4, 6)])
+def test_svls_is_half_cross_entropy_half_constraint(
+    generator: torch.Generator, spatial: tuple[int, ...], sigma: float
+) -> None:
+    """The paper's equations 4 to 7, with weights that are 1 at the center and add up to 1 around it: |Σw| = 2.
+
+    The constraint, -Σ τ log p, is KL(τ || p) and the entropy of τ, which has no gradient.
+    """
+    classes, dims = 4, len(spatial)
+    logits, labels = draw(generator, classes, *spatial)
+    around = ndimage.gaussian_filter(np.pad(np.ones((1,) * dims), 1), sigma, mode="constant", radius=1)
+    around[(1,) * dims] = 0
+    around /= around.sum()
+    one_hot = F.one_hot(labels[:, 0], classes).movedim(-1, 1).double()
+    tau = torch.tensor(ndimage.convolve(one_hot.numpy(), around[None, None], mode="nearest"))
+    torch.testing.assert_close(tau.sum(1), torch.ones_like(tau[:, 0]))
+    logits.requires_grad_()
+    log_p = logits.log_softmax(1)
+    cross_entropy = F.cross_entropy(logits, labels[:, 0])
+    constraint = -(tau * log_p).sum(1).mean()
+    divergence = F.kl_div(log_p, tau, reduction="sum") / labels.numel()
+    loss = SVLSLoss(sigma=sigma)(logits, labels)
+    torch.testing.assert_close(loss, (cross_entropy + constraint) / 2, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (2 * loss, cross_entropy + divergence)),
+        rtol=1e-10,
+        atol=1e-15,
+    )
 
 
 def test_ecp_equals_scipys_entropy(generator: torch.Generator) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sysconfig
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_link_and_unlink(python: Path) -> None:
 
     assert "Removed " in run(python, "-m", "nnunet_nacl.cli", "link", "--remove")
     assert run(python, "-c", SHOW).strip() == "None"
+
+
+def test_installing_does_not_link() -> None:
+    files = metadata.files("nnunet-nacl")
+    assert files
+    assert linking.PTH_NAME not in {file.name for file in files}
 
 
 @pytest.fixture

@@ -32,3 +32,19 @@ def test_labels_follow_the_posterior() -> None:
         assert abs(figures["over_confidence"]) < 0.005
         assert blunted.metrics()["ECE"] > 0.05
         assert blunted.metrics()["NLL"] > figures["NLL"] + 0.01
+
+
+def test_labels_are_drawn_pixel_by_pixel() -> None:
+    """Given the posterior, neighbors agree by chance alone: 1 / √n in n pairs of ambiguous pixels."""
+    generator = np.random.default_rng(3)
+    for boundary in (2, 3):
+        products = []
+        for _ in range(20):
+            case = draw_case(generator)
+            p = case.posterior[boundary:].sum(0)
+            doubtful = (p > 0.1) & (p < 0.9)
+            residual = ((case.labels >= boundary) - p) / np.sqrt(p * (1 - p), where=doubtful, out=np.ones_like(p))
+            both = doubtful[:, 1:] & doubtful[:, :-1]
+            products.append((residual[:, 1:] * residual[:, :-1])[both])
+        agreement = np.concatenate(products)
+        assert abs(agreement.mean()) < 4 / np.sqrt(agreement.size) < 0.1

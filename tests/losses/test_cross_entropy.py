@@ -72,6 +72,17 @@ def test_with_dice_equals_nnunets_region_loss(generator: torch.Generator, ignore
     torch.testing.assert_close(loss(logits, masks), default(logits, masks))
 
 
+def test_nnunets_own_loss_of_a_patch_of_only_ignored_voxels(generator: torch.Generator) -> None:
+    """Its Dice counts such a patch as perfect; ours is 0 (tests/losses/test_laws.py). Gradients are zero in both."""
+    logits = torch.randn(2, 3, 9, 8, generator=generator, requires_grad=True)
+    default = DC_and_BCE_loss(
+        {}, {**DICE, "do_bg": True}, use_ignore_label=True, dice_class=MemoryEfficientSoftDiceLoss
+    )
+    value = default(logits, torch.ones(2, 4, 9, 8))
+    assert value.item() == -1
+    assert not torch.autograd.grad(value, logits)[0].any()
+
+
 def test_focal_by_hand() -> None:
     assert FocalLoss(gamma=2.0)(THREE_TO_ONE, torch.ones(1, 1, 1, 1)).item() == pytest.approx(0.75**2 * math.log(4))
 

@@ -155,6 +155,18 @@ def test_a_patch_of_only_ignored_voxels_gives_zero(name: str, generator: torch.G
     assert not gradient.any()
 
 
+@each_kind
+def test_an_ignore_label_that_no_voxel_has_changes_nothing(
+    name: str, generator: torch.Generator, regions: bool
+) -> None:
+    logits, target = draw(generator, regions=regions)
+    expected = make(name, regions=regions)(logits, target)
+    if regions:
+        target = torch.cat([target, torch.zeros_like(target[:, :1])], 1)
+    found = make(name, regions=regions, ignore=True)(logits, target)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "SVLS"])
 def test_an_ignored_half_is_as_good_as_cut_off(name: str, generator: torch.Generator) -> None:
     # Windows included. SVLS, which replicates what lies at the border, differs there by definition.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from isal import isal_zlib
 
 from nnunet_nacl.metrics import BLOCK, Channels
 from nnunet_nacl.nnunet import NpzChannels
@@ -58,6 +59,16 @@ def test_stored_and_zip64(tmp_path: Path) -> None:
     file.write_bytes(zip_of(npy(P), compression=zipfile.ZIP_STORED, zip64=True))
     assert np.array_equal(read(file), P)
     assert np.array_equal(next(NpzChannels(file).blocks())[2], P[0].reshape(-1)[:BLOCK])  # reading may stop early
+
+
+def test_isal_inflates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", probabilities=P)
+    started = []
+    monkeypatch.setattr(
+        isal_zlib, "decompressobj", lambda bits, make=isal_zlib.decompressobj: started.append(bits) or make(bits)
+    )
+    assert np.array_equal(values_of(NpzChannels(tmp_path / "a.npz")), P)
+    assert len(started) == 2  # for the header and for the array
 
 
 def test_zipfile_still_lets_us_choose_what_inflates() -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 
 from nnunet_nacl import trainers
+from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.losses import NACLLoss
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
@@ -192,6 +194,14 @@ def test_near_is_measured_with_the_spacing_of_patches(make: Make, configuration:
     trainer = make("NACL", "labels", configuration, spacing=[3.0, 2.0, 1.0])
     trainer.on_validation_epoch_start()
     assert trainer._epoch._spacing_mm == [3.0, 2.0, 1.0][-2 if configuration == "2d_small" else 0 :]
+
+
+def test_nnunets_search_finds_the_same_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nnU-Net drops the module that it found a class in; a class defined there could not be pickled."""
+    monkeypatch.setenv("nnUNet_extTrainer", str(trainers_path()))
+    found = find("nnUNetTrainerNACL_weight0p3")
+    assert found is trainers.nnUNetTrainerNACL_weight0p3
+    assert not any("nnunet_nacl_trainers" in name for name in sys.modules)
 
 
 def test_classes_are_made_once_and_can_be_pickled() -> None:

@@ -87,6 +87,31 @@ def test_output_is_logged_and_progress_shown(tmp_path: Path, capsys: pytest.Capt
         run_command(["nnUNetv2_nothing"], environment=os.environ, log=tmp_path / "log")
 
 
+def test_when_the_holder_is_killed_the_command_ends_at_its_next_line(tmp_path: Path) -> None:
+    program = (
+        f"import os, time; open({str(tmp_path / 'child')!r}, 'w').write(str(os.getpid()))\n"
+        "for _ in range(1000): print('Epoch 0', flush=True); time.sleep(0.05)"
+    )
+    holder = (
+        "import os, runpy, sys; from pathlib import Path\n"
+        f"run = runpy.run_path({_commands.__file__!r})['run_command']\n"
+        f"run([sys.executable, '-c', {program!r}], environment=os.environ, log=Path({str(tmp_path / 'log')!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"Epoch 0\n"
+        process.kill()
+    wait_for_the_end_of((tmp_path / "child").read_text())
+
+
+def wait_for_the_end_of(pid: str) -> None:
+    start = time.monotonic()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone
+        while Path("/proc", pid, "stat").read_text().split()[2] != "Z":  # dead, though nobody has asked how it ended
+            assert time.monotonic() - start < 30
+            time.sleep(0.02)
+
+
 def test_an_interrupted_command_has_time_for_a_checkpoint_and_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,8 +136,4 @@ def test_an_interrupted_command_has_time_for_a_checkpoint_and_is_killed_with_its
         run(program, tmp_path / "log")
     assert time.monotonic() - start < 30
     assert (tmp_path / "checkpoint").exists()
-    state = Path("/proc", (tmp_path / "child").read_text(), "stat")
-    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone
-        while state.read_text().split()[2] != "Z":  # dead, though nobody has asked how it ended; a kill takes a moment
-            assert time.monotonic() - start < 30
-            time.sleep(0.02)
+    wait_for_the_end_of((tmp_path / "child").read_text())

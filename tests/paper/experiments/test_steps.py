@@ -9,7 +9,15 @@ import pytest
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.paper.experiments import Job, clear_the_way, steps_left
+from nnunet_nacl.paper.experiments import (
+    Experiment,
+    Job,
+    _report,
+    clear_the_way,
+    read_study,
+    report_experiment,
+    steps_left,
+)
 from tests.paper.experiments.conftest import TRAINER
 from tests.report.generated import make_result
 
@@ -93,6 +101,20 @@ def test_evaluated_with_other_settings(job: Job, other: dict[str, object]) -> No
     assert steps(job)[0] == "evaluate_validation"
     summary(job.validation, job.split["val"], surface=True)  # more than is asked for
     assert steps(replace(job, data=replace(job.data, test_cases=[]))) == []
+
+
+def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All folds' models predict the same test cases; validation cases belong to one fold each."""
+    jobs = [replace(job, run=replace(job.run, fold=fold, of_fold=fold), split=job.data.splits[fold]) for fold in (0, 1)]
+    for one in jobs:
+        summary(one.predictions, one.data.test_cases)
+        summary(one.validation, one.split["val"])
+    reported: list[str] = []
+    monkeypatch.setattr(_report, "write_report", lambda results, *_, **__: reported.extend(results))
+    report_experiment(Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages"))
+    assert reported == [
+        "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["checkpoint_best.pth", "checkpoint_latest.pth", "checkpoint_final.pth"])

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from nnunet_nacl.paper.experiments import read_study
-from nnunet_nacl.trainers import Recipe, parse_name
+from nnunet_nacl.trainers import LOSSES, Recipe, parse_name
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -80,6 +80,17 @@ def test_numbers_in_the_text(page: str, data: list[str], others: set[str]) -> No
     known = {f"{value:.{digits}f}" for value in values for digits in (3, 4)}
     assert (found := set(re.findall(r"(?<![\d/])\d\.\d{3,4}\b", text)))
     assert not found - known - others
+
+
+def test_recorded_costs_are_within_their_bounds() -> None:
+    """Of docs/performance.md and docs/install.md: evaluation, single functions, and the memory of our losses."""
+    for name, values in (("evaluation_time", ["dense", "saturated"]), ("function_time", ["times"])):
+        rows = read(name, "bound.notna()")
+        assert len(rows) >= 2
+        assert (rows[values].max(axis=1) <= rows["bound"]).all(), name
+    losses = read("loss_time", "not loss.str.contains('at once|F.cross|nnU-Net|MONAI')")
+    assert set(losses["loss"]) >= set(LOSSES)
+    assert (losses["memory"] <= 1.5).all()
 
 
 def test_what_a_cap_costs_on_hippocampus() -> None:

@@ -121,7 +121,7 @@ def test_every_promise_names_the_test_that_holds_it() -> None:
 
 def tests_named_in(text: str) -> list[tuple[str, str]]:
     """Files or folders of tests, and the function that stands after ``::``, if any."""
-    return re.findall(r"`(tests/[\w./]+)(?:::(\w+))?`", text)
+    return re.findall(r"`((?:tests|\.ci/lint)/[\w./]+)(?:::(\w+))?`", text)
 
 
 def check_line(line: str) -> None:

@@ -46,6 +46,22 @@ def test_the_workflow_tests_what_the_package_promises() -> None:
     assert JOBS["build"]["needs"] == ["test", "lowest"]
 
 
+def test_pages_name_the_versions_that_are_required() -> None:
+    (nnunet,) = (one for one in PROJECT["dependencies"] if one.startswith("nnunetv2"))
+    lowest = re.search(r">=([\d.]+)", nnunet)
+    assert lowest is not None
+    versions = [
+        name.rpartition(" ")[2] for name in PROJECT["classifiers"] if ":: Python :: 3." in name
+    ]
+    pythons = f"{versions[0]} to {versions[-1]}"
+    install = (ROOT / "docs" / "install.md").read_text()
+    assert f"(`{nnunet}`)" in install
+    assert f"| Python | {pythons};" in install
+    readme = (ROOT / "README.md").read_text()
+    assert f"Python {pythons}" in readme
+    assert f"nnU-Net {lowest[1]}" in readme
+
+
 def test_the_workflow_runs_scripts_that_are_there() -> None:
     scripts = {
         step["run"].split()[0]

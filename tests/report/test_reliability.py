@@ -30,6 +30,29 @@ def test_what_cases_tell() -> None:
     assert mild.verdict.name == "TOO_SURE"
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"),
+    [
+        (0.87, "TOO_SURE"),
+        (0.885, "NEARLY"),
+        (0.895, "RIGHT"),
+        (0.905, "RIGHT"),
+        (0.915, "NEARLY"),
+        (0.93, "NOT_SURE_ENOUGH"),
+    ],
+)
+def test_the_limits_of_the_verdicts(accuracy: float, verdict: str) -> None:
+    """Those of docs/report.md: all voxels have a confidence of about 90 %, and this accuracy."""
+    base = make_blurred(num_cases=20)
+    generator = np.random.default_rng(0)
+    cases = []
+    for case in base.cases:
+        sure = generator.uniform(0.89, 0.91, (1, 40, 40))
+        y = generator.permutation(np.arange(1600) < 1600 * accuracy).reshape(1, 40, 40).astype(np.uint8)
+        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure]), y)))
+    assert judge(replace(base, cases=cases)).verdict.name == verdict
+
+
 def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
     truth, predictions = write_folder(tmp_path, "abcd", structure=True, regions=True)
     for file in predictions.glob("*.npz"):

@@ -90,7 +90,7 @@ def test_no_flipped_bit_changes_what_is_read(file: Path) -> None:
             assert torch.equal(content.pop("network_weights")["w"], CONTENT["network_weights"]["w"])
             assert content == {name: value for name, value in CONTENT.items() if name != "network_weights"}
         file.write_bytes(whole)
-    assert harmless < 100
+    assert 0 < harmless < 50
 
 
 def test_cut_short(file: Path) -> None:

@@ -198,8 +198,8 @@ def test_no_command_reads_a_damaged_checkpoint(
 @pytest.fixture
 def slimmed(planned: Planned, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A trained model whose final checkpoint has only what predictions need, in a folder to write into."""
+    source = trained("labels", "2d_small", TRAINER)  # preprocesses what is copied next
     copy_data_set(planned("labels")[0], "labels", tmp_path, monkeypatch)
-    source = trained("labels", "2d_small", TRAINER)
     model = tmp_path / "results" / KINDS["labels"][0] / source.name
     shutil.copytree(source, model, ignore=shutil.ignore_patterns("validation", "checkpoint_best.pth"))
     content = read_checkpoint(source / "fold_0" / "checkpoint_final.pth")

@@ -27,19 +27,18 @@ def export_model(model_folder: str | Path) -> Path:
     Raises:
         FileNotFoundError: ``model_folder`` is not a trained model folder.
         FileExistsError: the copy exists.
-        ValueError: a checkpoint is damaged, holds executable content, or belongs to another trainer.
+        ValueError: a checkpoint cannot be read (see ``read_checkpoint``) or belongs to another trainer.
     """
     source = Path(model_folder).resolve()
     output = source.with_name(f"{source.name}_stock")
-    trainers = {}
+    checkpoints = {}
     for file in sorted(source.glob("fold_*/checkpoint_*.pth")):
-        content = read_checkpoint(file)
-        trainers[file] = content["trainer_name"]
-        if parse_name(trainers[file]) is None:
+        checkpoints[file] = content = read_checkpoint(file)
+        if parse_name(content["trainer_name"]) is None:
             raise ValueError(
-                f"{file} was trained with {trainers[file]}, which is not a trainer of nnunet_nacl."
+                f"{file} was trained with {content['trainer_name']}, which is not a trainer of nnunet_nacl."
             )
-    if not trainers:
+    if not checkpoints:
         raise FileNotFoundError(
             f"{source} is not a trained nnU-Net model folder: it has no fold_*/checkpoint_*.pth."
         )
@@ -56,19 +55,21 @@ def export_model(model_folder: str | Path) -> Path:
         if of_ours
         else ""
     )
+    trainers = sorted({content["trainer_name"] for content in checkpoints.values()})
     note = (
         f"# A copy of {source.name} for stock nnU-Net\n\n"
-        f"Trained with {', '.join(sorted(set(trainers.values())))} of nnunet_nacl. In the checkpoints the trainer is "
+        f"Trained with {', '.join(trainers)} of nnunet_nacl. In the checkpoints the trainer is "
         f"renamed to {STOCK_TRAINER}; weights, plans and predictions are the same.\n\n{needed}"
         "    nnUNetv2_predict_from_modelfolder -i IMAGES -o OUTPUT -m THIS_FOLDER -f FOLDS [--save_probabilities]\n\n"
         "Use the checkpoints for prediction only: a training that goes on from them would use nnU-Net's default loss.\n"
     )
     with whole_folder(output) as partial:
-        for file in (*(file for pattern in _COPIED for file in source.glob(pattern)), *trainers):
+        copied = [file for pattern in _COPIED for file in source.glob(pattern)]
+        for file in (*copied, *checkpoints):
             target = partial / file.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
-            if file in trainers:
-                write_checkpoint({**read_checkpoint(file), "trainer_name": STOCK_TRAINER}, target)
+            if file in checkpoints:
+                write_checkpoint({**checkpoints[file], "trainer_name": STOCK_TRAINER}, target)
             else:
                 shutil.copyfile(file, target)
         (partial / NOTE_NAME).write_text(note)

@@ -20,7 +20,7 @@ from tests.conftest import KINDS, Planned, Trained
 from tests.test_files import at_most
 
 TRAINER = "nnUNetTrainerNACL_2epochs_2iterations"
-CHECKPOINT = {"init_args": {"configuration": "2d"}, "logging": {}, "current_epoch": 1}
+CHECKPOINT = {"init_args": {"configuration": "2d"}, "network_weights": {}}
 # As nnUNetv2_predict_from_modelfolder does, in an nnU-Net that cannot import this package.
 STOCK = """
 import sys
@@ -114,7 +114,7 @@ def test_nothing_in_a_checkpoint_runs(
         assert sorted(tmp_path.rglob("*")) == before
         file.write_bytes(pickle.dumps(Runs(tmp_path / "ran")))  # no archive
     printed = capsys.readouterr().err
-    assert f"{file} cannot be read as a checkpoint of nnU-Net: it asks for posix.mkdir" in printed
+    assert f"{file} cannot be read as a checkpoint of nnU-Net: it holds posix.mkdir; only" in printed
 
 
 @pytest.mark.parametrize("numpy_name", ["numpy._core.multiarray", "numpy.core.multiarray"])

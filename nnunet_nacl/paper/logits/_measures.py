@@ -30,6 +30,10 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     file = Path(model_folder) / f"fold_{fold}" / CHECKPOINTS["final"]
     check_input(file)
     checkpoint = read_checkpoint(file)
+    if "logging" not in checkpoint:
+        raise ValueError(
+            f"{file} has no 'logging', where trainers keep maximum logits: it was reduced to what predictions need."
+        )
     logged = checkpoint["logging"]
     kept = logged.get(MAX_LOGIT_HISTOGRAM, [])
     # Epochs that another trainer trained hold an empty list, those without a finite logit zeros.

@@ -25,4 +25,5 @@ def loss_name(trainer: str) -> str:
     """How tables name a trainer's loss: as the study ``main``, whose ECP is that of the class mean."""
     loss = re.sub(r"_(paperSchedule|\d+epochs|\d+iterations)", "", trainer)
     loss = loss.removeprefix("nnUNetTrainer")
-    return {"ECP": "ECP (sum)", "ECP_classMean": "ECP"}.get(loss, loss)
+    loss = {"ECP": "ECP (sum)", "ECP_classMean": "ECP"}.get(loss, loss)
+    return re.sub(r"^NACL_weight(\d)p(\d+)$", r"NACL, λ = \1.\2", loss)

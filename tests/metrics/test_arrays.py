@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import CaseResult, evaluate_case, near_core
+from nnunet_nacl.metrics import CaseResult, Settings, evaluate_case, near_core
 from nnunet_nacl.nnunet import Predictions
 from tests.generated import SPACING, structure_case, write_folder
 
@@ -180,3 +180,12 @@ def test_regions_of_which_neither_holds_the_other() -> None:
     assert evaluate_case(p, masks).Dice == 1
     of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
     assert [metrics["Dice"] for metrics in of_labels.segmentation.values()] == pytest.approx([2 / 3, 1])
+
+
+def test_the_authors_protocol_has_no_expected_values() -> None:
+    p, y = structure_case(1.5)
+    for voxels in ("foreground", "union"):
+        standard, authors = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
+        expected = {name for name in standard[voxels].metrics() if name.endswith("expected")}
+        assert expected == {"ECE_expected", "CECE_expected"}
+        assert standard[voxels].metrics().keys() - authors[voxels].metrics().keys() == expected

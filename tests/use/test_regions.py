@@ -78,7 +78,9 @@ def test_the_review_is_of_masks(new: Folders, tmp_path: Path, decoded: bool) -> 
         assert row.dice == pytest.approx(true_dice(inside, mask, [1]))
         assert row.reasons == []
     result = evaluate(Predictions.of_folder(truth, folder))
-    reviews = read_reviews(compare({"one": result}))  # which compares the Dice of both
+    comparison = compare({"one": result})
+    assert f"{LOST}: " in comparison.notes[0]
+    reviews = read_reviews(comparison)  # which compares the Dice of both
     assert reviews.problems == []
     assert reviews.judgements["one"]["num_cases"] == 8
 

@@ -291,7 +291,7 @@ def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> R
 def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
     """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels.
 
-    Volumes are None if there are such voxels.
+    If there are such voxels, the true volume is unknown: it is None, and so is its interval.
     """
     assert row.truth is not None
     sums = row.truth.sums
@@ -306,8 +306,7 @@ def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
         "missed": None,
     }
     if row.truth.ignored:
-        volumes = ("expected_ml", "true_ml", "volume_low_ml", "volume_high_ml")
-        found |= dict.fromkeys(volumes)
+        found |= dict.fromkeys(("true_ml", "volume_low_ml", "volume_high_ml"))
     return found
 
 

@@ -115,8 +115,8 @@ def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence
         f"{name} {threshold:.6g}" for name, threshold in zip(names, thresholds, strict=True)
     )
     return (
-        f"{lost} So no label map can keep the recall. Use the masks p ≥ λ, which do, of the probabilities instead: "
-        f"{maps}\nλ: {masks}."
+        f"{lost} So no label map can keep the recall, but the masks p ≥ λ do. Write the probabilities p with\n"
+        f"    {maps}\nand take these λ: {masks}."
     )
 
 

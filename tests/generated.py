@@ -17,6 +17,8 @@ from torch.nn.functional import one_hot
 
 LABELS = {"background": 0, "one": 1, "two": 2}
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2]}
+OVERLAPPING = {"background": 0, "A": [1, 3], "B": [2, 3]}
+"""Regions of which neither holds the other: label 3 is where both are."""
 ENDING = ".nii.gz"
 STRUCTURES = {False: {"one": [1], "two": [2]}, True: {"whole": [1, 2], "core": [2]}}
 SPACING = (2.0, 0.75, 0.5)
@@ -148,6 +150,32 @@ def write_folder(
     draw = partial(structure_case, regions=regions) if structure else known_case
     cases = {name: draw(temperature, seed) for seed, name in enumerate(names, first)}
     predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions)
+    (folder / "labels").mkdir()
+    for name, (_, y) in cases.items():
+        write_labels(y, folder / "labels" / f"{name}{ENDING}")
+    return folder / "labels", predictions
+
+
+def overlapping_case(seed: int, *, shape: tuple[int, ...] = (4, 24, 28)) -> tuple[np.ndarray, np.ndarray]:
+    """A and B, two blurred balls that overlap: their p (2, ...), exactly right, and y drawn from it voxel by voxel."""
+    generator = np.random.default_rng(seed)
+    grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij")).astype(float)
+    p = []
+    for place in (0.4, 0.6):
+        center = np.array([shape[0] / 2, shape[1] / 2, place * shape[2]]) + generator.uniform(-1, 1, 3)
+        depth = generator.uniform(6, 9) - np.sqrt(((grid - center[:, None, None, None]) ** 2).sum(0))
+        p.append(1 / (1 + np.exp(-depth)))
+    draw = generator.random((2, *shape)) < p
+    return np.array(p, np.float32), draw[0] + 2 * draw[1]
+
+
+def write_overlapping(
+    folder: Path, cases: Mapping[str, tuple[np.ndarray, np.ndarray]], labels: Mapping[str, object] = OVERLAPPING
+) -> tuple[Path, Path]:
+    """Ground truth and predictions of p and y of two regions, which write their labels 1 and 2."""
+    predictions = write_predictions(folder / "predictions", {name: p for name, (p, _) in cases.items()}, regions=True)
+    content = json.loads((predictions / "dataset.json").read_text())
+    (predictions / "dataset.json").write_text(json.dumps({**content, "labels": labels}))
     (folder / "labels").mkdir()
     for name, (_, y) in cases.items():
         write_labels(y, folder / "labels" / f"{name}{ENDING}")

@@ -117,6 +117,7 @@ class FolderResult:
     def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
+        values["Dice of masks"] = self.foreground_mean("Dice_mask")
         for title, (voxels, metric) in POOLED.items():
             values[title] = self.pooled(voxels).get(metric, np.nan)
         for metric in ("ECE", "CECE"):

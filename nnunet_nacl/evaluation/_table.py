@@ -14,7 +14,7 @@ POOLED: dict[str, tuple[Voxels, str]] = {
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """One line for each ``FolderResult``, by name; ``–`` if unknown."""
+    """One line for each ``FolderResult``, by name; ``–`` if unknown; then what is to be known about the columns."""
     import pandas
 
     values = pandas.DataFrame({name: result.row() for name, result in results.items()}).T
@@ -26,4 +26,12 @@ def format_table(results: Mapping[str, Any]) -> str:
         "confidence − accuracy": "{:+.3f}".format,
     }
     table = shown.to_string(formatters=formats, na_rep="–")
-    return f"{table}\n{', '.join(POOLED)}: all cases pooled; the others are means over cases."
+    lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())
+    notes = [
+        f"{of_regions} Dice, like nnU-Net's, is that of the label map, and below 1 for a perfect model; Dice of masks "
+        "is that of p > ½."
+        for of_regions in lost
+        if of_regions is not None
+    ]
+    pooled = f"{', '.join(POOLED)}: all cases pooled; the others are means over cases."
+    return "\n".join([table, pooled, *notes])

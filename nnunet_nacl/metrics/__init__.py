@@ -5,6 +5,7 @@ from nnunet_nacl.metrics._agreement import SavedAs, labels_given
 from nnunet_nacl.metrics._arrays import (
     Array,
     Blocks,
+    above,
     canonical_labels,
     check_shape,
     checked_blocks,
@@ -57,6 +58,7 @@ __all__ = [
     "SurfaceDistances",
     "Truth",
     "Voxels",
+    "above",
     "average_calibration_error",
     "canonical_labels",
     "check_dtype",

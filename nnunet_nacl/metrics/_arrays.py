@@ -11,7 +11,7 @@ from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._compiled import translate
 from nnunet_nacl.metrics._labels import LabelMeaning
-from nnunet_nacl.typing import Floats, Labels
+from nnunet_nacl.typing import Floats, Labels, Mask
 
 SUM_TOLERANCE = 1e-3
 """By how much a voxel's sum may differ from 1; in half precision, it differs by up to 0.00025."""
@@ -30,6 +30,12 @@ def to_numpy(values: Array) -> NDArray[Any]:
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
             values = values.float()
     return np.asarray(values)
+
+
+def above(p: Floats, threshold: float) -> Mask:
+    """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
+    is_above: Mask = np.greater(p, threshold, signature="dd->?")
+    return is_above
 
 
 def checked_blocks(channels: Channels, activation: Activation) -> Blocks:
@@ -78,6 +84,18 @@ def check_shape(
             f"{channels.name}: expected the shape {expected}, the {expected[0]} {kind} of the data set and the axes of "
             f"{name}; got {channels.shape}."
         )
+
+
+def whole_numbers(labels: NDArray[Any], name: str) -> NDArray[Any]:
+    """Labels of an integer dtype, from a floating one if need be; a ValueError if they are no whole numbers."""
+    if labels.dtype.kind != "f":
+        return labels
+    whole = np.isfinite(labels) & (labels == np.rint(labels))
+    if not whole.all():
+        raise ValueError(
+            f"{name}: expected labels, which are whole numbers; got {labels[~whole][0]}."
+        )
+    return labels.astype(np.int64)
 
 
 def canonical_labels(

@@ -4,12 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
-from nnunet_nacl.metrics._arrays import Array, canonical_labels, check_shape, to_numpy
-from nnunet_nacl.metrics._bootstrap import mean_of_known
+from nnunet_nacl.metrics._arrays import (
+    Array,
+    above,
+    canonical_labels,
+    check_shape,
+    to_numpy,
+    whole_numbers,
+)
+from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
 from nnunet_nacl.metrics._channels import Channels
 from nnunet_nacl.metrics._count import CaseArrays, count_case
 from nnunet_nacl.metrics._labels import LabelMeaning, Region, Structure, region_of
@@ -84,12 +93,13 @@ def evaluate_case(
 
     Args:
         probabilities: (K, *spatial) softmax output, the background first, or (R, *spatial) sigmoid output.
-        ground_truth: (*spatial) integer labels; or, for regions, bool masks (R, *spatial), which may overlap.
+        ground_truth: (*spatial) labels, whole numbers of any dtype; or, for regions, bool masks (R, *spatial), which
+            may overlap.
         prediction: the segmentation that segmentation metrics evaluate, in the form of ``ground_truth``. By default
             argmax p, with masks p > 1/2; labels of regions need one, as overlapping channels do not say which label
             wins.
         logits: whether ``probabilities`` are logits; then the softmax or, for regions, the sigmoid is applied.
-        regions: with integer labels, the labels of each region, in the order of the channels; None for classes.
+        regions: with labels, the labels of each region, in the order of the channels; None for classes.
         ignore_label: ground truth label of the voxels that do not count; not with masks.
         spacing_mm: distance between voxel centers along each axis; by default 1.
         settings: voxel sets, bins and what else to compute.
@@ -107,7 +117,7 @@ def evaluate_case(
     '0.232 4.073 0.667'
     """
     p = to_numpy(probabilities)
-    truth = to_numpy(ground_truth)
+    truth = whole_numbers(to_numpy(ground_truth), "the ground truth")
     given = None if prediction is None else to_numpy(prediction)
     of_masks = truth.dtype == bool and truth.shape == p.shape
     spatial = (*p.shape[:channel_axis], *p.shape[channel_axis + 1 :])
@@ -116,14 +126,10 @@ def evaluate_case(
             "expected probabilities (K, *spatial) and ground truth (*spatial), or of a batch with channel_axis=1 "
             f"(b, K, *spatial) and (b, *spatial); got {p.shape} and {truth.shape} with channel_axis={channel_axis}."
         )
-    if of_masks and ignore_label is not None:
-        raise ValueError(
-            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
-        )
-    if of_masks and given is not None and (given.dtype != bool or given.shape != truth.shape):
-        raise ValueError(
-            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {given.dtype} {given.shape}."
-        )
+    if of_masks:
+        _check_masks(truth, given, ignore_label)
+    elif given is not None:
+        given = whole_numbers(given, "the prediction")
     if channel_axis == 1:
         cases = zip(p, truth, [None] * len(p) if given is None else given, strict=True)
         results = [
@@ -159,8 +165,7 @@ def evaluate_case(
         highest = max(
             int(array.max()) for array in (counted, given, *map(np.array, of_regions)) if array.size
         )
-        written = tuple(region[0] for region in of_regions)
-        meaning = LabelMeaning(tuple(range(highest + 1)), of_regions, written)
+        meaning = LabelMeaning(tuple(range(highest + 1)), of_regions)
     for labels, name in ((truth, "the ground truth"), (given, "the prediction")):
         check_shape(channels, meaning, labels.shape, name)
     spacing = [1.0] * truth.ndim if spacing_mm is None else spacing_mm
@@ -172,6 +177,17 @@ def evaluate_case(
     if not of_masks:
         return result
     return replace(result, segmentation=dict(enumerate(result.segmentation.values(), start=1)))
+
+
+def _check_masks(truth: Mask, given: NDArray[Any] | None, ignore_label: int | None) -> None:
+    if ignore_label is not None:
+        raise ValueError(
+            "ignore_label: masks have no labels. Give labels with regions and prediction instead."
+        )
+    if given is not None and (given.dtype != bool or given.shape != truth.shape):
+        raise ValueError(
+            f"prediction: expected bool masks {truth.shape}, as the ground truth; got {given.dtype} {given.shape}."
+        )
 
 
 def _labels_of(truth: Mask, predicted: Mask) -> tuple[Labels, Labels, list[Region]]:
@@ -191,14 +207,18 @@ def evaluate_arrays(case: CaseArrays) -> CaseResult:
 def _segmentation_metrics(case: CaseArrays) -> ByStructure:
     """Dice and, if asked for, surface distances of each label or region.
 
+    Dice_mask is the Dice of each region's own mask, p above ½ or the threshold that it was decoded with; it is there if
+    label maps cannot hold the regions.
+
     Missed is 1 if the prediction lacks a structure of the ground truth, Spurious if the prediction has a structure that
     the ground truth lacks. HD95 and ASSD then count as the image's diagonal, NSD as 0. NaN for a structure in neither.
     """
     ignored = case.meaning.ignored
     confusion = confusion_matrix(case.truth, case.saved, ignored + 1)
     confusion[ignored] = 0
-    metrics = {}
-    for structure in case.meaning.structures:
+    metrics: ByStructure = {}
+    of_masks = _dice_of_masks(case) if case.meaning.lost_regions else None
+    for number, structure in enumerate(case.meaning.structures):
         labels = region_of(structure)
         is_there = bool(confusion[labels, :].any())
         is_predicted = bool(confusion[:, labels].any())
@@ -207,6 +227,8 @@ def _segmentation_metrics(case: CaseArrays) -> ByStructure:
             "Missed": float(not is_predicted) if is_there else np.nan,
             "Spurious": np.nan if is_there else float(is_predicted),
         }
+        if of_masks is not None:
+            metrics[structure]["Dice_mask"] = of_masks[number]
         if not case.settings.surface:
             continue
         if is_there and is_predicted:
@@ -234,3 +256,20 @@ def _segmentation_metrics(case: CaseArrays) -> ByStructure:
             found = [np.nan] * len(SURFACE_METRICS)
         metrics[structure] |= dict(zip(SURFACE_METRICS, found, strict=True))
     return metrics
+
+
+def _dice_of_masks(case: CaseArrays) -> list[float]:
+    """Dice of each region's own mask, whatever the label map holds; NaN where it is in neither."""
+    regions = case.meaning.structures
+    thresholds = case.thresholds or (0.5,) * len(regions)
+    truth = case.truth.reshape(-1)
+    shared = np.zeros(len(regions), np.int64)
+    sizes = np.zeros(len(regions), np.int64)
+    for channel, part, p in case.channels.blocks():
+        counted = truth[part] != case.meaning.ignored
+        inside = np.isin(truth[part], region_of(regions[channel]))
+        mask = above(p, thresholds[channel]) & counted
+        shared[channel] += np.count_nonzero(inside & mask)
+        sizes[channel] += np.count_nonzero(inside) + np.count_nonzero(mask)
+    found: list[float] = ratio(2.0 * shared, sizes).tolist()
+    return found

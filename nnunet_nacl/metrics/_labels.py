@@ -18,9 +18,9 @@ Structure = int | Region
 class LabelMeaning:
     """The meaning of a data set's labels and of the channels of its probabilities.
 
-    ``known`` is every label but the ignore label, ``regions`` the labels of each region in the order of the channels
-    (None for classes), ``written`` the label that each region writes to a segmentation (``regions_class_order``), and
-    ``labels`` those of ``dataset.json``, by name.
+    ``known`` is every label but the ignore label, and what regions write, ``regions`` the labels of each region in the
+    order of the channels (None for classes), ``written`` the label that each region writes to a segmentation
+    (``regions_class_order``), and ``labels`` those of ``dataset.json``, by name.
     """
 
     known: tuple[int, ...]
@@ -40,7 +40,9 @@ class LabelMeaning:
             name: value if isinstance(value, int) else tuple(value)
             for name, value in labels.items()
         }
-        known = {0}.union(*(region_of(value) for name, value in named.items() if name != "ignore"))
+        known = {0, *written}.union(
+            *(region_of(value) for name, value in named.items() if name != "ignore")
+        )
         return cls(
             tuple(sorted(known)),
             None if regions is None else tuple(map(tuple, regions)),
@@ -78,6 +80,42 @@ class LabelMeaning:
             name for name, value in self.labels.items() if region_of(value) == region_of(structure)
         )
         return next(named, str(structure))
+
+    @property
+    def lost_regions(self) -> dict[Region, tuple[int, int]]:
+        """Regions that label maps cannot hold, each with a label that shows it and what that label becomes.
+
+        A voxel has the label of the last of its regions in ``written``. If that label lies in other regions than the
+        voxel's own, a perfect prediction loses or gains voxels in its label map. So do regions that overlap, if neither
+        holds the other; nested ones do not, from the largest to the smallest.
+        """
+        lost: dict[Region, tuple[int, int]] = {}
+        if not self.written:
+            return lost
+        regions = self.regions or ()
+        for label in self.known:
+            becomes = 0
+            for region, written in zip(regions, self.written, strict=True):
+                if label in region:
+                    becomes = written
+            for region in regions:
+                if (label in region) != (becomes in region):
+                    lost.setdefault(region, (label, becomes))
+        return lost
+
+    @property
+    def what_is_lost(self) -> str | None:
+        """A sentence that names the regions which label maps cannot hold."""
+        lost = [
+            f"{self.name_of(region)} (label {label} becomes {becomes})"
+            for region, (label, becomes) in self.lost_regions.items()
+        ]
+        if not lost:
+            return None
+        return (
+            f"A label map cannot hold {', '.join(lost)}: each voxel has the label of the last of its regions in "
+            f"regions_class_order {list(self.written)}."
+        )
 
     def segmentation(self, probabilities: Floats) -> Labels:
         """Labels (Z, Y, X) as nnU-Net makes them from (C, Z, Y, X): the argmax, or each region over earlier ones."""

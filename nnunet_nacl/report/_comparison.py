@@ -142,6 +142,8 @@ def compare(results: Results, dataset: str = "") -> Comparison:
     if 0 < len(without) < len(methods):
         notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
     first = methods[0].result
+    if first.meaning.what_is_lost:
+        notes.append(f"{first.meaning.what_is_lost} Dice and HD95 are those of the label map.")
     return Comparison(
         dataset,
         methods,

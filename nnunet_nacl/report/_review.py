@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from nnunet_nacl.report._comparison import Comparison, Method
-from nnunet_nacl.report._metrics import DICE
+from nnunet_nacl.report._metrics import DICE, Metric
 from nnunet_nacl.report._results import review_command
 from nnunet_nacl.use import judge, read_judged
 
@@ -80,7 +80,9 @@ def _compared_rows(comparison: Comparison, method: Method) -> dict[str, list[Row
             rows = rows or [row for folder in folders for row in read_judged(folder)]
     by_structure = {(row["case"], row["structure"]): row for row in rows}
     found = {}
-    for case, evaluated in zip(comparison.cases, DICE.values(method), strict=True):
+    of_masks = "Dice_mask" in method.result.segmentation_metrics
+    dices = Metric("Dice_mask") if of_masks else DICE
+    for case, evaluated in zip(comparison.cases, dices.values(method), strict=True):
         of_case = [
             by_structure[case, structure]
             for structure in comparison.structures

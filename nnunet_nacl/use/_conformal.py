@@ -63,6 +63,11 @@ def recall_threshold(
     return float(thresholds[np.flatnonzero(bound <= alpha * (1 + _ROUNDING))[-1]])
 
 
+def check_enough(num_cases: int, coverage: float) -> int:
+    """The rank of an interval's ends among the scores of so many cases; a ValueError if these are too few."""
+    return _low_rank(num_cases, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
+
+
 @dataclass(frozen=True)
 class VolumeFit:
     """Intervals for volumes, from ``fit_volume``."""
@@ -98,7 +103,7 @@ def fit_volume(
     """
     expected = np.asarray(expected_ml, np.float64)
     true = np.asarray(true_ml, np.float64)
-    rank = _low_rank(expected.size, 1 - coverage, f"a coverage of {coverage:g}", tails=2)
+    rank = check_enough(expected.size, coverage)
     scores = np.sort(np.log((true + epsilon_ml) / (expected + epsilon_ml)))
     return VolumeFit(float(scores[rank - 1]), float(scores[-rank]), epsilon_ml)
 

@@ -18,7 +18,9 @@ from nnunet_nacl.metrics import (
     CORE_PROBABILITY,
     MARGIN_MM,
     Activation,
+    LabelMeaning,
     Structure,
+    above,
     near_core,
     region_of,
 )
@@ -52,10 +54,12 @@ class CountSettings:
 class TruthCounts:
     """What the ground truth says about a structure in a case, over the voxels that are not ignored.
 
+    ``ignored`` is the share of the image's voxels that are: if it is above 0, the structure's true size is unknown.
     ``voxels`` is the size of the structure, ``dice`` that of the segmentation, 1 where the structure is in neither, and
     ``missed`` (T,) how many of its voxels masks of p ≥ threshold miss, for ``THRESHOLDS``.
     """
 
+    ignored: float
     sums: StructureSums
     voxels: int
     dice: float
@@ -179,7 +183,7 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
         if number < 0:
             continue
         structure = meaning.structures[number]
-        mask = np.isin(case.labels.reshape(-1), region_of(structure))
+        mask = _mask(case.labels.reshape(-1), p, number, files, meaning)
         rows.append(
             StructureCounts(
                 case=files.name,
@@ -202,6 +206,13 @@ def _count(files: CaseFiles, *, data_set: DataSet, settings: CountSettings) -> C
     return CountedCase(files.name, inputs, rows, pictures, problem)
 
 
+def _mask(labels: Labels, p: Floats, number: int, files: CaseFiles, meaning: LabelMeaning) -> Mask:
+    """Where the segmentation has a structure; of regions that label maps cannot hold, p above its threshold."""
+    if not meaning.lost_regions:
+        return np.isin(labels, region_of(meaning.structures[number]))
+    return above(p, 0.5 if files.thresholds is None else files.thresholds[number])
+
+
 def _truth_counts(
     p: Floats, mask: Mask, truth: Labels, structure: Structure, ignored: int
 ) -> TruthCounts:
@@ -213,7 +224,8 @@ def _truth_counts(
     voxels = int(np.count_nonzero(inside))
     size = voxels + sums.segmented
     dice = 2 * int(np.count_nonzero(inside & mask)) / size if size else 1.0
-    return TruthCounts(sums, voxels, dice, tuple(missed_voxels(p, inside).tolist()))
+    missed = tuple(missed_voxels(p, inside).tolist())
+    return TruthCounts(1 - float(counted.mean()), sums, voxels, dice, missed)
 
 
 def _channels_with_doubt(

@@ -1,5 +1,6 @@
 """Segmentations chosen for another metric than nnU-Net's argmax."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,8 @@ def decode_folder(
 
     Dice: classes use ``dice_optimal_labels``; regions each use ``dice_optimal_mask``, and each is written over
     those before it in the order of ``regions_class_order``. Recall: p ≥ λ; of the classes that reach their λ in a
-    voxel, the most probable one gets it.
+    voxel, the most probable one gets it. A ValueError refuses recall for regions that label maps cannot hold, and says
+    which λ their masks have.
 
     Args:
         pred_folder: ``CASE.npz`` and segmentations.
@@ -50,12 +52,17 @@ def decode_folder(
     """
     predictions = PredictionFolder.read(pred_folder)
     names = structure_names(predictions.data_set.meaning)
+    lost = predictions.data_set.meaning.what_is_lost
     decode: Decode = _for_dice
     mark: Record = {"metric": "dice", "alpha": None, "fit": None}
+    notes = [] if lost is None else [f"{lost} The Dice to expect is that of masks p > t."]
     if fit is not None:
         chosen = ReviewFit.read(fit)
         chosen.check(predictions, segmented=False)
         thresholds = [chosen.recall_threshold(name, alpha) for name in names]
+        if lost is not None:
+            raise ValueError(_instead(lost, predictions.folder, names, thresholds))
+        notes = chosen.sparse_notes()
         decode = partial(_for_recall, thresholds=thresholds)
         mark = {"metric": "recall", "alpha": alpha, "fit": str(fit)}
     with write_folder(
@@ -77,15 +84,40 @@ def decode_folder(
     means = means_of(names, (case["thresholds"] for case in results))
     written.notes.append(f"Thresholds, mean over cases: {means}.")
     if shared := sum(case.get("shared_voxels", 0) for case in results):
+        is_classes = predictions.data_set.meaning.activation is Activation.SOFTMAX
+        winner = "the most probable one" if is_classes else "the last in regions_class_order"
         written.notes.append(
-            f"In {shared:,} voxels several structures reach their thresholds; the most probable one gets them. The "
-            "guarantee does not cover what the others miss there."
+            f"In {shared:,} voxels several structures reach their thresholds; {winner} gets them. The guarantee does "
+            "not cover what the others miss there."
         )
+    written.notes.extend(notes)
     if fit is None and not predictions.is_calibrated:
         written.notes.append(
             "Calibrated probabilities give the best outline for Dice: see nnunet_nacl calibrate."
         )
     return written
+
+
+def _instead(lost: str, folder: Path, names: Sequence[str], thresholds: Sequence[float]) -> str:
+    """Why recall is refused for regions that label maps cannot hold, and what to do."""
+    maps = shlex.join(
+        [
+            "nnunet_nacl",
+            "maps",
+            str(folder),
+            "-o",
+            "FOLDER",
+            "--what",
+            *map("structure:{}".format, names),
+        ]
+    )
+    masks = ", ".join(
+        f"{name} {threshold:.6g}" for name, threshold in zip(names, thresholds, strict=True)
+    )
+    return (
+        f"{lost} So no label map can keep the recall, but the masks p ≥ λ do. Write the probabilities p with\n"
+        f"    {maps}\nand take these λ: {masks}."
+    )
 
 
 def _write_case(files: CaseFiles, folder: Path, *, decode: Decode, data_set: DataSet) -> Record:
@@ -118,7 +150,13 @@ def _for_recall(
         for p, threshold in zip(of_structures, thresholds, strict=True)
     ]
     if meaning.activation is Activation.SIGMOID:
-        return _of_masks(reached, meaning), {"thresholds": thresholds}
+        labels = _of_masks(reached, meaning)
+        lost = [
+            mask & ~np.isin(labels, region)
+            for mask, region in zip(reached, meaning.regions or (), strict=True)
+        ]
+        shared = int(np.count_nonzero(np.any(lost, axis=0)))
+        return labels, {"thresholds": thresholds, "shared_voxels": shared}
     # The background is below a class that is reached, and above one that is not
     probabilities[0] = -0.5
     for p, mask in zip(of_structures, reached, strict=True):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nnunet_nacl.metrics import above
 from nnunet_nacl.typing import Floats, Labels, Mask
 
 _NEVER = 1.0
@@ -56,7 +57,7 @@ def dice_optimal_mask(probabilities: Floats) -> DiceOptimalMask:
     _check_probabilities(probabilities)
     structure = _Structure(probabilities)
     threshold, expected = structure.best_threshold(structure.p)
-    return DiceOptimalMask(_above(probabilities, threshold), threshold, expected)
+    return DiceOptimalMask(above(probabilities, threshold), threshold, expected)
 
 
 def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
@@ -95,7 +96,7 @@ def dice_optimal_labels(probabilities: Floats) -> DiceOptimalLabels:
     for k, structure in enumerate(structures, start=1):
         mask = label == k
         threshold, _ = structure.best_threshold(largest[mask])
-        label[mask & ~_above(largest, threshold)] = 0
+        label[mask & ~above(largest, threshold)] = 0
         thresholds.append(threshold)
     del largest
     apart = DiceOptimalLabels(label, np.array(thresholds), _expected(structures, label))
@@ -127,20 +128,20 @@ class _Structure:
         empty = (_NEVER, 1 - self.highest)
         # From any threshold below the maximum the next one, half the expected Dice of what is above, is at most the
         # best. From there they rise, so voxels once left out stay out.
-        chosen = self.half_expected(p[_above(p, float(p.max(initial=0)) / 2)])
+        chosen = self.half_expected(p[above(p, float(p.max(initial=0)) / 2)])
         size = -1
         while size != p.size:
             size = p.size
-            p = p[_above(p, chosen)]
+            p = p[above(p, chosen)]
             chosen = self.half_expected(p)
         return (chosen, 2 * chosen) if 2 * chosen > empty[1] else empty
 
     def gain(self, threshold: float) -> Floats:
         """What each voxel above the threshold adds to the expected Dice; 0 for the others."""
-        above = _above(self.p, threshold)
+        mask = above(self.p, threshold)
         gain = np.zeros(self.p.shape, np.result_type(self.p.dtype, np.float32))
-        size = self.total + np.count_nonzero(above) + 2
-        gain[above] = (self.p[above].astype(np.float64) - threshold) * (2 / size)
+        size = self.total + np.count_nonzero(mask) + 2
+        gain[mask] = (self.p[mask].astype(np.float64) - threshold) * (2 / size)
         return gain
 
 
@@ -151,12 +152,6 @@ def _expected(structures: list[_Structure], label: Labels) -> Floats:
         chosen = structure.p[label == k + 1]
         expected[k] = 2 * structure.half_expected(chosen) if chosen.size else 1 - structure.highest
     return expected
-
-
-def _above(p: Floats, threshold: float) -> Mask:
-    """Where p exceeds the float64 threshold, not the threshold rounded to p's dtype."""
-    above: Mask = np.greater(p, threshold, signature="dd->?")
-    return above
 
 
 def _largest(channels: Iterable[Floats], count: int) -> tuple[Labels, Floats]:

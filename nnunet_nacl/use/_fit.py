@@ -19,12 +19,13 @@ from nnunet_nacl.use._conformal import (
     THRESHOLDS,
     DiceFit,
     VolumeFit,
+    check_enough,
     fit_dice,
     fit_volume,
     recall_threshold,
 )
 from nnunet_nacl.use._counting import CountedCase, CountSettings, StructureCounts, counted_cases
-from nnunet_nacl.use._judging import ALL, Row, judge_structures, judgement_table
+from nnunet_nacl.use._judging import ALL, Row, ignored_note, judge_structures, judgement_table
 from nnunet_nacl.use._quantities import StructureSums
 
 FIT_NAME = "review_fit.json"
@@ -35,11 +36,12 @@ _EPSILON_VOXELS = 10  # a difference in volume that does not matter
 class StructureFit:
     """What was fitted for a structure.
 
-    ``dice`` is None if too few cases have something segmented. ``missed`` (T,) is the mean share of the structure that
+    ``volume`` is None if too few cases are without ignored voxels, ``dice`` if too few have something segmented.
+    ``missed`` (T,) is the mean share of the structure that
     masks of p ≥ threshold miss, for ``THRESHOLDS``, over the ``num_present`` cases that have it.
     """
 
-    volume: VolumeFit
+    volume: VolumeFit | None
     dice: DiceFit | None
     missed: tuple[float, ...]
     num_present: int
@@ -47,16 +49,20 @@ class StructureFit:
     @classmethod
     def to(cls, rows: Sequence[StructureCounts], coverage: float) -> "StructureFit":
         """Fit to what was counted of the structure in calibration cases; a ValueError if they are too few."""
-        of_cases = [judged(row, None) for row in rows]
         try:
+            check_enough(len(rows), coverage)
+        except ValueError as error:
+            raise ValueError(f"{rows[0].structure}: {error}") from error
+        of_cases = [judged(row, None) for row in rows]
+        known = [row for row in of_cases if row["true_ml"] is not None]
+        volume = None
+        with suppress(ValueError):  # too few are without ignored voxels
             volume = fit_volume(
-                [row["expected_ml"] for row in of_cases],
-                [row["true_ml"] for row in of_cases],
+                [row["expected_ml"] for row in known],
+                [row["true_ml"] for row in known],
                 epsilon_ml=_EPSILON_VOXELS * median(row.voxel_ml for row in rows),
                 coverage=coverage,
             )
-        except ValueError as error:
-            raise ValueError(f"{rows[0].structure}: {error}") from error
         truths = [row.truth for row in rows if row.truth is not None]
         segmented = [truth for truth in truths if truth.sums.segmented]
         dice = None
@@ -73,7 +79,10 @@ class StructureFit:
 
 @dataclass(frozen=True)
 class ReviewFit:
-    """What ``fit_review`` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest."""
+    """What ``fit_review`` returns; ``held_out`` judges each part of the cases, say a fold, by a fit to the rest.
+
+    ``ignored`` is the share of ignored voxels in each of the ``cases``.
+    """
 
     model: Model
     calibration: Calibration | None
@@ -82,6 +91,7 @@ class ReviewFit:
     structures: dict[str, StructureFit]
     held_out: list[Row]
     cases: list[str]
+    ignored: list[float]
     gt_folder: str
     pred_folders: list[str]
     skipped: list[Skipped]
@@ -134,7 +144,11 @@ class ReviewFit:
                 "on held-out cases, predicted and true Dice have a rank correlation of "
                 f"{min(ranks):.2f} to {max(ranks):.2f} (Spearman)"
             )
-        notes = [f"The fit uses {len(self.cases)} cases; {told}.", *self.shortfalls()]
+        notes = [
+            f"The fit uses {len(self.cases)} cases; {told}.",
+            *self.shortfalls(),
+            *self.sparse_notes(),
+        ]
         unknown = f"The folder {folder} does not say which checkpoint made it: the fit is valid only for the"
         calibration = calibration_of(folder)
         if calibration == self.calibration:
@@ -152,6 +166,19 @@ class ReviewFit:
             expected = _told("calibrated", self.calibration)
             raise ValueError(f"{refused} {expected}; these are {_told('calibrated', calibration)}.")
         return notes
+
+    def sparse_notes(self) -> list[str]:
+        """A warning, if the ground truth of the cases ignores voxels."""
+        ignored = ignored_note(self.ignored, "The ground truth of the fit's cases")
+        if ignored is None:
+            return []
+        note = (
+            f"{ignored}. Recall and Dice are fitted to the labelled voxels: in whole images, masks may miss more than "
+            "alpha on average."
+        )
+        if any(fit.volume is None for fit in self.structures.values()):
+            note += " Volumes have no intervals, since too few cases are labelled as a whole."
+        return [note]
 
     def shortfalls(self) -> list[str]:
         """Warnings: bounds and intervals that held in too few held-out cases, by more than two standard errors."""
@@ -178,9 +205,8 @@ class ReviewFit:
         if self.held_out:
             lines = ["On held-out cases:", judgement_table(self.held_out), *self.shortfalls()]
             held_out = "\n".join(lines)
-        return (
-            f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}.\n{held_out}"
-        )
+        fitted = f"Fitted to {len(self.cases)} cases, for a coverage of {self.coverage:g}."
+        return "\n".join([fitted, held_out, *self.sparse_notes()])
 
 
 def fit_review(
@@ -239,6 +265,7 @@ def fit_review(
             structures=_fit_structures(_rows(counted, counted), coverage),
             held_out=_hold_out([_rows(counted, part) for part in parts], coverage),
             cases=sorted(counted),
+            ignored=[ignored_share(counted[name]) for name in sorted(counted)],
             gt_folder=str(predictions.gt_folder),
             pred_folders=list(map(str, folders)),
             skipped=skipped,
@@ -252,8 +279,9 @@ def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> R
     found: Row = dict.fromkeys(["volume_low_ml", "volume_high_ml", "fitted_dice", "dice_low"])
     if fit is None:
         return found
-    volume = voxel_ml * sums.probability
-    found["volume_low_ml"], found["volume_high_ml"] = fit.volume.interval_ml(volume)
+    if fit.volume is not None:
+        volume = voxel_ml * sums.probability
+        found["volume_low_ml"], found["volume_high_ml"] = fit.volume.interval_ml(volume)
     if fit.dice is not None and sums.segmented:
         found["fitted_dice"] = float(fit.dice.expected(sums.predicted_dice))
         found["dice_low"] = float(fit.dice.lower_bound(sums.predicted_dice))
@@ -261,10 +289,13 @@ def predict(fit: StructureFit | None, sums: StructureSums, voxel_ml: float) -> R
 
 
 def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
-    """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels."""
+    """What is predicted of a structure, by the fit if there is one, and what is true, without ignored voxels.
+
+    If there are such voxels, the true volume is unknown: it is None, and so is its interval.
+    """
     assert row.truth is not None
     sums = row.truth.sums
-    return {
+    found = {
         "case": row.case,
         "structure": row.structure,
         "predicted_dice": sums.dice_to_expect,
@@ -274,6 +305,16 @@ def judged(row: StructureCounts, fit: StructureFit | None) -> Row:
         **predict(fit, sums, row.voxel_ml),
         "missed": None,
     }
+    if row.truth.ignored:
+        found |= dict.fromkeys(("true_ml", "volume_low_ml", "volume_high_ml"))
+    return found
+
+
+def ignored_share(case: CountedCase) -> float:
+    """The share of a case's voxels that its ground truth, which was counted, ignores."""
+    truth = case.structures[0].truth
+    assert truth is not None
+    return truth.ignored
 
 
 def _rows(counted: Mapping[str, CountedCase], cases: Iterable[str]) -> list[StructureCounts]:

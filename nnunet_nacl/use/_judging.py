@@ -13,7 +13,7 @@ Row = dict[str, Any]
 Rows = Sequence[Row]
 """For each structure in each case, what is predicted and what is true: ``case``, ``structure``, ``predicted_dice``,
 ``dice``, ``expected_ml``, ``true_ml`` and, None without a fit, ``fitted_dice``, ``dice_low``, ``volume_low_ml``,
-``volume_high_ml`` and ``missed``."""
+``volume_high_ml`` and ``missed``. ``true_ml`` and the interval are None, too, where voxels are ignored."""
 _LINES = (
     "cases", "predicted Dice: mean absolute error", "predicted − true Dice", "predicted and true Dice: Spearman",
     "AURC", "AURC − that of the best order", "fitted Dice: mean absolute error", "Dice at least its bound (share)",
@@ -64,6 +64,7 @@ def judge(rows: Rows, structure: str = ALL) -> Row:
     dice_error = frame.predicted_dice - frame.dice
     volume_error = frame.expected_ml - frame.true_ml
     true_sum = frame.true_ml.sum()
+    expected_sum = frame.expected_ml[frame.true_ml.notna()].sum()
     risk = 1 - frame.dice
     trust = frame.fitted_dice.fillna(frame.predicted_dice)
     area = risk_coverage_area(trust, risk)
@@ -78,7 +79,7 @@ def judge(rows: Rows, structure: str = ALL) -> Row:
         "fitted_dice_error": (frame.fitted_dice - frame.dice).abs().mean(),
         "bound_coverage": (frame.dice >= bounded)[bounded.notna()].mean(),
         "volume_bias_ml": volume_error.mean(),
-        "volume_bias_share": frame.expected_ml.sum() / true_sum - 1 if true_sum > 0 else math.nan,
+        "volume_bias_share": expected_sum / true_sum - 1 if true_sum > 0 else math.nan,
         "volume_error_ml": volume_error.abs().mean(),
         "interval_coverage": frame.true_ml.between(held, frame.volume_high_ml)[held.notna()].mean(),
         "interval_width_ml": (frame.volume_high_ml - held).mean(),
@@ -95,6 +96,21 @@ def judge_structures(rows: Rows) -> list[Row]:
         judge([row for row in rows if row["structure"] == name], name) for name in structures
     ]
     return [*judgements, judge(rows)] if len(structures) > 1 else judgements
+
+
+def ignored_note(shares: Sequence[float], whose: str = "The ground truth") -> str | None:
+    """How much of cases is ignored, from the share of each one; None if nothing is.
+
+    >>> ignored_note([0.5, 0.0])
+    'The ground truth ignores 25 % of the voxels (mean over 2 cases; some in 1 of them)'
+    """
+    if not any(shares):
+        return None
+    some = np.count_nonzero(shares)
+    return (
+        f"{whose} ignores {100 * np.mean(shares):.3g} % of the voxels (mean over {len(shares)} cases; some in {some} "
+        "of them)"
+    )
 
 
 def judgement_table(judgements: Rows) -> str:

@@ -18,8 +18,8 @@ from nnunet_nacl.use._counting import (
     counted_cases,
     first_channel,
 )
-from nnunet_nacl.use._fit import ReviewFit, StructureFit, judged, predict
-from nnunet_nacl.use._judging import Row, Rows, judge_structures, judgement_table
+from nnunet_nacl.use._fit import ReviewFit, StructureFit, ignored_share, judged, predict
+from nnunet_nacl.use._judging import Row, Rows, ignored_note, judge_structures, judgement_table
 from nnunet_nacl.use._members import read_members
 from nnunet_nacl.use._pictures import LABEL_COLORS
 from nnunet_nacl.use._quantities import structure_names
@@ -126,7 +126,9 @@ def review_folder(
         fits = chosen.structures if chosen else {}
         table = _table(rows, fits)
         of_truth = [judged(row, fits.get(row.structure)) for row in rows if row.truth is not None]
-        notes = [*_volume_notes(table), *notes]
+        notes = [*_region_notes(data_set.meaning), *_volume_notes(table), *notes]
+        if gt_folder is not None:
+            notes = [*_sparse_notes([ignored_share(case) for case in counted.values()]), *notes]
         review = Review(table, judge_structures(of_truth), list(counted), skipped, notes, file)
         _write(review, of_truth, chosen)
         if page is not None:
@@ -176,7 +178,7 @@ def _row(counts: StructureCounts, fit: StructureFit | None) -> Row:
         "unsure_ml": voxel_ml * sums.unsure,
         "agreement": counts.agreement,
         "dice": None if truth is None else truth.dice,
-        "true_ml": None if truth is None else voxel_ml * truth.voxels,
+        "true_ml": None if truth is None or truth.ignored else voxel_ml * truth.voxels,
     }
     row["trust"] = sums.dice_to_expect if row["fitted_dice"] is None else row["fitted_dice"]
     return {**row, "reasons": _reasons(row)}
@@ -211,6 +213,23 @@ def _checked_images(images: str | Path | None, cases: Sequence[CaseFiles]) -> st
     if not any(file.exists() for file in expected):
         raise FileNotFoundError(f"{images} has no images of these cases: no {expected[0].name}.")
     return str(folder)
+
+
+def _region_notes(meaning: LabelMeaning) -> list[str]:
+    lost = meaning.what_is_lost
+    if lost is None:
+        return []
+    masks = "Segmented volumes and Dice are those of the regions' own masks, p > ½ or as decoded."
+    return [f"{lost} {masks}"]
+
+
+def _sparse_notes(shares: Sequence[float]) -> list[str]:
+    ignored = ignored_note(shares)
+    if ignored is None:
+        return []
+    return [
+        f"{ignored}. True volumes of these are unknown and left out; the Dice is that of labelled voxels."
+    ]
 
 
 def _volume_notes(table: "DataFrame") -> list[str]:

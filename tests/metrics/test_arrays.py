@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from nnunet_nacl.evaluation import evaluate
-from nnunet_nacl.metrics import CaseResult, evaluate_case, near_core
+from nnunet_nacl.metrics import CaseResult, Settings, evaluate_case, near_core
 from nnunet_nacl.nnunet import Predictions
 from tests.generated import SPACING, structure_case, write_folder
 
@@ -140,3 +140,52 @@ def test_any_dtype_and_form_of_labels_and_regions() -> None:
     marked = np.where(y == 3, 65535, y).astype(">i4")
     found = evaluate_case(p, marked, (p > 0.5).sum(0), regions=[[1, 2], 2], ignore_label=65535)
     assert numbers(found) == numbers(usual)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, torch.float16])
+def test_whole_numbers_of_a_floating_dtype(dtype: type | torch.dtype) -> None:
+    """MONAI's label maps are float32."""
+    p, y = structure_case(1.5)
+    marked = np.where(np.arange(y.size).reshape(y.shape) % 3 == 0, -1, y)
+    chosen = p.argmax(0)
+
+    def floating(labels: np.ndarray) -> object:
+        return torch.from_numpy(labels).to(dtype) if isinstance(dtype, torch.dtype) else labels.astype(dtype)
+
+    found = evaluate_case(p, floating(marked), floating(chosen), ignore_label=-1)  # type: ignore[arg-type]
+    assert numbers(found) == numbers(evaluate_case(p, marked, chosen, ignore_label=-1))
+    of_regions, y = structure_case(1.5, regions=True)
+    chosen = (of_regions > 0.5).sum(0)
+    given = [floating(labels)[None] for labels in (y, chosen)]  # type: ignore[index]
+    found = evaluate_case(of_regions[None], *given, regions=[(1, 2), (2,)], channel_axis=1)
+    assert numbers(found) == numbers(evaluate_case(of_regions, y, chosen, regions=[(1, 2), (2,)]))
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(0.5, "0.5"), (np.nan, "nan"), (np.inf, "inf")])
+def test_labels_that_are_no_whole_numbers(wrong: float, told: str) -> None:
+    p, y = structure_case(1.5)
+    labels = y.astype(np.float32)
+    labels[0, 0, 0] = wrong
+    with pytest.raises(ValueError, match=f"^the ground truth: expected labels, which are whole numbers; got {told}"):
+        evaluate_case(p, labels)
+    with pytest.raises(ValueError, match=f"^the prediction: expected labels, which are whole numbers; got {told}"):
+        evaluate_case(p, y, labels)
+
+
+def test_regions_of_which_neither_holds_the_other() -> None:
+    """The Dice of masks is right; that of a label map, which cannot hold both, is nnU-Net's."""
+    y = np.array([[0, 1, 3, 2]])
+    masks = np.stack([np.isin(y, region) for region in ((1, 3), (2, 3))])
+    p = np.where(masks, 0.9, 0.1)
+    assert evaluate_case(p, masks).Dice == 1
+    of_labels = evaluate_case(p, y, np.array([[0, 1, 2, 2]]), regions=[(1, 3), (2, 3)])
+    assert [metrics["Dice"] for metrics in of_labels.segmentation.values()] == pytest.approx([2 / 3, 1])
+
+
+def test_the_authors_protocol_has_no_expected_values() -> None:
+    p, y = structure_case(1.5)
+    for voxels in ("foreground", "union"):
+        standard, authors = (evaluate_case(p, y, settings=Settings(protocol=name)) for name in ("standard", "authors"))
+        expected = {name for name in standard[voxels].metrics() if name.endswith("expected")}
+        assert expected == {"ECE_expected", "CECE_expected"}
+        assert standard[voxels].metrics().keys() - authors[voxels].metrics().keys() == expected

@@ -138,3 +138,9 @@ def test_inside_and_outside_of_a_region_are_two_classes() -> None:
     expected = scores(evaluate_case(np.concatenate([1 - p, p]), y))
     for name in ("NLL calibration", "NLL discrimination", "Brier calibration", "Brier discrimination"):
         assert found[name] == pytest.approx(expected[name])
+
+
+def test_each_methods_near_is_its_own() -> None:
+    table = TABLES["scores"](compare({"soft": make_blurred(2.0), "true": make_blurred()}), "near").values()
+    share = table["share of the image"]
+    assert 1 > share["soft"] > share["true"] > 0

@@ -47,6 +47,7 @@ class GivenThresholds:
     def __init__(self, thresholds: Mapping[str, float]) -> None:
         self.recall_threshold = lambda name, alpha: thresholds[name]
         self.check = lambda *_, **__: []
+        self.sparse_notes = list[str]
 
 
 def test_classes(folder: Path, tmp_path: Path) -> None:

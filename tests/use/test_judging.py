@@ -61,6 +61,9 @@ def test_judgement_by_hand() -> None:
     assert [found[f"volume_{one}"] for one in ("bias_ml", "bias_share", "error_ml")] == pytest.approx(
         [2 / 3, 64 / 62 - 1, 2]
     )
+    volumes["true_ml"][0] = None  # unknown, where voxels are ignored
+    found = judge(rows(predicted_dice=[0.5] * 3, dice=[0.2, 0.3, 0.4], **volumes))
+    assert [found[f"volume_{one}"] for one in ("bias_ml", "bias_share", "error_ml")] == pytest.approx([0, 0, 2])
     one = judge(rows(predicted_dice=[0.9], dice=[0.8], true_ml=[0.0]))
     assert [one[name] for name in ("spearman", "aurc", "excess_aurc", "volume_bias_share")] == [None] * 4
 

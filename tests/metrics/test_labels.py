@@ -1,0 +1,65 @@
+"""Which regions a label map can hold, against nnU-Net's own way to write one."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnunetv2.utilities.label_handling.label_handling import LabelManager
+
+from nnunet_nacl.metrics import LabelMeaning
+
+BRATS = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": [3]}
+APART = {"background": 0, "A": [1, 4], "B": [2, 3]}
+OVERLAPPING = {"background": 0, "A": [1, 3], "B": [2, 3]}
+
+
+def meaning_of(labels: dict[str, object], order: list[int]) -> LabelMeaning:
+    regions = [tuple(value) for name, value in labels.items() if name != "background"]  # type: ignore[arg-type]
+    return LabelMeaning.of_names(labels, regions, order)
+
+
+@pytest.mark.parametrize(("labels", "order", "lost"), [
+    (BRATS, [1, 2, 3], {}),
+    (APART, [1, 2], {}),
+    (OVERLAPPING, [1, 2], {"A": (3, 2)}),
+    (OVERLAPPING, [3, 3], {"A": (2, 3), "B": (1, 3)}),  # each puts its label into the other, too
+    ({"background": 0, "core": [2], "whole": [1, 2]}, [2, 1], {"core": (2, 1)}),  # nested, in the wrong order
+    (APART, [2, 4], {"A": (1, 2), "B": (1, 2)}),  # each writes a label of the other
+    ({"background": 0, "whole": [1, 2], "core": [2]}, [1, 7], {"whole": (2, 7), "core": (2, 7)}),  # of no region
+])  # fmt: skip
+def test_by_hand(labels: dict[str, object], order: list[int], lost: dict[str, tuple[int, int]]) -> None:
+    meaning = meaning_of(labels, order)
+    assert {meaning.name_of(region): change for region, change in meaning.lost_regions.items()} == lost
+    assert bool(meaning.what_is_lost) == bool(lost)
+    for name, (label, written) in lost.items():
+        assert f"{name} (label {label} becomes {written})" in str(meaning.what_is_lost)
+
+
+def test_of_classes_nothing_is_lost() -> None:
+    assert LabelMeaning((0, 1, 2)).lost_regions == {}
+    assert LabelMeaning((0, 1, 2)).what_is_lost is None
+
+
+@given(
+    st.lists(st.sets(st.integers(1, 5), min_size=1), min_size=2, max_size=4).flatmap(
+        lambda regions: st.tuples(
+            st.just(regions), st.lists(st.integers(1, 5), min_size=len(regions), max_size=len(regions))
+        )
+    )
+)
+def test_it_is_what_nnunet_writes_of_a_perfect_prediction(drawn: tuple[list[set[int]], list[int]]) -> None:
+    regions, order = drawn
+    labels = {"background": 0} | {f"region {n}": sorted(region) for n, region in enumerate(regions)}
+    every = {"background": 0, "a": [1, 2], "b": [3, 4, 5]} | labels  # so that nnU-Net finds regions among them
+    order = [1, 3, *order]
+    meaning = meaning_of(every, order)
+    y = np.arange(6)
+    masks = np.array([np.isin(y, region) for region in meaning.regions or ()])
+    written = LabelManager(every, order).convert_probabilities_to_segmentation(masks.astype(np.float32))
+    held = [np.array_equal(np.isin(written, r), m) for r, m in zip(meaning.regions or (), masks, strict=True)]
+    expected = {region for region, fine in zip(meaning.regions or (), held, strict=True) if not fine}
+    assert set(meaning.lost_regions) == expected
+    for region, (label, becomes) in meaning.lost_regions.items():
+        assert written[label] == becomes
+        assert (label in region) != (becomes in region)
+    np.testing.assert_array_equal(meaning.segmentation(masks.astype(np.float32)), written)

@@ -71,11 +71,12 @@ def calibrate(
         usage = "-d DATASET -c CONFIGURATION [-i IMAGES -gt LABELS] or, without head, GT_FOLDER PRED_FOLDER -o FIT.json"
         raise argparse.ArgumentError(None, f"expected either {usage}.")
     from nnunet_nacl.calibrate import calibrate_model
-    from nnunet_nacl.nnunet import model_folder
+    from nnunet_nacl.nnunet import PlansJson, model_folder
 
+    model = model_folder(d, c, trainer=tr, plans=p)
     device = find_device(device)
     fits = calibrate_model(
-        model_folder(d, c, trainer=tr, plans=p), f, images=i, gt_folder=gt, checkpoint=chk, device=device,
+        model, f, images=i, gt_folder=gt, checkpoint=chk, device=device,
         use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     name = ""
@@ -86,6 +87,13 @@ def calibrate(
     tta = " --disable_tta" if disable_tta else ""
     predict = f"nnUNetv2_predict {of_model} -chk {name} -device {device}{tta} --save_probabilities"
     following = [f"{predict} -i IMAGES -o PREDICTIONS"]
+    stage = PlansJson.read(model / "plans.json").previous_stage(c)
+    if stage is not None:  # the second stage of a cascade
+        of_first = shlex.join(["-d", d, "-c", stage, "-tr", tr, "-p", p])
+        following.insert(
+            0, f"nnUNetv2_predict {of_first} -i IMAGES -o FIRST_STAGE -device {device}{tta}"
+        )
+        following[1] += " -prev_stage_predictions FIRST_STAGE"
     if npz:
         following += [
             f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")

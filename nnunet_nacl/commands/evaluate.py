@@ -21,6 +21,7 @@ def evaluate(
     o: str | None = None,
     np: int | None = None,
     bins: int = 15,
+    margin: float = 5.0,
     surface: bool = False,
     protocol: Literal["standard", "authors"] = "standard",
     chill: bool = False,
@@ -37,6 +38,7 @@ def evaluate(
     Args:
         o: SUMMARY.json; the other files go beside it (default: in PRED_FOLDER)
         bins: M confidence bins
+        margin: MM that ECE near reaches beyond where the model sees or suspects a structure; or pixels, without spacing
         protocol: authors: evaluate like the paper's authors' code
         chill: do not fail on missing predictions
         num_parts: N parts of the cases, in SUMMARY_partIofN.json; report and table read them all as SUMMARY.json
@@ -57,7 +59,11 @@ def evaluate(
     result = evaluation.evaluate(
         predictions,
         Settings(
-            num_bins=bins, surface=surface, protocol=protocol, ignore_geometry=ignore_geometry
+            num_bins=bins,
+            margin_mm=margin,
+            surface=surface,
+            protocol=protocol,
+            ignore_geometry=ignore_geometry,
         ),
         output=o,
         num_processes=num_processes(np),
@@ -68,6 +74,8 @@ def evaluate(
     if result.cases:
         name = Path(pred_folder).resolve().name if pred_folder else tr
         print(evaluation.format_table({name: result}))
+        for note in result.notes:
+            print(f"Note: {note}")
     total = len(result.cases) + len(result.skipped)
     print(f"Evaluated {len(result.cases)} of {total} cases; all numbers are in {result.file}")
     forgiven = [entry for entry in result.skipped if entry.missing and chill]

@@ -14,7 +14,7 @@ def paper_convert(name: str, source: str, *, d: int) -> int:
         name: brats19 (exclusive classes), brats19_regions (nnU-Net's regions), flare21, kits19, mrbrains18 (three
             tissues) or mrbrains18_structures (eight)
         source: folder of the data set as downloaded and unpacked
-        d: ID of the new data set, 1 to 999
+        d: ID of the new data set
     """
     from nnunet_nacl.paper import datasets
 

@@ -102,6 +102,7 @@ def summary_of(result: FolderResult) -> Record:
     return {
         "settings": {**result.origin.settings_json(), "nll_clip": NLL_CLIP},
         "versions": result.origin.versions,
+        "notes": result.notes,
         "num_cases": {"evaluated": len(result.cases), **with_voxels},
         "mean": mean.get("calibration", {}),
         "interval": interval.get("calibration", {}),

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     import pandas
 
 
+_WIDE = 0.95  # of the images' voxels
+
+
 @dataclass(frozen=True)
 class Case:
     """An evaluated case; ``states`` are the states of its files when they were read (``CaseFiles.states``)."""
@@ -141,6 +144,28 @@ class FolderResult:
             return {}
         tables = self.all_voxels[voxels]
         return tables.metrics() | (tables.per_foreground() if self._has_scores(voxels) else {})
+
+    @property
+    def near_is_wide(self) -> bool:
+        """Whether the voxel set near is nearly the whole of the images, so that it is hardly near any more."""
+        return self.pooled("near").get("share", 0.0) > _WIDE
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before reading the numbers, in sentences for users."""
+        notes = []
+        if any(Path(pair.pred_folder).parent.name == "fold_all" for pair in self.origin.folders):
+            notes.append(
+                "fold all is validated on the cases that it was trained with: unseen cases will score worse."
+            )
+        if self.near_is_wide:
+            share = self.pooled("near")["share"]
+            notes.append(
+                f"The voxel set near (within {self.settings.margin_mm:g} mm of where the model sees or suspects a "
+                f"structure) is {100 * share:.0f} % of the images: its ECE is one of the background, too. If the "
+                "images' spacing is right, give evaluate a smaller --margin."
+            )
+        return notes
 
     @property
     def segmentation_metrics(self) -> list[str]:

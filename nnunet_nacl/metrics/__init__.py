@@ -10,6 +10,7 @@ from nnunet_nacl.metrics._arrays import (
     check_shape,
     checked_blocks,
     to_numpy,
+    whole_numbers,
 )
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import (
@@ -79,4 +80,5 @@ __all__ = [
     "region_of",
     "resample_weights",
     "to_numpy",
+    "whole_numbers",
 ]

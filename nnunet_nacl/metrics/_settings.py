@@ -1,5 +1,6 @@
 """The options of an evaluation."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -45,6 +46,8 @@ class Settings:
             )
         if not 1 <= self.num_bins <= MOST_BINS:
             raise ValueError(f"bins must be from 1 to {MOST_BINS}; got {self.num_bins}.")
+        if not 0 <= self.margin_mm < math.inf:
+            raise ValueError(f"margin must be a distance of 0 mm or more; got {self.margin_mm}.")
         if self.protocol not in get_args(Protocol):
             raise ValueError(f"protocol must be standard or authors; got {self.protocol!r}.")
         object.__setattr__(

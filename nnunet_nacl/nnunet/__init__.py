@@ -1,9 +1,9 @@
 """The one place that knows nnU-Net's files: their names, what they hold, and how they are read and written."""
 
-from nnunet_nacl.nnunet._data import PreprocessedDataSet, Split, raw_cases
+from nnunet_nacl.nnunet._data import PreprocessedDataSet, RawCase, Split, raw_cases
 from nnunet_nacl.nnunet._dataset import DataSet, Model, PlansJson, read_dataset_json
 from nnunet_nacl.nnunet._images import Geometry, LabelMap, Reader
-from nnunet_nacl.nnunet._names import model_folder, nnunet_folder
+from nnunet_nacl.nnunet._names import dataset_in, model_folder, nnunet_folder
 from nnunet_nacl.nnunet._predictions import (
     CALIBRATED_NAME,
     DECODED_NAME,
@@ -39,10 +39,12 @@ __all__ = [
     "Predictions",
     "PreprocessedCases",
     "PreprocessedDataSet",
+    "RawCase",
     "Reader",
     "Split",
     "build_predictor",
     "check_as_trained",
+    "dataset_in",
     "find_checkpoint",
     "load_predictor",
     "model_folder",

@@ -1,25 +1,36 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import FileLock
 
 from nnunet_nacl.files import check_input, read_json, write_json
-from nnunet_nacl.nnunet._dataset import DatasetJson, PlansJson, read_dataset_json
+from nnunet_nacl.nnunet._dataset import (
+    DataSet,
+    DatasetJson,
+    PlansJson,
+    channel_names,
+    read_dataset_json,
+)
+from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
     cases_in,
     dataset_name,
+    dataset_number,
     existing_folder,
     find_trainer,
     naming,
     nnunet_folder,
 )
+from nnunet_nacl.typing import Record
 
 SPLITS_NAME = "splits_final.json"
 Split = dict[str, list[str]]  # the cases of a fold: train and val
 # What is compared of dataset.json
-_TRAINED_BY = ("channel_names", "labels", "regions_class_order", "file_ending")
+_TRAINED_BY = ("channel_names", "modality", "labels", "regions_class_order", "file_ending")
 
 
 def read_splits(file: Path) -> list[Split]:
@@ -37,32 +48,131 @@ def read_splits(file: Path) -> list[Split]:
     return splits
 
 
-def labelled_cases(images: Path, labels: Path, described: DatasetJson) -> dict[str, list[Path]]:
-    """The images of each case, one file per channel, then its label map; raises an OSError if one is missing."""
+def fold_split(data_set: Path, cases: Collection[str], fold: int | str) -> Split:
+    """The cases that nnU-Net trains and validates a fold with: those of ``splits_final.json``, or for ``all`` all.
+
+    For a fold beyond the end of that file, nnU-Net draws 80 % of ``cases``, the preprocessed ones, by its number.
+    """
+    if str(fold) == "all":
+        return {"train": sorted(cases), "val": sorted(cases)}
+    splits = read_splits(data_set / SPLITS_NAME)
+    if int(fold) < len(splits):
+        return splits[int(fold)]
+    from nnunet_nacl.nnunet.hooks import split_of
+
+    train, val = split_of(data_set, cases, int(fold))
+    return {"train": sorted(train), "val": sorted(val)}
+
+
+class RawCase(NamedTuple):
+    """The files of a case in nnU-Net's raw format: images of one channel each, or of several, and the label map."""
+
+    images: list[Path]
+    labels: Path
+
+    def check(self) -> None:
+        """Raise an OSError that names a file that is missing or cannot be read."""
+        for file in (*self.images, self.labels):
+            check_input(file, "; expected images and a label map for each case.")
+
+    def named(self, name: str, ending: str) -> dict[Path, Path]:
+        """The files by the paths that nnU-Net gives them, in folders ``images`` and ``labels``.
+
+        It keeps the spacing of TIFF files beside them.
+        """
+        files = {Path("labels", f"{name}{ending}"): self.labels}
+        spacings = {"labels": str(self.labels)[: -len(ending)]}
+        for channel, file in enumerate(self.images):
+            files[Path("images", f"{name}_{channel:04d}{ending}")] = file
+            spacings["images"] = str(file)[: -len(f"_0000{ending}")]
+        for folder, beside in spacings.items():
+            if Path(f"{beside}.json").is_file():
+                files[Path(folder, f"{name}.json")] = Path(f"{beside}.json")
+        return files
+
+
+def labelled_cases(
+    images: Path, labels: Path, described: DatasetJson, reader: Reader
+) -> dict[str, RawCase]:
+    """The images that nnU-Net finds in a folder, with their label maps in another.
+
+    Raises an OSError if a file is missing, a ValueError if a case's files have not all channels.
+    """
+    from nnunetv2.utilities.utils import (
+        create_lists_from_splitted_dataset_folder,
+        get_identifiers_from_splitted_dataset_folder,
+    )
+
     ending = described["file_ending"]
-    channels = len(described.get("channel_names", ()))
-    of_channels = [f"_{channel:04d}{ending}" for channel in range(channels)]
-    names = cases_in(existing_folder(labels), ending)
-    for of_channel in of_channels:  # an image without its label map is reported, too
-        names |= cases_in(existing_folder(images), of_channel)
+    existing_folder(labels)
+    folder = str(existing_folder(images))
+    found = get_identifiers_from_splitted_dataset_folder(folder, ending)
+    names = [str(name) for name in found if not name.startswith(".")]  # macOS leaves hidden files
+    files = create_lists_from_splitted_dataset_folder(folder, ending, names, num_processes=1)
     cases = {}
-    for name in sorted(names):
-        cases[name] = [images / f"{name}{of_channel}" for of_channel in of_channels]
-        cases[name].append(labels / f"{name}{ending}")
-        for file in cases[name]:
-            check_input(file, f"; expected a label and {channels} image(s) a case.")
+    for name, of_case in zip(names, files, strict=True):
+        cases[name] = RawCase(list(map(Path, of_case)), labels / f"{name}{ending}")
+    _check_cases(cases, images, described, reader)
     return cases
 
 
-def raw_cases(dataset: int | str) -> tuple[Path, dict[str, list[Path]]]:
-    """The folder of a data set in nnU-Net's raw format, by number or name, and the files of its training cases."""
+def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
+    """The folder of a data set in nnU-Net's raw format, by number or name, and the training cases nnU-Net finds."""
+    from nnunetv2.utilities.utils import get_filenames_of_train_images_and_targets
+
     folder = nnunet_folder("nnUNet_raw") / dataset_name(dataset)
+    file = folder / "dataset.json"
+    described = read_dataset_json(file)
     images = folder / "imagesTr"
     labels = folder / "labelsTr"
-    cases = labelled_cases(images, labels, read_dataset_json(folder / "dataset.json"))
-    for name, files in cases.items():  # nnU-Net keeps the spacing of TIFF files beside them
-        files += [side for part in (images, labels) if (side := part / f"{name}.json").is_file()]
+    if "dataset" not in described:  # where it lists the files, they may lie anywhere
+        existing_folder(images)
+        existing_folder(labels)
+    with naming(file):
+        found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, Record))
+    cases = {}
+    for name, of_case in sorted(found.items()):
+        if not name.startswith("."):
+            cases[name] = RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
+    ending = described["file_ending"]
+    lost = sorted(cases_in(labels, ending) - set(cases))
+    if lost and "dataset" not in described:
+        raise FileNotFoundError(
+            f"{images / lost[0]}_0000{ending} does not exist: {labels / lost[0]}{ending} has no image. Add it, or "
+            "remove the label map."
+        )
+    examples = [case.images[0] for case in cases.values() if case.images]
+    _check_cases(cases, images, described, DataSet.read(file, None, examples[:1]).reader)
     return folder, cases
+
+
+def _check_cases(
+    cases: dict[str, RawCase], images: Path, described: DatasetJson, reader: Reader
+) -> None:
+    """Check that all files are there, and all channels: in a file each or, as the colors of a photo, in one."""
+    ending = described["file_ending"]
+    channels = channel_names(described)
+    most = max((len(case.images) for case in cases.values()), default=0)
+    for name, case in cases.items():
+        if not case.images:
+            raise FileNotFoundError(
+                f"{images} has no image of the name {name}_0000{ending}: expected the number of a channel, _0000 for "
+                "the first, before the ending."
+            )
+        case.check()
+        if len(case.images) < most:
+            raise FileNotFoundError(
+                f"{images}: the case {name} has {len(case.images)} image files, others have {most}."
+            )
+    if not cases or most == len(channels):
+        return
+    files = next(iter(cases.values())).images
+    stored = reader.num_channels(files)
+    if stored != len(channels):
+        raise ValueError(
+            f"{', '.join(map(str, files))}: expected the {len(channels)} channels of dataset.json, "
+            f"{', '.join(channels)}; got {stored}."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +224,7 @@ class PreprocessedDataSet:
         if not cases or not expected <= set(cases):
             raise ValueError(
                 f"{data} holds {len(cases)} of {len(expected)} preprocessed cases. Preprocess them with: "
-                f"nnUNetv2_preprocess -d {int(folder.name[7:10])} -plans_name {plans} -c {configuration}"
+                f"nnUNetv2_preprocess -d {dataset_number(folder.name)} -plans_name {plans} -c {configuration}"
             )
         raw = folders["raw"] / folder.name
         test_cases = cases_in(raw / "imagesTs", f"_0000{ending}") & cases_in(

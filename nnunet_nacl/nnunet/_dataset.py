@@ -16,7 +16,14 @@ from typing_extensions import NotRequired, TypedDict
 from nnunet_nacl.files import only_writer, printable, read_json, write_json
 from nnunet_nacl.metrics import LabelMeaning, region_of
 from nnunet_nacl.nnunet._images import Reader
-from nnunet_nacl.nnunet._names import dataset_name, find_trainer, names_in, naming, nnunet_folder
+from nnunet_nacl.nnunet._names import (
+    dataset_name,
+    dataset_number,
+    find_trainer,
+    names_in,
+    naming,
+    nnunet_folder,
+)
 from nnunet_nacl.typing import Record
 
 NamedLabels = dict[str, int | list[int]]
@@ -29,12 +36,23 @@ class DatasetJson(TypedDict):
     labels: NamedLabels
     file_ending: str
     channel_names: NotRequired[dict[str, str] | list[str]]
+    modality: NotRequired[dict[str, str] | list[str]]
     regions_class_order: NotRequired[list[int] | None]
 
 
 def read_dataset_json(file: Path) -> DatasetJson:
     """Read the file, with the errors of ``read_json``."""
     return read_json(file, DatasetJson, strict=False)  # nnU-Net converts labels that are texts
+
+
+def channel_names(described: DatasetJson) -> list[str]:
+    """The names of an image's channels, under nnU-Net's older key ``modality`` or under ``channel_names``."""
+    names = described.get("modality", described.get("channel_names"))
+    if not names:
+        raise ValueError(
+            "dataset.json: expected channel_names, the name of each channel of an image."
+        )
+    return list(names.values() if isinstance(names, dict) else names)
 
 
 @dataclass(frozen=True)
@@ -58,7 +76,7 @@ class PlansJson:
         name = dataset_name(dataset)
         file = nnunet_folder("nnUNet_preprocessed").absolute() / name / f"{plans}.json"
         if not file.is_file():
-            command = f"nnUNetv2_plan_and_preprocess -d {int(name[7:10])} -c {configuration}"
+            command = f"nnUNetv2_plan_and_preprocess -d {dataset_number(name)} -c {configuration}"
             if resenc := re.fullmatch(r"nnUNetResEncUNet(M|L|XL)Plans", plans):
                 command += f" -pl nnUNetPlannerResEnc{resenc[1]}"
             raise ValueError(
@@ -77,6 +95,11 @@ class PlansJson:
         if "inherits_from" not in content:
             return [content]
         return [content, *self.lineage(content["inherits_from"])]
+
+    def previous_stage(self, configuration: str) -> str | None:
+        """The configuration whose segmentations a cascade's second stage needs; None for other configurations."""
+        stages = (content.get("previous_stage") for content in self.lineage(configuration))
+        return next(filter(None, stages), None)
 
     def having(self, name: str, configuration: Mapping[str, Any]) -> "PlansJson":
         """These plans with one more configuration; writes nothing, raises a FileExistsError if there is one."""

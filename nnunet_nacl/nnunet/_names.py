@@ -5,13 +5,13 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 from nnunet_nacl.linking import trainers_path
 
-_DATASET_NAME = re.compile(r"Dataset\d{3}_[^/\\]+")
+_DATASET_NAME = re.compile(r"Dataset(\d+)_.+")
 
 
 def nnunet_folder(variable: str) -> Path:
@@ -62,14 +62,20 @@ def dataset_name(dataset: str | int) -> str:
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
     try:
-        name = str(maybe_convert_to_dataset_name(dataset))
+        return str(maybe_convert_to_dataset_name(dataset))
     except (RuntimeError, ValueError) as error:
         raise ValueError(f"Data set {dataset!r}: {error}") from error
-    if not _DATASET_NAME.fullmatch(name):
-        raise ValueError(
-            f"Data set {dataset!r}: expected a number or a name such as Dataset004_Hippocampus."
-        )
-    return name
+
+
+def dataset_number(name: str) -> str:
+    """What nnU-Net's option ``-d`` takes for a data set: its number, 1000 and above included."""
+    number = _DATASET_NAME.fullmatch(name)
+    return str(int(number[1])) if number else name
+
+
+def dataset_in(path: str | Path) -> str | None:
+    """The ``DatasetXXX_NAME`` among a path's folders."""
+    return next(filter(_DATASET_NAME.fullmatch, Path(path).parts), None)
 
 
 def model_folder(
@@ -89,10 +95,19 @@ def model_folder(
 
 def names_in(path: Path) -> dict[str, str]:
     """What a path's folders say about the model: data set, trainer, plans and configuration, or only the trainer."""
+    from nnunetv2.utilities.file_path_utilities import (
+        parse_dataset_trainer_plans_configuration_from_path,
+    )
+
     for folder in (path.resolve(), *path.resolve().parents):
-        names = (folder.parent.name, *folder.name.split("__"))
-        if len(names) == 4 and _DATASET_NAME.fullmatch(names[0]):
-            return dict(zip(("dataset", "trainer", "plans", "configuration"), names, strict=True))
+        # Two folders at a time: in a longer path nnU-Net takes the first that begins with "Dataset", or fails.
+        with suppress(AssertionError, IndexError):
+            names = parse_dataset_trainer_plans_configuration_from_path(
+                f"{folder.parent.name}/{folder.name}"
+            )
+            if names is not None:
+                keys = ("dataset", "trainer", "plans", "configuration")
+                return dict(zip(keys, names, strict=True))
     trainers = [
         part
         for part in path.resolve().parts

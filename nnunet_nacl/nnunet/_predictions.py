@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnunet_nacl.files import check_input, file_state, link_or_copy, read_json, whole_file
-from nnunet_nacl.nnunet._data import SPLITS_NAME, read_splits
+from nnunet_nacl.nnunet._data import SPLITS_NAME, fold_split
 from nnunet_nacl.nnunet._dataset import DataSet, Model, read_dataset_json
 from nnunet_nacl.nnunet._images import Reader
 from nnunet_nacl.nnunet._names import (
@@ -151,8 +151,9 @@ class Predictions:
         model = existing_folder(model)
         preprocessed = Path(preprocessed)
         ground_truth = existing_folder(preprocessed / "gt_segmentations")
-        splits_file = preprocessed / SPLITS_NAME
-        splits = read_splits(splits_file) if splits_file.is_file() else []
+        ending = read_dataset_json(model / "dataset.json")["file_ending"]
+        trained = cases_in(ground_truth, ending)
+        has_splits = (preprocessed / SPLITS_NAME).is_file()
         groups: dict[str, list[CaseFiles]] = {}
         seen: dict[str, Path] = {}
         folders = {str(fold): model / f"fold_{fold}" / validation for fold in folds}
@@ -168,9 +169,8 @@ class Predictions:
                     f"{folder} is not a folder; there are {there}. {hint}".strip()
                 )
             _check_probabilities(folder)
-            expected = (
-                splits[int(fold)]["val"] if fold.isdigit() and int(fold) < len(splits) else []
-            )
+            known = has_splits or fold == "all"
+            expected = fold_split(preprocessed, trained, fold)["val"] if known else []
             *_, cases = _read_folder(folder, ground_truth)
             group = [case for case in cases if case.is_predicted or case.name in expected]
             groups[f"fold {fold}"] = group

@@ -15,12 +15,12 @@ import numpy as np
 from nnunet_nacl.files import check_input, whole_file
 from nnunet_nacl.nnunet._data import (
     SPLITS_NAME,
+    fold_split,
     labelled_cases,
     preprocessed_cases,
-    read_splits,
 )
 from nnunet_nacl.nnunet._dataset import PlansJson
-from nnunet_nacl.nnunet._images import check_image_file
+from nnunet_nacl.nnunet._images import Reader, check_header, check_image_file
 from nnunet_nacl.nnunet._names import cases_in, listed, model_folder, naming, nnunet_folder
 from nnunet_nacl.typing import Labels, Record, Singles
 
@@ -275,10 +275,8 @@ class PreprocessedCases(NamedTuple):
             raise FileNotFoundError(
                 f"{folder}: no preprocessed data of the model. Run nnUNetv2_preprocess."
             )
-        names = present = preprocessed_cases(folder)
-        if str(fold) != "all":
-            splits = read_splits(data_set / SPLITS_NAME)
-            names = sorted(splits[int(fold)]["val"]) if int(fold) in range(len(splits)) else []
+        present = preprocessed_cases(folder)
+        names = sorted(fold_split(data_set, present, fold)["val"])
         if not names:
             raise ValueError(f"{data_set / SPLITS_NAME} has no validation case of fold {fold}.")
         if missing := sorted(set(names) - set(present)):
@@ -308,28 +306,32 @@ class PreprocessedCases(NamedTuple):
             raise ValueError(
                 "A cascade's second stage needs the first's segmentations: only validation cases have them."
             )
-        files = labelled_cases(Path(images), Path(labels), predictor.dataset_json)
-        if not files:
-            raise ValueError(f"No case found in {images} and {labels}.")
         plans = predictor.plans_manager
         configuration = predictor.configuration_manager
+        reader = Reader(plans.image_reader_writer_class.__name__)
+        cases = labelled_cases(Path(images), Path(labels), predictor.dataset_json, reader)
+        if not cases:
+            raise ValueError(f"No case found in {images} and {labels}.")
+        for case in cases.values():
+            for file in (*case.images, case.labels):
+                check_header(file)
 
         def load(name: str) -> Any:
-            *of_image, label_file = files[name]
-            for file in files[name]:
+            case = cases[name]
+            for file in (*case.images, case.labels):
                 check_image_file(file)
-            with naming(label_file):
+            with naming(case.labels):
                 preprocessor = configuration.preprocessor_class(verbose=False)
                 image, label_map, properties = preprocessor.run_case(
-                    list(map(str, of_image)),
-                    str(label_file),
+                    list(map(str, case.images)),
+                    str(case.labels),
                     plans,
                     configuration,
                     predictor.dataset_json,
                 )
             return image.astype(np.float32, copy=False), label_map[0], properties
 
-        return cls(list(files), load)
+        return cls(list(cases), load)
 
 
 def save_prediction(predictor: Any, logits: Singles, properties: Record, file: Path) -> None:

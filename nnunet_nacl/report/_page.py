@@ -39,7 +39,6 @@ from nnunet_nacl.typing import Record
 _SWITCHED: tuple[Voxels, ...] = ("near", "foreground", "union", "image")
 """Voxel sets in the order of the page's switch."""
 _GENERATOR = b'<meta name="generator" content="nnunet_nacl'
-_WIDE = 0.95  # from this share of the image on, near is hardly near any more
 _CALIBRATED = r"_?(calibrated|trained)"
 """Folder names before and after the calibration of a checkpoint differ by these words: nnU-Net does not record which
 checkpoint predicted."""
@@ -244,9 +243,7 @@ def answer(comparison: Comparison) -> Answer:
         if judgement.verdict in {Verdict.TOO_SURE, Verdict.NOT_SURE_ENOUGH, Verdict.MIXED}
     ]
     to_calibrate = [name for name in off if name not in {*ours, *before.values(), *twins}]
-    wide = []
-    if "near" in comparison.voxels:
-        wide = [name for name in names if comparison[name].result.pooled("near")["share"] > _WIDE]
+    wide = [name for name in names if comparison[name].result.near_is_wide]
     return Answer(
         judgements=[
             judgement

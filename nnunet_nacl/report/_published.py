@@ -58,7 +58,7 @@ def published_data_set(name: str) -> str | None:
     >>> published_data_set("Dataset127_ACDC, trained on fold 0"), published_data_set("Dataset004_Hippocampus")
     ('ACDC', None)
     """
-    plain = re.sub(r"^Dataset\d{3}_", "", name).partition(",")[0].strip().lower()
+    plain = re.sub(r"^Dataset\d+_", "", name).partition(",")[0].strip().lower()
     return next((dataset for dataset, names in DATA_SETS.items() if plain in names), None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, Origin, read_parts
 from nnunet_nacl.files import printable, read_json
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.nnunet import CALIBRATED_NAME
+from nnunet_nacl.nnunet import CALIBRATED_NAME, dataset_in
 from nnunet_nacl.typing import Record
 
 
@@ -50,8 +50,7 @@ def read_results(
         if calibrated := calibrated_by(read[0].origin):
             name = f"{default_name(calibrated[1] / SUMMARY_NAME)} + {calibrated[0]}"
         name = printable(name if names is None else names[number])
-        in_path = re.search(r"Dataset\d{3}_[^/\\]+", read[0].origin.folders[0].gt_folder)
-        dataset = printable(in_path[0]) if in_path else ""
+        dataset = printable(dataset_in(read[0].origin.folders[0].gt_folder) or "")
         results.setdefault(dataset, {}).setdefault(name, []).extend(read)
         models.setdefault((dataset, name), set()).add(_method_folder(file) or file)
     for (dataset, name), folders in models.items():
@@ -135,6 +134,8 @@ def evaluate_command(result: FolderResult) -> str:
     options = ["--surface"] if settings.surface else []
     if settings.num_bins != usual.num_bins:
         options += ["--bins", str(settings.num_bins)]
+    if settings.margin_mm != usual.margin_mm:
+        options += ["--margin", f"{settings.margin_mm:g}"]
     if settings.protocol != usual.protocol:
         options += ["--protocol", settings.protocol]
     if settings.ignore_geometry:

@@ -77,8 +77,8 @@ def test_bad_input(change: object, message: str) -> None:
         evaluate_case(*change(*noisy_case(6)))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "u8"])
-def test_labels_of_any_integer_dtype(dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i8", "u8", "f2", "f4", "f8"])
+def test_labels_of_any_dtype(dtype: str) -> None:
     p, y = noisy_case(6, 2)
     found, expected = (evaluate_case(p, labels).calibration["image"].metrics() for labels in (y.astype(dtype), y))
     assert found == expected
@@ -98,6 +98,9 @@ def test_bad_regions() -> None:
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match=r"^voxels must be some of .*; got \('background',\)\.$"):
         Settings(voxels=("background",))  # type: ignore[arg-type]
+    for margin in (-1, np.inf, np.nan):
+        with pytest.raises(ValueError, match=rf"^margin must be a distance of 0 mm or more; got {margin}\.$"):
+            Settings(margin_mm=margin)
     for number in (0, 1001):
         with pytest.raises(ValueError, match=rf"^bins must be from 1 to 1000; got {number}\.$"):
             Settings(num_bins=number)

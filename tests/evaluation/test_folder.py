@@ -159,3 +159,42 @@ def test_folds_of_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         == 0
     )
     assert (model / "calibration_calibrated_folds_0_1_summary.json").is_file()
+
+
+def test_fold_all_is_said_to_be_no_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _ = write_model(tmp_path, ["ab"])
+    (model / "fold_0").rename(model / "fold_all")
+    for part in ("results", "preprocessed"):
+        monkeypatch.setenv(f"nnUNet_{part}", str(tmp_path / part))
+    assert main(["evaluate", "-d", "1", "-c", "2d", "-tr", "nnUNetTrainerNACL", "-f", "all", "-np", "1"]) == 0
+    note = "fold all is validated on the cases that it was trained with: unseen cases will score worse."
+    assert f"Note: {note}" in capsys.readouterr().out
+    assert json.loads((model / "fold_all" / "validation" / SUMMARY).read_text())["notes"][0] == note
+
+
+def test_spacings_in_micrometers(folders: Folders, capsys: pytest.CaptureFixture[str]) -> None:
+    """5 mm are the whole image there; with a margin that fits, near is what it is for the same voxels in mm."""
+    y = np.zeros((6, 30, 30), int)
+    y[2:4, 5:9, 5:9] = 1
+    p = np.moveaxis(np.array([[0.98, 0.01, 0.01], [0.3, 0.6, 0.1]])[y], -1, 0)
+    for number in range(3):
+        add_case(*folders, f"case_{number}", p, y)
+        for folder in folders:
+            write_upright(y, folder / f"case_{number}.nii.gz", (0.001, 0.00025, 0.00025))
+    assert run_evaluate(folders) == 0
+    note = "The voxel set near (within 5 mm of where the model sees or suspects a structure) is 100 % of the images"
+    assert note in capsys.readouterr().out
+    assert note in summary_of(folders)["notes"][0]
+    assert run_evaluate(folders, "--margin", "0.001") == 0  # counted anew
+    assert "Note" not in capsys.readouterr().out
+    summary = summary_of(folders)
+    assert summary["settings"]["margin_mm"] == 0.001
+    expected = evaluate_case(p, y, spacing_mm=(4, 1, 1), settings=Settings(margin_mm=4))
+    assert summary["pooled"]["near"]["ECE"] == pytest.approx(expected["near"].ECE)
+    share = summary["pooled"]["near"]["share"]
+    assert share == pytest.approx(expected["near"].metrics()["share"])
+    assert share < 0.2
+    assert run_evaluate(folders, "--margin", "-1") == 1
+    assert "margin must be a distance of 0 mm or more; got -1.0." in capsys.readouterr().err

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from nnunet_nacl.metrics import Activation, LabelMeaning
-from nnunet_nacl.nnunet import DataSet, PlansJson, read_dataset_json
+from nnunet_nacl.nnunet import DataSet, Model, PlansJson, dataset_in, model_folder, read_dataset_json
 from nnunet_nacl.nnunet._names import names_in
 
 REGIONS = {"background": 0, "whole": [1, 2], "core": [2], "edge": 3, "ignore": 4}
@@ -87,3 +87,29 @@ def test_names(tmp_path: Path) -> None:
     assert names_in(tmp_path / "Dataset004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == names
     assert names_in(tmp_path / "Dataset004_X__nnUNetPlans__2d" / trainer / "fold_0") == {"trainer": trainer}
     assert names_in(tmp_path / "a__b") == {}
+    thousand = names | {"dataset": "Dataset1004_X"}
+    for above in ("Datasets", "fold_1"):  # nnU-Net's own function stops at these
+        assert names_in(tmp_path / above / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0") == thousand
+
+
+def test_numbers_from_1000_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("raw", "preprocessed", "results"):
+        (tmp_path / part / "Dataset1004_X").mkdir(parents=True)
+        monkeypatch.setenv(f"nnUNet_{part}", str(tmp_path / part))
+    for given in (1004, "1004", "Dataset1004_X"):
+        assert model_folder(given, "2d") == tmp_path / "results" / "Dataset1004_X" / "nnUNetTrainer__nnUNetPlans__2d"
+    with pytest.raises(ValueError, match=r"Plan and preprocess .*: nnUNetv2_plan_and_preprocess -d 1004 -c 2d$"):
+        PlansJson.find(1004, "2d", "nnUNetPlans")
+    assert dataset_in(tmp_path / "raw" / "Dataset1004_X" / "labelsTs") == "Dataset1004_X"
+    assert dataset_in(tmp_path) is None
+
+
+def test_fits_of_data_sets_from_1000_on_know_their_model(tmp_path: Path) -> None:
+    """So that ``apply`` refuses another trainer's predictions."""
+    models = []
+    for trainer in ("nnUNetTrainer", "nnUNetTrainerNACL"):
+        folder = tmp_path / "Dataset1004_X" / f"{trainer}__nnUNetPlans__2d" / "fold_0" / "validation"
+        folder.mkdir(parents=True)
+        (folder / "dataset.json").write_text(json.dumps(CONTENT))
+        models.append(Model.of_folder(folder, None, DataSet.read(folder / "dataset.json", None, [])))
+    assert models[0].difference(models[1]) == "the trainer nnUNetTrainer, not nnUNetTrainerNACL"

@@ -102,8 +102,56 @@ def test_labels_that_are_no_whole_numbers(tmp_path: Path, ending: str, value: fl
     labels = LABELS.astype(np.float32)
     labels[4, 5, 6] = value
     file = placed(tmp_path / f"a{ending}", labels=labels)
-    with pytest.raises(ValueError, match=f"{file} holds labels that are not whole numbers"):
+    with pytest.raises(ValueError, match=f"{file}: expected labels, which are whole numbers; got "):
         SITK.read_labels(file)
+
+
+def test_scaled_labels_are_explained(tmp_path: Path) -> None:
+    """1 is stored as 255 with a slope of 1/255, which single precision does not hold exactly."""
+    file = tmp_path / "a.nii.gz"
+    image = nibabel.Nifti1Image(255 * LABELS.T, np.eye(4))
+    image.header.set_slope_inter(0.00392, 0)
+    nibabel.save(image, file)
+    message = (
+        r"labels that are not whole numbers, such as 0\.9995.*scl_slope is 0\.00392, scl_inter 0\. Save the labels"
+    )
+    with pytest.raises(ValueError, match=message):
+        SITK.read_labels(file)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_reader_decides_whether_a_file_must_be_compressed(tmp_path: Path, version: int) -> None:
+    """SimpleITK goes by the content, nibabel by the name."""
+    if version == 1:
+        placed(tmp_path / "a.nii")
+    else:
+        nifti2(tmp_path / "a.nii")
+    file = (tmp_path / "a.nii").rename(tmp_path / "a.nii.gz")
+    peer = recursive_find_reader_writer_by_name("NibabelIO")()
+    with pytest.raises(nibabel.filebasedimages.ImageFileError):
+        peer.read_seg(str(file))
+    with pytest.raises(ValueError, match=f"{file} cannot be read: .*is not a gzip file"):
+        Reader("NibabelIO").read_labels(file)
+    if version == 1:  # which SimpleITK reads
+        found = SITK.read_labels(file)
+        assert np.array_equal(found.labels, LABELS)
+        assert np.array_equal(SITK.read_image(file, found), [LABELS])
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1])
+        with pytest.raises(ValueError, match=f"{file} cannot be read: it holds .* bytes, and its header declares"):
+            SITK.read_labels(file)
+
+
+@pytest.mark.parametrize("ending", [".nii.gz", ".nrrd", ".mha"])
+def test_images_of_four_dimensions_are_called_so(tmp_path: Path, ending: str) -> None:
+    still = SITK.read_labels(placed(tmp_path / "a.nii.gz"))
+    frames = [sitk.GetImageFromArray(LABELS)] * 2
+    file = tmp_path / f"b{ending}"
+    sitk.WriteImage(sitk.JoinSeries(frames), str(file))
+    message = rf"b{ending} is a 4-D image \(12, 16, 5, 2\): nnU-Net takes one 3-D file a channel\.$"
+    for read in (SITK.read_labels, lambda one: SITK.read_image(one, still)):
+        with pytest.raises(ValueError, match=message):
+            read(file)
 
 
 def test_colors_are_no_labels(tmp_path: Path) -> None:

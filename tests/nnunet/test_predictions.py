@@ -75,6 +75,21 @@ def test_validation_cases(model: tuple[Path, Path]) -> None:
         Predictions.of_validation(*model, [0, 2])
 
 
+def test_validation_cases_of_a_fold_beyond_the_file(model: tuple[Path, Path]) -> None:
+    """nnU-Net draws one of three, which has not been predicted; what has been is there, too."""
+    write_splits(model[1], ("bc", "a"))
+    trained = np.random.RandomState(12345 + 2).choice(3, 2, replace=False)
+    assert trained.tolist() == [2, 1]
+    found = Predictions.of_validation(*model, [2])
+    assert [(case.name, case.is_predicted) for case in found.cases] == [("a", False), ("c", True)]
+
+
+def test_fold_all_is_validated_on_all_cases(model: tuple[Path, Path]) -> None:
+    fill(model[0] / "fold_all" / "validation", "a", "b")
+    found = Predictions.of_validation(*model, ["all"])
+    assert [(case.name, case.is_predicted) for case in found.cases] == [("a", True), ("b", True), ("c", False)]
+
+
 @pytest.mark.parametrize(("folds", "error", "message"), [
     ([], ValueError, "expected one or more folds, each once; got none"),
     ([0, "0"], ValueError, "expected one or more folds, each once; got 0, 0"),

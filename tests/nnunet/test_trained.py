@@ -108,6 +108,8 @@ def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
     assert image.dtype == np.float32
     assert labels.tolist() == np.ones((2, 3, 4)).tolist()
     assert PreprocessedCases.of_fold(predictor_of(None), "all")[0] == ["a", "b"]
+    (drawn,) = np.random.RandomState(12345 + 4).choice(2, 1, replace=False)
+    assert PreprocessedCases.of_fold(predictor_of(None), "4")[0] == ["ba"[drawn]]  # the other one of two
     splits = two_cases.parent / "splits_final.json"
     splits.write_text(json.dumps([{"train": ["a"], "val": ["b", "b"]}]))
     with pytest.raises(ValueError, match=r"splits_final\.json: fold 0 lists the validation case b twice"):

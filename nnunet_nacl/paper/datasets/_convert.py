@@ -87,7 +87,7 @@ def convert(name: str, source: str | Path, *, dataset_id: int) -> Path:
     Args:
         name: one of ``CONVERTERS``.
         source: the folder of the data set as downloaded and unpacked.
-        dataset_id: the XXX of ``DatasetXXX_NAME``, from 1 to 999.
+        dataset_id: the XXX of ``DatasetXXX_NAME``, 1 or above.
 
     Returns:
         The folder ``DatasetXXX_NAME``.

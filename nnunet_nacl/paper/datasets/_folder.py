@@ -12,8 +12,8 @@ def planned_folder(number: int, title: str) -> Path:
     Raises:
         FileExistsError: the number is taken; nnU-Net refuses a number with two names in its three folders.
     """
-    if not 1 <= number <= 999:
-        raise ValueError(f"The id of a data set must be from 1 to 999, got {number}.")
+    if number < 1:
+        raise ValueError(f"The id of a data set must be 1 or above, got {number}.")
     raw = nnunet_folder("nnUNet_raw")
     folder = raw / f"Dataset{number:03d}_{title}"
     others = (os.environ.get(f"nnUNet_{part}") for part in ("preprocessed", "results"))

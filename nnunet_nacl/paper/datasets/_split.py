@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nnunet_nacl.cases import shuffled
 from nnunet_nacl.files import link_or_copy, whole_folder, write_json
-from nnunet_nacl.nnunet import nnunet_folder, raw_cases
+from nnunet_nacl.nnunet import RawCase, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._folder import planned_folder
 
 
@@ -80,7 +80,7 @@ def split(
 
 
 def _write_data_set(
-    source: Path, cases: dict[str, list[Path]], drawn: Collection[str], folder: Path
+    source: Path, cases: dict[str, RawCase], drawn: Collection[str], folder: Path
 ) -> None:
     description = json.loads((source / "dataset.json").read_bytes())
     description.pop("dataset", None)  # it lists the files of the source
@@ -88,11 +88,12 @@ def _write_data_set(
     if "numTest" in description:
         description["numTest"] = len(drawn)
     with whole_folder(folder) as partial:
-        for case, files in cases.items():
-            for file in files:
-                part = file.parent.name.removesuffix("Tr") + ("Ts" if case in drawn else "Tr")
-                (partial / part).mkdir(exist_ok=True)
-                link_or_copy(file, partial / part / file.name)
+        for name, case in cases.items():
+            part = "Ts" if name in drawn else "Tr"
+            for to, file in case.named(name, description["file_ending"]).items():
+                target = partial / f"{to.parent}{part}" / to.name
+                target.parent.mkdir(exist_ok=True)
+                link_or_copy(file, target)
         write_json(partial / "dataset.json", description)
 
 

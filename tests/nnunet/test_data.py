@@ -1,0 +1,151 @@
+"""Which cases nnU-Net has: those of a fold, and those of raw data in each of the ways that it reads."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from skimage import io
+
+from nnunet_nacl.nnunet import Reader, raw_cases
+from nnunet_nacl.nnunet._data import fold_split, labelled_cases
+from nnunet_nacl.nnunet._dataset import read_dataset_json
+from tests.conftest import Planned, copy_data_set, trainer_on_cpu
+from tests.generated import write_upright
+
+CASES = [f"toy_{number}" for number in range(10)]
+SITK = Reader("SimpleITKIO")
+
+
+def test_a_fold_beyond_the_file_is_the_trainers(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five cases of the file, one is validated on in fold 0; nnU-Net draws fold 5 and 7 from all ten."""
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+    folder = copy_data_set(planned("labels")[0], "labels", tmp_path, monkeypatch).folder / "preprocessed"
+    folder = folder / "Dataset901_Labels"
+    shutil.rmtree(folder / "nnUNetPlans_2d", ignore_errors=True)
+    trainer = trainer_on_cpu(nnUNetTrainer, folder, "2d")
+    for name in CASES:
+        (folder / "nnUNetPlans_2d" / f"{name}.b2nd").touch()
+    (folder / "splits_final.json").write_text(json.dumps([{"train": CASES[1:5], "val": CASES[:1]}]))
+    drawn = []
+    for fold in (0, 5, 7, "all"):
+        trainer.fold = fold
+        train, val = trainer.do_split()
+        found = fold_split(folder, CASES, str(fold))
+        assert (found["train"], found["val"]) == (sorted(train), sorted(val))
+        drawn.append(found["val"])
+    assert [len(val) for val in drawn] == [1, 2, 2, 10]
+    assert drawn[1] != drawn[2]
+    by_hand = np.random.RandomState(12345 + 5).choice(10, 8, replace=False)
+    assert drawn[1] == [CASES[number] for number in range(10) if number not in by_hand]
+
+
+def write_raw(folder: Path, files: dict[str, int], labels: list[str], **content: object) -> Path:
+    """Images by name, with so many channels (0: no image but something else), and label maps."""
+    for part in ("imagesTr", "labelsTr"):
+        (folder / part).mkdir(parents=True)
+    values = np.random.default_rng(0).integers(0, 255, (8, 10, 3), np.uint8)
+    for name, channels in files.items():
+        if name.endswith(".png"):
+            image = values if channels == 3 else values[..., 0]
+            io.imsave(folder / "imagesTr" / name, image, check_contrast=False)
+        else:
+            write_upright(values[None, ..., 0].astype(np.float32), folder / "imagesTr" / name)
+    for name in labels:
+        if name.endswith(".png"):
+            io.imsave(folder / "labelsTr" / name, values[..., 0] // 128, check_contrast=False)
+        else:
+            write_upright(values[None, ..., 0] // 128, folder / "labelsTr" / name)
+    ending = next(iter(labels)).partition(".")[2]
+    described = {"labels": {"background": 0, "a": 1}, "file_ending": f".{ending}", **content}
+    (folder / "dataset.json").write_text(json.dumps(described))
+    return folder
+
+
+def found_in(folder: Path) -> dict[str, list[str]]:
+    _, cases = raw_cases(folder.name)
+    return {name: [file.name for file in (*case.images, case.labels)] for name, case in cases.items()}
+
+
+@pytest.fixture
+def raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("nnUNet_raw", str(tmp_path / "raw"))
+    return tmp_path / "raw"
+
+
+def test_modality_is_the_older_name_of_channel_names(raw: Path) -> None:
+    names = {"a_0000.nii.gz": 1, "a_0001.nii.gz": 1}
+    folder = write_raw(raw / "Dataset1005_A", names, ["a.nii.gz"], modality={"0": "T1", "1": "T2"})
+    assert found_in(folder) == {"a": ["a_0000.nii.gz", "a_0001.nii.gz", "a.nii.gz"]}
+    (folder / "imagesTr" / "a_0001.nii.gz").unlink()
+    with pytest.raises(ValueError, match=r"a_0000.nii.gz: expected the 2 channels of dataset.json, T1, T2; got 1\.$"):
+        raw_cases(folder.name)
+
+
+@pytest.mark.parametrize("given", [{}, {"channel_names": {}}])
+def test_channels_are_named(raw: Path, given: dict[str, object]) -> None:
+    folder = write_raw(raw / "Dataset005_A", {"a_0000.nii.gz": 1}, ["a.nii.gz"], **given)
+    with pytest.raises(ValueError, match=r"dataset\.json: expected channel_names, the name of each channel"):
+        raw_cases(folder.name)
+
+
+def test_several_channels_in_a_file(raw: Path) -> None:
+    colors = {"channel_names": {"0": "R", "1": "G", "2": "B"}}
+    folder = write_raw(raw / "Dataset005_A", {"a_0000.png": 3, "b_0000.png": 3}, ["a.png", "b.png"], **colors)
+    assert found_in(folder) == {"a": ["a_0000.png", "a.png"], "b": ["b_0000.png", "b.png"]}
+    shutil.rmtree(folder)
+    folder = write_raw(raw / "Dataset005_A", {"a_0000.png": 1}, ["a.png"], **colors)
+    with pytest.raises(ValueError, match=r"a_0000\.png: expected the 3 channels of dataset\.json, R, G, B; got 1\."):
+        raw_cases(folder.name)
+
+
+def test_files_that_dataset_json_lists(raw: Path) -> None:
+    """As for data that stays where it is; nnU-Net then looks into no folder."""
+    folder = write_raw(raw / "Dataset005_A", {"x_0000.nii.gz": 1}, ["y.nii.gz"])
+    (folder / "imagesTr").rename(folder / "elsewhere")
+    described = json.loads((folder / "dataset.json").read_text())
+    files = {"a": {"images": ["elsewhere/x_0000.nii.gz"], "label": "labelsTr/y.nii.gz"}}
+    content = {**described, "channel_names": ["CT"], "dataset": files}
+    (folder / "dataset.json").write_text(json.dumps(content))
+    assert found_in(folder) == {"a": ["x_0000.nii.gz", "y.nii.gz"]}
+    (folder / "labelsTr" / "y.nii.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=r"y\.nii\.gz does not exist; expected images and a label map for each"):
+        raw_cases(folder.name)
+
+
+@pytest.mark.parametrize(
+    ("files", "labels", "message"),
+    [
+        (["a_0000"], ["b"], r"labelsTr/a\.nii\.gz|imagesTr/b_0000\.nii\.gz does not exist: .*b\.nii\.gz has no image"),
+        (["a_0000", "b_0000", "b_0001"], ["a", "b"], r"the case a has 1 image files, others have 2\."),
+        (["a_0000", "b_0000"], ["a"], r"labelsTr/b\.nii\.gz does not exist; expected images and a label map"),
+        (["case_a"], ["a"], r"imagesTr has no image of the name .*expected the number of a channel, _0000 for the"),
+    ],
+)
+def test_what_is_missing(tmp_path: Path, files: list[str], labels: list[str], message: str) -> None:
+    names = {f"{name}.nii.gz": 1 for name in files}
+    folder = write_raw(tmp_path / "x", names, [f"{name}.nii.gz" for name in labels], channel_names={"0": "CT"})
+    (folder / "imagesTr" / "._a_0000.nii.gz").write_bytes(b"left behind by macOS")
+    described = read_dataset_json(folder / "dataset.json")
+    with pytest.raises(FileNotFoundError, match=message):
+        labelled_cases(folder / "imagesTr", folder / "labelsTr", described, SITK)
+
+
+def test_label_maps_of_further_cases_do_no_harm(tmp_path: Path) -> None:
+    folder = write_raw(tmp_path / "x", {"a_0000.nii.gz": 1}, ["a.nii.gz", "b.nii.gz"], channel_names={"0": "CT"})
+    described = read_dataset_json(folder / "dataset.json")
+    assert list(labelled_cases(folder / "imagesTr", folder / "labelsTr", described, SITK)) == ["a"]
+
+
+def test_published_photos(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RGB images of blood cells, where the published data sets are."""
+    data = Path(os.environ.get("NNUNET_NACL_DATA", Path(__file__).parents[3] / "shared" / "datasets"))
+    if not (data / "Dataset052_WBC").is_dir():
+        pytest.skip("no published data sets here")
+    monkeypatch.setenv("nnUNet_raw", str(data))
+    assert len(raw_cases(52)[1]) == 240

@@ -347,3 +347,20 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
     with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):
         calibrate(copy.model, 0)
+
+
+def test_a_cascade_predicts_after_its_first_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nnUNetv2_predict ends at once if -prev_stage_predictions is missing; configurations inherit their stage."""
+    monkeypatch.setattr("nnunet_nacl.calibrate.calibrate_model", lambda *_, **__: [])
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    stages = {"3d_lowres": {}, "3d_cascade": {"previous_stage": "3d_lowres"}, "mine": {"inherits_from": "3d_cascade"}}
+    for configuration, is_second in (("3d_lowres", False), ("3d_cascade", True), ("mine", True)):
+        model = tmp_path / "Dataset901_Labels" / f"nnUNetTrainer__nnUNetPlans__{configuration}"
+        model.mkdir(parents=True)
+        (model / "plans.json").write_text(json.dumps({"configurations": stages}))
+        assert main(["calibrate", "-d", "Dataset901_Labels", "-c", configuration, "-f", "0", "-device", "cpu"]) == 0
+        printed = capsys.readouterr().out
+        assert ("-c 3d_lowres -tr nnUNetTrainer -p nnUNetPlans -i IMAGES -o FIRST_STAGE" in printed) == is_second
+        assert ("-i IMAGES -o PREDICTIONS -prev_stage_predictions FIRST_STAGE" in printed) == is_second

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nnunet_nacl.cli import main
@@ -48,6 +49,15 @@ def test_numbers_out_of_range(folders: Folders, options: str, message: str, caps
 
 def test_a_part_without_cases_is_no_failure(folders: Folders) -> None:
     assert run_evaluate(folders, "--num_parts", 5, "--part_id", 4) == 0
+
+
+def test_nnunets_ensembling_finds_cases_only(folders: Folders) -> None:
+    """It takes every .npz of a folder of predictions for a case."""
+    before = sorted(folders[1].glob("*.npz"))
+    assert run_evaluate(folders) == 0
+    assert sorted(folders[1].glob("*.npz")) == before
+    with np.load(folders[1] / "calibration_bins.zip") as tables:
+        assert tables["near_top_count"].shape == (3, 1, 15)
 
 
 def test_nnunets_number_of_processes(

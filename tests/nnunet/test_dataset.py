@@ -77,6 +77,7 @@ def test_configurations_that_inherit(tmp_path: Path) -> None:
     file.write_text(json.dumps({"image_reader_writer": "X", "configurations": configurations}))
     plans = PlansJson.read(file)
     assert plans.lineage("b") == [{"inherits_from": "a"}, {"n": 1}]
+    assert plans.previous_stage("b") is None
     with pytest.raises(ValueError, match=r"plans\.json has no configuration 'x'; it has a, b, c\."):
         plans.lineage("x")
 

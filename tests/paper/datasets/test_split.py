@@ -1,9 +1,12 @@
 """Splits: what is drawn, where it goes, and what is refused."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from skimage import io
 
 from nnunet_nacl.cli import main
 from nnunet_nacl.paper.datasets import split
@@ -76,7 +79,7 @@ def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
 
 def test_other_files_of_nnunet(nnunet: Path) -> None:
     """Spacings of TIFF files lie beside them; MSD's dataset.json counts test cases."""
-    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9, dataset={"a": {}})
+    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9)
     for case in ("a", "b"):
         (source / "imagesTr" / f"{case}.json").write_text('{"spacing": [1, 1, 1]}')
     (source / "splits_final.json").write_text("[]")
@@ -86,7 +89,45 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
     assert not (folder / "splits_final.json").exists()
     found = json.loads((folder / "dataset.json").read_text())
     assert found["numTest"] == 1
-    assert "dataset" not in found
+
+
+def test_files_that_lie_elsewhere(nnunet: Path) -> None:
+    """``dataset`` lists them; in the new data set they have nnU-Net's names."""
+    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("x", "y"))
+    files = {}
+    for name, case in (("a", "x"), ("b", "y")):
+        images = [f"imagesTr/{case}_{channel:04d}.nii.gz" for channel in range(2)]
+        files[name] = {"images": images, "label": str(source / "labelsTr" / f"{case}.nii.gz")}
+    described = json.loads((source / "dataset.json").read_text())
+    (source / "dataset.json").write_text(json.dumps({**described, "dataset": files}))
+    (folder,) = split(1, test=1, output_id=1001)
+    assert folder.name == "Dataset1001_A"
+    for part, count in (("imagesTr", 2), ("labelsTr", 1), ("imagesTs", 2), ("labelsTs", 1)):
+        names = cases_in(folder / part)
+        assert len(names) == count
+        assert {name[0] for name in names} <= {"a", "b"}
+    (test,) = cases_in(folder / "labelsTs")
+    assert (folder / "imagesTs" / f"{test}_0001.nii.gz").read_text() == f"{'xy'['ab'.index(test)]} 1"
+    assert "dataset" not in json.loads((folder / "dataset.json").read_text())
+
+
+def test_older_descriptions_and_photos(nnunet: Path) -> None:
+    """Channels under ``modality``; colors as three channels of one file."""
+    source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"))
+    described = json.loads((source / "dataset.json").read_text())
+    described["modality"] = described.pop("channel_names")
+    (source / "dataset.json").write_text(json.dumps(described))
+    (folder,) = split(1, test=1, output_id=2)
+    assert [len(cases_in(folder / f"images{part}")) for part in ("Tr", "Ts")] == [2, 2]
+    colors = {"channel_names": {"0": "R", "1": "G", "2": "B"}, "file_ending": ".png"}
+    (source / "dataset.json").write_text(json.dumps({"labels": described["labels"], **colors}))
+    shutil.rmtree(source / "imagesTr")
+    (source / "imagesTr").mkdir()
+    for case in "ab":
+        io.imsave(source / "imagesTr" / f"{case}_0000.png", np.zeros((8, 9, 3), np.uint8), check_contrast=False)
+        (source / "labelsTr" / f"{case}.nii.gz").rename(source / "labelsTr" / f"{case}.png")
+    (folder,) = split(1, test=1, output_id=3)
+    assert [len(list((folder / f"images{part}").iterdir())) for part in ("Tr", "Ts")] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +138,7 @@ def test_other_files_of_nnunet(nnunet: Path) -> None:
         ({"test": 1, "by_patient": "("}, r"'\(' is not a regular expression: "),
         ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 4, "output_id": None}, r"together with a new id"),
-        ({"test": 4, "output_id": 1000}, r"must be from 1 to 999, got 1000\."),
+        ({"test": 4, "output_id": 0}, r"must be 1 or above, got 0\."),
     ],
 )
 @pytest.mark.usefixtures("acdc")

@@ -162,8 +162,8 @@ class FolderResult:
             share = self.pooled("near")["share"]
             notes.append(
                 f"The voxel set near (within {self.settings.margin_mm:g} mm of where the model sees or suspects a "
-                f"structure) is {100 * share:.0f} % of the images: its ECE is one of the background, too. If the "
-                "images' spacing is right, give evaluate a smaller --margin."
+                f"structure) is {100 * share:.0f} % of the images: its ECE is one of the background, too. Either the "
+                "model is unsure everywhere, or that is far in these images: then give evaluate a smaller --margin."
             )
         return notes
 

@@ -112,9 +112,7 @@ def test_scaled_labels_are_explained(tmp_path: Path) -> None:
     image = nibabel.Nifti1Image(255 * LABELS.T, np.eye(4))
     image.header.set_slope_inter(0.00392, 0)
     nibabel.save(image, file)
-    message = (
-        r"labels that are not whole numbers, such as 0\.9995.*scl_slope is 0\.00392, scl_inter 0\. Save the labels"
-    )
+    message = r"which are whole numbers; got 0\.9995.*scl_slope is 0\.00392, scl_inter 0\. Save the labels as whole"
     with pytest.raises(ValueError, match=message):
         SITK.read_labels(file)
 

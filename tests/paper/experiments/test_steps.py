@@ -1,6 +1,7 @@
 """One run: which step is next, told from the files that are there."""
 
 import os
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert "predict" in steps(job)
     clear_the_way(job, "predict")
     assert not list(job.predictions.glob("*.nii.gz"))
+
+
+def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: Job) -> None:
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, *job.data.test_cases)
+    summary(job.predictions, job.data.test_cases)
+    best = replace(job, checkpoint="best")
+    assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
+    assert best.predictions == job.output / "predictions_best" / job.run.trainer / "fold_0"
+    for one, name in ((job, "final"), (best, "best")):
+        shutil.rmtree(one.predictions, ignore_errors=True)
+        command = steps_left(one)["predict"]
+        assert command[command.index("-chk") + 1] == f"checkpoint_{name}.pth"
+        assert command[command.index("-o") + 1] == str(one.predictions)
+    assert best.validation == job.validation  # of the last epoch
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,8 @@ def plan_runs(
         is a subset of a larger one, and every method gets the same cases.
 
     Raises:
-        ValueError: there is no such fold, it has no validation cases, or shares some with another one.
+        ValueError: there is no such fold, it has no validation cases, or shares some with another one; or all cases
+            are of one patient.
     """
     all_splits = list(splits)
     runs = []
@@ -184,6 +185,11 @@ def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) ->
     if percent == 100:
         return split
     patients = cases_of_patients(split["train"], by_patient)
+    if by_patient and len(patients) == 1:
+        raise ValueError(
+            f"--by_patient: all {len(split['train'])} training cases, such as {split['train'][0]}, are of the patient "
+            f"{next(iter(patients))!r}; expected several. Write a REGEX whose first group is the patient."
+        )
     drawn = shuffled(patients, seed)[: -(-percent * len(patients) // 100)]
     return {
         "train": sorted(case for patient in drawn for case in patients[patient]),

@@ -34,6 +34,7 @@ def compare_logits(
 
     Raises:
         FileExistsError: ``output`` exists.
+        FileNotFoundError: no such model, fold or folder.
         ValueError: two folders have the same name; further errors as ``mean_logits``.
     """
     models: dict[str, Path] = {}
@@ -46,6 +47,9 @@ def compare_logits(
             )
         models[name] = folder
     output = check_output(output, is_folder=True)  # before hours of work
+    for given in (images, labels):
+        if given is not None and not Path(given).is_dir():
+            raise FileNotFoundError(f"{given} is not a folder.")
     histories = {}
     without = {}
     for (name, folder), fold in product(models.items(), folds):

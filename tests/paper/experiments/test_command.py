@@ -136,7 +136,7 @@ def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[
 def test_runs_of_a_scheduler(run: Command, tmp_path: Path) -> None:
     """The page's lines for Slurm: the second task of the array runs the second training."""
     (tmp_path / "printed").write_text(run("penalty", *BRIEF, "--dry_run"))
-    (block,) = re.findall(r"```bash\n(nnunet_nacl experiment .*?sbatch.*?)```", SLURM_PAGE.read_text(), re.DOTALL)
+    (block,) = re.findall(r"```bash\n(nnunet_nacl experiment [^`]*sbatch[^`]*)```", SLURM_PAGE.read_text(), re.DOTALL)
     stand_ins = (
         "nnunet_nacl() { cat printed; }; export -f nnunet_nacl\n"
         'sbatch() { echo "$2"; SLURM_ARRAY_TASK_ID=2 bash -c "${@: -1}"; }\n'

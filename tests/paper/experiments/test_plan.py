@@ -65,6 +65,8 @@ def test_shares_of_the_patients() -> None:
     assert plan_runs(study, [0], [PATIENTS], by_patient=r"^(.{10})_") == plan_runs(
         study, [0], [PATIENTS], by_patient=True
     )
+    with pytest.raises(ValueError, match="such as case_1, are of the patient 'case'; expected several"):
+        plan_runs(study, [0], SPLITS, by_patient=True)
     _, (_, quarter, _) = plan_runs(study, [0], [PATIENTS])
     assert len({case.partition("_")[0] for case in quarter["train"]}) > 2  # cases, not patients
 

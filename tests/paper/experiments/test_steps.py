@@ -16,7 +16,7 @@ from nnunet_nacl.paper.experiments import (
     _report,
     clear_the_way,
     read_study,
-    report_experiment,
+    report_study,
     steps_left,
 )
 from tests.paper.experiments.conftest import TRAINER
@@ -128,7 +128,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
         summary(one.validation, one.split["val"])
     reported: list[str] = []
     monkeypatch.setattr(_report, "write_report", lambda results, *_, **__: reported.extend(results))
-    report_experiment(Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages"))
+    report_study([Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages")])
     assert reported == [
         "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
     ]  # fmt: skip

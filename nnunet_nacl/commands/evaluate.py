@@ -39,7 +39,7 @@ def evaluate(
         o: SUMMARY.json; the other files go beside it (default: in PRED_FOLDER)
         bins: M confidence bins
         margin: MM that ECE near reaches beyond where the model sees or suspects a structure; or pixels, without spacing
-        protocol: authors: evaluate like the paper's authors' code
+        protocol: authors: bins and number of classes as in the paper's authors' code (not its Dice, HD or rounding)
         chill: do not fail on missing predictions
         num_parts: N parts of the cases, in SUMMARY_partIofN.json; report and table read them all as SUMMARY.json
         part_id: I, the part to evaluate, counted from 0

@@ -28,6 +28,7 @@ def paper_split(
     test: str | None = None,
     o: int | None = None,
     val: str | None = None,
+    folds: int | None = None,
     by_patient: str | bool = False,
 ) -> int:
     """Make a labeled test set, and fixed training and validation cases.
@@ -36,17 +37,23 @@ def paper_split(
         test: N labeled test cases, or a share such as 20%, in a new data set; needs -o
         o: ID of the new data set; the old one stays unchanged
         val: N validation cases of the one fold in splits_final.json, or a share such as 20%
+        folds: K folds of a cross-validation, instead; as many as there are cases leave one out
         by_patient: REGEX: N counts patients, and no patient is in two sets; the patient is the case's name up to the
             last underscore, or REGEX's first group
 
     Examples:
         nnunet_nacl paper split -d 21 -o 121 --test 80 --val 40    # a new data set, with a test set and one fold
+        nnunet_nacl paper split -d 18 --folds 7                    # seven cases: each fold leaves one out
     """
-    if (test is None) != (o is None) or (test, val) == (None, None):
-        raise argparse.ArgumentError(None, "expected --test with -o, --val, or all of them.")
+    asked = {test, val, folds} - {None}
+    if (test is None) != (o is None) or not asked or (val is not None and folds is not None):
+        raise argparse.ArgumentError(
+            None,
+            "expected --test with -o, or --val, or --folds, or the first with one of the others.",
+        )
     from nnunet_nacl.paper import datasets
 
-    written = datasets.split(d, test=test, output_id=o, val=val, by_patient=by_patient)
+    written = datasets.split(d, test=test, output_id=o, val=val, folds=folds, by_patient=by_patient)
     print(*(f"Wrote {path}" for path in written), sep="\n")
     return 0
 
@@ -94,16 +101,32 @@ def paper_networks(
     return 0
 
 
-def paper_logits(model_folders: Sequence[str], *, o: str = "logits") -> int:
-    """Plot the logits of fold 0's validation cases, of one model or several.
+def paper_logits(
+    model_folders: Sequence[str],
+    *,
+    f: Sequence[str] = ("0",),
+    i: str | None = None,
+    gt: str | None = None,
+    o: str = "logits",
+) -> int:
+    """Plot the logits of one model or several: of the folds' validation cases, or of labeled test images.
 
     Args:
         model_folders: RESULTS/DATASET/TRAINER__PLANS__CONFIG
+        i: IMAGES: their folder, instead of the validation cases (with -gt)
+        gt: LABELS: folder with their ground truth
         o: FOLDER of the plots
+
+    Examples:
+        nnunet_nacl paper logits RESULTS/DATASET/nnUNetTrainerNACL__nnUNetPlans__2d -i imagesTs -gt labelsTs
     """
+    if (i is None) != (gt is None):
+        raise argparse.ArgumentError(None, "-i IMAGES goes with -gt LABELS.")
     from nnunet_nacl.paper.logits import compare_logits
 
-    without = compare_logits(model_folders, o, device=find_device("auto"))
+    without = compare_logits(
+        model_folders, o, folds=f, images=i, labels=gt, device=find_device("auto")
+    )
     for name, reason in without.items():
         print(f"{name} is not in max_logits: {reason}", file=sys.stderr)
     print(f"Wrote {o}")

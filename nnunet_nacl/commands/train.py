@@ -73,7 +73,7 @@ def export(model_folder: str) -> int:
 def experiment(
     study: str,
     *,
-    d: str | None = None,
+    d: Sequence[str] | None = None,
     c: str | None = None,
     p: str = "nnUNetPlans",
     f: Sequence[int] = (0,),
@@ -81,32 +81,46 @@ def experiment(
     epochs: int | None = None,
     iterations: int | None = None,
     paper_schedule: bool = False,
+    batch_size: int | None = None,
+    normalization: Literal["rescale_to_0_1"] | None = None,
+    checkpoint: Literal["final", "best"] = "final",
+    by_patient: str | bool = False,
     o: str = "nnunet_nacl_experiments",
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     surface: bool = False,
     dry_run: bool = False,
     command_line: Sequence[str],
 ) -> int:
-    """Train, predict, evaluate and report a comparison of methods on an nnU-Net data set.
+    """Train, predict, evaluate and report a comparison of methods on one nnU-Net data set or several.
 
     It trains each method of the study on each fold with nnU-Net's own commands, then predicts and evaluates the test
-    cases, if there are any. After an interruption, the same command resumes where it stopped. Without -d and -c it
-    prints the study's table, to read or to copy.
+    cases, if there are any. Several data sets follow one another and end in one report, with ranks over them. After an
+    interruption, the same command resumes where it stopped. Without -d and -c it prints the study's table, to read or
+    to copy.
 
     Args:
         study: main, hyperparameters, prior, sigma, penalty, constraint, samples, all of them (all), backbones, or
             FILE.yaml
+        d: DATASET or data sets, by name or number
         methods: METHOD or methods, by name or group, instead of all
         epochs: N epochs of each training (default: nnU-Net's 1000)
         iterations: N iterations per epoch (default: nnU-Net's 250)
         paper_schedule: the paper's Adam schedule, 100 epochs by default: adds the suffix _paperSchedule to all
             trainers, which must be ours
+        batch_size: N images in a batch (the paper: 16); adds the configuration CONFIGURATION_bsN to the plans
+        normalization: scale images to 0 ... 1 like the paper, by nnU-Net's scheme of that name; adds the configuration
+            CONFIGURATION_rescale_to_0_1, to be preprocessed
+        checkpoint: predict test cases with the last epoch, or with nnU-Net's best by its validation patches' Dice, much
+            as in the paper
+        by_patient: REGEX: a share of the training cases (study samples) counts patients, told from the cases' names as
+            in 'paper split'
         o: FOLDER, parent of predictions, logs and reports
-        dry_run: only print what is done, running and left to do, as shell commands; folds that a study adds go into
-            splits_final.json all the same
+        dry_run: only print what is done, running and left to do, as shell commands; folds and configurations that
+            are added go into splits_final.json and the plans all the same
 
     Examples:
         nnunet_nacl experiment main -d 4 -c 2d -f 0 --methods DiceCE CE NACL --paper_schedule --dry_run
+        nnunet_nacl experiment main -d 4 27 51 -c 2d -f 0 1 2 3 4
         nnunet_nacl experiment sigma > mine.yaml
         nnunet_nacl experiment mine.yaml -d 4 -c 3d_fullres
     """
@@ -130,38 +144,58 @@ def experiment(
             suffix += f"_{number}{what}"
     # What is printed may be for another machine
     where = device if dry_run and device != "auto" else find_device(device)
-    planned = []
-    for table in tables:
-        chosen = table.chosen(methods) if methods else table
-        planned.append(
-            experiments.plan_experiment(
-                chosen,
-                d,
-                c,
-                plans=p,
-                folds=f,
-                suffix=suffix,
-                output=o,
-                device=where,
-                surface=surface,
+    if methods:
+        tables = [table.chosen(methods) for table in tables]
+    planned: list[experiments.Experiment] = []
+    left_out = 0
+    for dataset in d:
+        try:
+            configuration = experiments.add_configuration(
+                dataset, c, p, batch_size=batch_size, normalization=normalization
             )
-        )
-    if dry_run:
-        experiments.print_commands(planned, [word for word in command_line if word != "--dry_run"])
-        return 0
-    failures = experiments.run_experiments(planned)
+            planned += [
+                experiments.plan_experiment(
+                    table,
+                    dataset,
+                    configuration,
+                    plans=p,
+                    folds=f,
+                    suffix=suffix,
+                    output=o,
+                    by_patient=by_patient,
+                    device=where,
+                    surface=surface,
+                    checkpoint=checkpoint,
+                )
+                for table in tables
+            ]
+        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
+            if len(d) == 1:
+                raise
+            print(f"{dataset} is left out: {error}", file=sys.stderr)
+            left_out += 1
+    if not planned:
+        raise ValueError("None of the data sets can be trained on.")
+    words = [word for word in command_line if word != "--dry_run"]
     pages = []
-    for plan in planned:
-        pages += experiments.report_experiment(plan, shlex.join(command_line))
+    if dry_run:
+        failures = experiments.print_commands(planned, words)
+    else:
+        failures = experiments.run_experiments(planned)
+        for table in tables:
+            of_study = [plan for plan in planned if plan.study.name == table.name]
+            pages += experiments.report_study(of_study, shlex.join(words))
     for job, failure in failures.items():
-        print(f"\nfailed: {job.run}: {failure}", file=sys.stderr)
+        print(f"\nfailed: {job}: {failure}", file=sys.stderr)
     if failures:
         print(
             "Look into the logs named above; the same command runs what is left to do.",
             file=sys.stderr,
         )
+    if failures or left_out:
         return 1
-    print(*(f"Open {page.resolve().as_uri()} in a browser" for page in pages), sep="\n")
+    for page in pages:
+        print(f"Open {page.resolve().as_uri()} in a browser")
     return 0
 
 

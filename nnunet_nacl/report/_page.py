@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -80,11 +80,11 @@ def write_report(
         _section(comparison, images, study)
         for comparison in tqdm(comparisons, desc="drawing", unit="data set")
     ]
-    alike = len({frozenset(comparison.names) for comparison in comparisons}) == 1
+    alike = _of_shared_methods(comparisons)
     shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     content = {
         "sections": sections,
-        "together": _rankings(comparisons) if len(comparisons) > 1 and alike and shared else [],
+        "together": _rankings(alike) if len(comparisons) > 1 and alike and shared else [],
         "published": [
             tables.published_table(comparison)
             for comparison in comparisons
@@ -107,6 +107,18 @@ def write_report(
         "latex": tables.to_latex,
     }
     write_page(file, "nnunet_nacl.report", "report.html.j2", content, filters)
+
+
+def _of_shared_methods(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons of the methods that all data sets have; none if there are fewer than two."""
+    names = set.intersection(*(set(comparison.names) for comparison in comparisons))
+    if len(names) < 2:
+        return []
+    found = []
+    for comparison in comparisons:
+        methods = [method for method in comparison.methods if method.name in names]
+        found.append(replace(comparison, methods=methods, baseline=methods[0].name))
+    return found
 
 
 def _pictures(drawings: Iterable[Panel]) -> list[Markup]:

@@ -6,14 +6,15 @@ and with every version of Python.
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Collection
 from fractions import Fraction
 from pathlib import Path
 
-from nnunet_nacl.cases import shuffled
+from nnunetv2.utilities.crossval_split import generate_crossval_split
+
+from nnunet_nacl.cases import cases_of_patients, shuffled
 from nnunet_nacl.files import link_or_copy, whole_folder, write_json
-from nnunet_nacl.nnunet import RawCase, nnunet_folder, raw_cases
+from nnunet_nacl.nnunet import RawCase, Split, nnunet_folder, raw_cases
 from nnunet_nacl.paper.datasets._folder import planned_folder
 
 
@@ -23,6 +24,7 @@ def split(
     test: int | str | None = None,
     output_id: int | None = None,
     val: int | str | None = None,
+    folds: int | None = None,
     by_patient: bool | str = False,
 ) -> list[Path]:
     """Draw test cases into a new data set, and write the ``splits_final.json`` that nnU-Net trains with.
@@ -36,8 +38,9 @@ def split(
         test: how many cases to draw for testing, or patients, or a share such as ``"20%"``.
         output_id: number of the new data set.
         val: one fold with this many validation cases or patients, or a share such as ``"20%"``.
-        by_patient: True to draw patients, whose cases differ in what follows the last underscore of their names
-            (``patient001_frame01``), or a regular expression whose first group is the patient in a case's name.
+        folds: instead, a cross-validation with so many folds, drawn as nnU-Net draws its five; with as many as there
+            are cases or patients, each fold leaves one out.
+        by_patient: draw patients instead of cases, see ``nnunet_nacl.cases.cases_of_patients``.
 
     Returns:
         The folder of the new data set and the file of the splits, if they were written.
@@ -48,8 +51,10 @@ def split(
         RuntimeError: ``nnUNet_raw`` is not set, or ``nnUNet_preprocessed`` is needed and is not.
         ValueError: no training cases would be left, a case's name has no patient, or an argument is not as expected.
     """
-    if (test is None) != (output_id is None):
-        raise ValueError("Expected a number of test cases together with a new id.")
+    if (test is None) != (output_id is None) or (val is not None and folds is not None):
+        raise ValueError(
+            "Expected a number of test cases together with a new id, and either val or folds."
+        )
     source, all_cases = raw_cases(dataset)
     folder = source
     drawn: list[str] = []
@@ -57,10 +62,17 @@ def split(
         folder = planned_folder(output_id, folder.name.partition("_")[2])
         drawn = _draw("test", test, all_cases, by_patient)
     splits_file = None
-    if val is not None:
+    if val is not None or folds is not None:
         left = [case for case in all_cases if case not in drawn]
-        held_out = sorted(_draw("val", val, left, by_patient))
-        training = [case for case in left if case not in held_out]
+        held_out = (
+            _folds(folds, left, by_patient)
+            if folds is not None
+            else [_draw("val", val, left, by_patient)]
+        )
+        splits: list[Split] = [
+            {"train": [case for case in left if case not in cases], "val": sorted(cases)}
+            for cases in held_out
+        ]
         splits_file = nnunet_folder("nnUNet_preprocessed") / folder.name / "splits_final.json"
         # nnU-Net copies the second when it plans
         for existing in (splits_file, folder / splits_file.name):
@@ -74,7 +86,7 @@ def split(
         written.append(folder)
     if splits_file is not None:
         splits_file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(splits_file, [{"train": training, "val": held_out}])
+        write_json(splits_file, splits)
         written.append(splits_file)
     return written
 
@@ -98,23 +110,10 @@ def _write_data_set(
 
 
 def _draw(
-    argument: str, amount: int | str, cases: Collection[str], by_patient: bool | str
+    argument: str, amount: int | str | None, cases: Collection[str], by_patient: bool | str
 ) -> list[str]:
     """The cases of this many patients; without patients, each case counts as one."""
-    pattern = r"^(.+)_[^_]+$" if by_patient is True else by_patient or "(.+)"
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}.") from error
-    patients = defaultdict(list)
-    for case in cases:
-        match = expression.search(case)
-        if not match or not match.groups() or not match[1]:
-            raise ValueError(
-                f"The name of case {case} does not tell its patient; expected it to match {pattern!r}, whose first "
-                "group is the patient."
-            )
-        patients[match[1]].append(case)
+    patients = cases_of_patients(cases, by_patient)
     share = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", str(amount))
     if not share:
         raise ValueError(
@@ -128,3 +127,15 @@ def _draw(
             "expected at least one drawn and one left for training."
         )
     return [case for patient in shuffled(patients)[:number] for case in patients[patient]]
+
+
+def _folds(number: int, cases: Collection[str], by_patient: bool | str) -> list[list[str]]:
+    """The validation cases of each fold."""
+    patients = cases_of_patients(cases, by_patient)
+    if not 2 <= number <= len(patients):
+        raise ValueError(
+            f"folds: expected 2 to {len(patients)}, one for each {'patient' if by_patient else 'case'} at most; "
+            f"got {number}."
+        )
+    drawn = generate_crossval_split(sorted(patients), seed=12345, n_splits=number)
+    return [[case for patient in fold["val"] for case in patients[str(patient)]] for fold in drawn]

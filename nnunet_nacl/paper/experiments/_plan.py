@@ -4,12 +4,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from nnunet_nacl.cases import shuffled
+from nnunet_nacl.cases import cases_of_patients, shuffled
 from nnunet_nacl.nnunet import PlansJson, PreprocessedDataSet, Split
 from nnunet_nacl.paper.experiments._study import StudyTable
 from nnunet_nacl.trainers import build_loss, parse_name
+
+Checkpoint = Literal["final", "best"]
+"""The last epoch's, or nnU-Net's best by the moving average of the Dice of its validation patches."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Job:
         device: ``cpu``, ``cuda`` or ``mps``.
         surface: also evaluate surface distances.
         num_processes: number of processes to predict and evaluate; 0 starts none.
+        checkpoint: which one predicts the test cases, ``final`` or ``best``.
     """
 
     run: Run
@@ -47,6 +51,10 @@ class Job:
     device: str = "cuda"
     surface: bool = False
     num_processes: int = 2
+    checkpoint: Checkpoint = "final"
+
+    def __str__(self) -> str:
+        return f"{self.data.name}: {self.run}"
 
     @property
     def raw(self) -> Path:
@@ -64,7 +72,8 @@ class Job:
     @property
     def predictions(self) -> Path:
         """Predictions of the test cases."""
-        return self.output / "predictions" / self.run.trainer / self.fold_folder.name
+        folder = "predictions" if self.checkpoint == "final" else f"predictions_{self.checkpoint}"
+        return self.output / folder / self.run.trainer / self.fold_folder.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +95,7 @@ def plan_experiment(
     folds: Sequence[int] = (0,),
     suffix: str = "",
     output: str | Path = "nnunet_nacl_experiments",
+    by_patient: bool | str = False,
     **options: Any,
 ) -> Experiment:
     """Check everything that can be checked before a training starts. Writes nothing.
@@ -100,7 +110,8 @@ def plan_experiment(
         folds: the folds to train.
         suffix: added to the name of each trainer, such as ``_paperSchedule_100epochs``.
         output: folder in which ``DATASET__PLANS__CONFIGURATION`` is made, shared by studies.
-        options: ``device``, ``surface`` and ``num_processes`` of each ``Job``.
+        by_patient: shares of the training cases count patients, see ``nnunet_nacl.cases.cases_of_patients``.
+        options: ``device``, ``surface``, ``num_processes`` and ``checkpoint`` of each ``Job``.
 
     Raises:
         ValueError: something is missing or does not fit; the message says what to do.
@@ -108,7 +119,7 @@ def plan_experiment(
     data = PreprocessedDataSet.find(dataset, configuration, plans)
     study = _suitable(study, data, suffix)
     study.plot()  # which checks it
-    runs, splits = plan_runs(study, folds, data.splits, suffix)
+    runs, splits = plan_runs(study, folds, data.splits, suffix, by_patient=by_patient)
     by_network = {row.network: _with_network(data, row.network) for row in study.runs} | {
         None: data
     }
@@ -120,6 +131,11 @@ def plan_experiment(
         Job(run, splits[run.fold], by_network[run.network], folders[run.network], **options)
         for run in runs
     )
+    if not data.test_cases and jobs[0].checkpoint == "best":
+        raise ValueError(
+            f"--checkpoint best: the validation cases have chosen that checkpoint, and {data.name} has no labeled test "
+            "cases to predict with it. Draw some with: nnunet_nacl paper split --test"
+        )
     return Experiment(study, jobs, splits, folders[None] / study.name)
 
 
@@ -128,6 +144,8 @@ def plan_runs(
     folds: Sequence[int],
     splits: Sequence[Split],
     suffix: str = "",
+    *,
+    by_patient: bool | str = False,
 ) -> tuple[list[Run], list[Split]]:
     """The runs of a study, fold by fold, each method once. Reads and writes nothing.
 
@@ -136,7 +154,8 @@ def plan_runs(
         is a subset of a larger one, and every method gets the same cases.
 
     Raises:
-        ValueError: there is no such fold, it has no validation cases, or shares some with another one.
+        ValueError: there is no such fold, it has no validation cases, or shares some with another one; or all cases
+            are of one patient.
     """
     all_splits = list(splits)
     runs = []
@@ -154,7 +173,7 @@ def plan_runs(
                     f"Folds {validated[case]} and {fold} both validate on {case}; take one of them."
                 )
         for row in study.runs:
-            split = _subset(splits[fold], int(row.training_cases[:-1]), seed=fold)
+            split = _subset(splits[fold], int(row.training_cases[:-1]), by_patient, seed=fold)
             if split not in all_splits:
                 all_splits.append(split)
             number = fold if split == splits[fold] else all_splits.index(split)
@@ -162,11 +181,20 @@ def plan_runs(
     return runs, all_splits
 
 
-def _subset(split: Split, percent: int, *, seed: int) -> Split:
+def _subset(split: Split, percent: int, by_patient: bool | str, *, seed: int) -> Split:
     if percent == 100:
         return split
-    cases = shuffled(split["train"], seed)
-    return {"train": sorted(cases[: -(-percent * len(cases) // 100)]), "val": split["val"]}
+    patients = cases_of_patients(split["train"], by_patient)
+    if by_patient and len(patients) == 1:
+        raise ValueError(
+            f"--by_patient: all {len(split['train'])} training cases, such as {split['train'][0]}, are of the patient "
+            f"{next(iter(patients))!r}; expected several. Write a REGEX whose first group is the patient."
+        )
+    drawn = shuffled(patients, seed)[: -(-percent * len(patients) // 100)]
+    return {
+        "train": sorted(case for patient in drawn for case in patients[patient]),
+        "val": split["val"],
+    }
 
 
 def _suitable(study: StudyTable, data: PreprocessedDataSet, suffix: str) -> StudyTable:

@@ -1,6 +1,7 @@
 """The pages of a study, from the evaluated results of its runs."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from nnunet_nacl.evaluation import SUMMARY_NAME, FolderResult, format_table, read_result
@@ -8,24 +9,33 @@ from nnunet_nacl.paper.experiments._plan import Experiment
 from nnunet_nacl.report import write_report
 
 
-def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
+def report_study(experiments: Sequence[Experiment], command: str = "") -> list[Path]:
     """Write a page for the test cases, if there are any, and one for the validation cases.
 
     Args:
-        experiment: methods without evaluated results are left out.
+        experiments: a study on one data set or several. Methods without evaluated results are left out.
         command: the command that makes the pages, to be shown on them.
 
     Returns:
         The pages.
     """
-    experiment.folder.mkdir(parents=True, exist_ok=True)
+    # A study may lack methods that cannot be trained on a data set
+    fullest = max(
+        (experiment.study for experiment in experiments), key=lambda study: len(study.runs)
+    )
+    folder = experiments[0].folder
+    if len(experiments) > 1:
+        folder = folder.parents[1] / folder.name
+    folder.mkdir(parents=True, exist_ok=True)
+    pages: dict[str, dict[str, dict[str, FolderResult]]] = {}
+    for experiment in experiments:
+        for cases, results in _results(experiment).items():
+            pages.setdefault(cases, {}).update(results)
     written = []
-    for cases, results in _results(experiment).items():
+    for cases, results in pages.items():
         if results:
-            page = experiment.folder / f"{cases}.html"
-            write_report(
-                results, page, command=command, study=experiment.study.plot(), overwrite=True
-            )
+            page = folder / f"{cases}.html"
+            write_report(results, page, command=command, study=fullest.plot(), overwrite=True)
             written.append(page)
             for data_set, by_method in results.items():
                 print(f"\n{data_set}\n{format_table(by_method)}")
@@ -34,19 +44,20 @@ def report_experiment(experiment: Experiment, command: str = "") -> list[Path]:
 
 
 def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResult]]]:
-    """The evaluated results: test or validation -> data set -> method.
+    """The evaluated results: page -> data set -> method.
 
     If there are several folds, test cases form one data set per fold. Validation cases are merged, since each belongs
     to one fold.
     """
+    first = experiment.jobs[0]
+    of_best = first.checkpoint == "best"
     folds = {job.run.of_fold for job in experiment.jobs}
     test: dict[str, dict[str, FolderResult]] = defaultdict(dict)
     parts: dict[str, list[FolderResult | None]] = defaultdict(list)
     for job in experiment.jobs:
         if result := _read(job.predictions):
-            name = job.data.name + (
-                f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
-            )
+            name = job.data.name + (", best checkpoint" if of_best else "")
+            name += f", trained on fold {job.run.of_fold}" if len(folds) > 1 else ""
             test[name][job.run.method] = result
         parts[job.run.method].append(_read(job.validation))
     merged = {
@@ -54,8 +65,8 @@ def _results(experiment: Experiment) -> dict[str, dict[str, dict[str, FolderResu
         for method, results in parts.items()
         if None not in results
     }
-    validation = {f"{experiment.jobs[0].data.name}, validation": merged} if merged else {}
-    return {"test": test, "validation": validation}
+    validation = {f"{first.data.name}, validation": merged} if merged else {}
+    return {"test_best" if of_best else "test": test, "validation": validation}
 
 
 def _read(folder: Path) -> FolderResult | None:

@@ -24,18 +24,17 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     Runs locked by another process come last, so several GPUs share a study if each is given the same command.
 
     Args:
-        experiments: on one data set. A training that several of them need is done once.
+        experiments: on one data set or several. A training that several of them need is done once.
 
     Returns:
         The failed runs, with the reasons.
     """
-    jobs = _prepared_jobs(experiments)
+    jobs, failures = _prepared_jobs(experiments)
     left = deque(enumerate(jobs, start=1))
     waited_for = set()
-    failures: dict[Job, str] = {}
     while left:
         number, job = left.popleft()
-        prefix = f"[{number}/{len(jobs)}] {job.run}: "
+        prefix = f"[{number}/{len(jobs)}] {job}: "
         if job in waited_for:
             time.sleep(_LOOK_AGAIN_AFTER_S)
         try:
@@ -54,13 +53,18 @@ def run_experiments(experiments: Sequence[Experiment]) -> dict[Job, str]:
     return failures
 
 
-def _prepared_jobs(experiments: Sequence[Experiment]) -> list[Job]:
-    """Each training once, even if several methods share it; its fold is written into the splits."""
+def _prepared_jobs(experiments: Sequence[Experiment]) -> tuple[list[Job], dict[Job, str]]:
+    """Each training once, even if several methods share it, with its fold written into the splits; and what failed."""
+    jobs: dict[Path, Job] = {}
+    failures: dict[Job, str] = {}
     for experiment in experiments:
-        experiment.jobs[0].data.write_splits(experiment.splits)
-    return list(
-        {job.fold_folder: job for experiment in experiments for job in experiment.jobs}.values()
-    )
+        try:
+            experiment.jobs[0].data.write_splits(experiment.splits)
+        except (OSError, ValueError) as error:  # noqa: PERF203 - the others go on
+            failures |= dict.fromkeys(experiment.jobs, str(error))
+        else:
+            jobs |= {job.fold_folder: job for job in experiment.jobs}
+    return list(jobs.values()), failures
 
 
 def _do_steps(job: Job, prefix: str) -> None:
@@ -111,20 +115,24 @@ def _is_running(job: Job) -> bool:
         return True
 
 
-def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> None:
+def print_commands(experiments: Sequence[Experiment], report: Sequence[str]) -> dict[Job, str]:
     """Print what is left to do as a shell script: a line for each run, then ``report``, which makes the reports.
 
     It writes the folds that the trainings need into the data set's ``splits_final.json``.
+
+    Returns:
+        The runs that cannot be done, with the reasons.
     """
-    jobs = _prepared_jobs(experiments)
-    for name, folder in _folders(jobs[0]).items():
+    jobs, failures = _prepared_jobs(experiments)
+    for name, folder in _folders(experiments[0].jobs[0]).items():
         print(f"export {name}={shlex.quote(folder)}")
     trainers = shlex.quote(str(trainers_path()))
     print(f'export nnUNet_extTrainer="${{nnUNet_extTrainer:+$nnUNet_extTrainer:}}"{trainers}')
     for job in jobs:
         steps = steps_left(job)
-        print(f"# {job.run}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
+        print(f"# {job}: {'running' if _is_running(job) else ', '.join(steps) or 'done'}")
         if steps:
             print(" && ".join(map(shlex.join, steps.values())))
     print("# When all are done:")
     print(f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(report)}")
+    return failures

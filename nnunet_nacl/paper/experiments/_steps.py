@@ -25,7 +25,7 @@ def steps_left(job: Job) -> dict[str, list[str]]:
         if not _is_predicted(job, job.predictions, data.test_cases):
             steps["predict"] = [
                 "nnUNetv2_predict", "-i", str(job.raw / "imagesTs"), "-o", str(job.predictions), *_model(job),
-                "-chk", CHECKPOINTS["final"], "--save_probabilities", "-device", job.device,
+                "-chk", CHECKPOINTS[job.checkpoint], "--save_probabilities", "-device", job.device,
                 "-npp", str(job.num_processes), "-nps", str(job.num_processes), "--continue_prediction",
             ]  # fmt: skip
         # There may be ground truth without an image; that is not a failure.

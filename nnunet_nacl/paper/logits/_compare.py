@@ -1,6 +1,7 @@
 """Several models side by side: plots and numbers in a folder."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -17,13 +18,15 @@ def compare_logits(
     model_folders: Sequence[str | Path],
     output: str | Path,
     *,
-    fold: int | str = 0,
+    folds: Sequence[int | str] = (0,),
+    images: str | Path | None = None,
+    labels: str | Path | None = None,
     device: str = "cpu",
 ) -> dict[str, str]:
     """Write ``logits_by_class`` and ``max_logits``, each as SVG and PNG, and all numbers as CSV.
 
-    It uses the validation cases of the same fold for each model. Methods are named after their trainers, without
-    ``nnUNetTrainer``, or after their folders if they share a trainer.
+    It uses the same folds of each model, with their validation cases or the given images (see ``mean_logits``). Methods
+    are named after their trainers, without ``nnUNetTrainer``, or after their folders if they share a trainer.
 
     Returns:
         Method -> why it has no history of the maximum logit. Such methods are left out of ``max_logits``, which is not
@@ -31,6 +34,7 @@ def compare_logits(
 
     Raises:
         FileExistsError: ``output`` exists.
+        FileNotFoundError: no such model, fold or folder.
         ValueError: two folders have the same name; further errors as ``mean_logits``.
     """
     models: dict[str, Path] = {}
@@ -43,14 +47,21 @@ def compare_logits(
             )
         models[name] = folder
     output = check_output(output, is_folder=True)  # before hours of work
+    for given in (images, labels):
+        if given is not None and not Path(given).is_dir():
+            raise FileNotFoundError(f"{given} is not a folder.")
     histories = {}
     without = {}
-    for name, folder in models.items():
+    for (name, folder), fold in product(models.items(), folds):
+        training = name if len(folds) == 1 else f"{name}, fold {fold}"
         try:
-            histories[name] = max_logit_history(folder, fold)
-        except ValueError as error:  # noqa: PERF203 - the others are drawn
-            without[name] = str(error)
-    means = {name: mean_logits(folder, fold, device=device) for name, folder in models.items()}
+            histories[training] = max_logit_history(folder, fold)
+        except ValueError as error:
+            without[training] = str(error)
+    means = {
+        name: mean_logits(folder, folds, images=images, labels=labels, device=device)
+        for name, folder in models.items()
+    }
     written = {"logits_by_class": (means, draw_mean_logits(means))}
     if histories:
         written["max_logits"] = (histories, draw_max_logits(histories))

@@ -1,5 +1,6 @@
 """A trained model's logits: their means by true class, and the maximum logit during training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,18 @@ def max_logit_history(model_folder: str | Path, fold: int | str) -> pd.DataFrame
     return history.join(quantiles).rename_axis("epoch")
 
 
-def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu") -> pd.DataFrame:
+def mean_logits(
+    model_folder: str | Path,
+    folds: Sequence[int | str] = (0,),
+    *,
+    images: str | Path | None = None,
+    labels: str | Path | None = None,
+    device: str = "cpu",
+) -> pd.DataFrame:
     """Mean logits of a trained model by true class: m[t, c] = (1 / N_t) · Σ_i |l_i,c| over the N_t voxels i of class t.
 
-    The cases are the fold's validation cases, from nnU-Net's preprocessed data; for ``all``, all cases.
+    The cases are each fold's validation cases, from nnU-Net's preprocessed data (for ``all``, all cases), or the given
+    images, of which each fold's model segments all.
 
     Logits are those that nnU-Net's predictor turns into probabilities: of the final checkpoint, averaged over tiles
     and mirrorings, in half precision, on the grid of the preprocessed image. Two kinds of voxels do not count: those
@@ -62,7 +71,9 @@ def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu
 
     Args:
         model_folder: ``RESULTS/DATASET/TRAINER__PLANS__CONFIG``.
-        fold: its number, or ``all``.
+        folds: their numbers, or ``all``; their voxels count together.
+        images: folder of test images, say; preprocessed as nnU-Net does before a training.
+        labels: folder with their ground truth.
         device: ``cpu``, ``cuda`` or ``mps``.
 
     Returns:
@@ -81,16 +92,21 @@ def mean_logits(model_folder: str | Path, fold: int | str, *, device: str = "cpu
     """
     import torch
 
-    predictor = load_predictor(model_folder, fold, device)
-    names, load = PreprocessedCases.of_fold(predictor, fold)
     sums = []
-    for name in tqdm(names, desc=Path(model_folder).resolve().name, unit="case", disable=None):
-        image, ground_truth, _ = load(name)
-        logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).numpy()
-        try:
-            sums.append(_sums(logits, ground_truth, predictor.label_manager))
-        except ValueError as error:
-            raise ValueError(f"{model_folder}, case {name}: {error}") from error
+    for fold in folds:
+        predictor = load_predictor(model_folder, fold, device)
+        if images is not None and labels is not None:
+            names, load = PreprocessedCases.of_images(predictor, images, labels)
+        else:
+            names, load = PreprocessedCases.of_fold(predictor, fold)
+        title = f"{Path(model_folder).resolve().name}, fold {fold}"
+        for name in tqdm(names, desc=title, unit="case", disable=None):
+            image, ground_truth, _ = load(name)
+            logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
+            try:
+                sums.append(_sums(logits.numpy(), ground_truth, predictor.label_manager))
+            except ValueError as error:
+                raise ValueError(f"{model_folder}, fold {fold}, case {name}: {error}") from error
     table = sum(sums[1:], sums[0])
     means = ["mean_absolute", "mean"]
     table[means] = table[means].div(table["voxels"], axis=0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nnunetv2.utilities.crossval_split import generate_crossval_split
 from skimage import io
 
 from nnunet_nacl.cli import main
@@ -77,6 +78,24 @@ def test_no_patient_is_in_two_sets(by_patient: bool | str) -> None:
     assert [len(names) for names in patients] == [3, 2, 5]
 
 
+@pytest.mark.usefixtures("acdc")
+def test_folds() -> None:
+    """nnU-Net's own folds, if each case is one patient; and with as many folds as patients, one is left out."""
+    (file,) = split(27, folds=5)
+    assert json.loads(file.read_text()) == generate_crossval_split(sorted(CASES), seed=12345, n_splits=5)
+    file.unlink()
+    (file,) = split(27, folds=10, by_patient=True)
+    folds = json.loads(file.read_text())
+    assert sorted(fold["val"] for fold in folds) == [
+        [first, second] for first, second in zip(CASES[::2], CASES[1::2], strict=True)
+    ]
+    assert all(sorted(fold["train"] + fold["val"]) == sorted(CASES) for fold in folds)
+    file.unlink()
+    folder, file = split(27, test=4, output_id=127, folds=16)
+    folds = json.loads(file.read_text())
+    assert sorted(case for fold in folds for case in fold["val"]) == cases_in(folder / "labelsTr")
+
+
 def test_other_files_of_nnunet(nnunet: Path) -> None:
     """Spacings of TIFF files lie beside them; MSD's dataset.json counts test cases."""
     source = write_dataset(nnunet / "raw" / "Dataset001_A", ("a", "b"), ending=".tif", numTest=9)
@@ -139,6 +158,12 @@ def test_older_descriptions_and_photos(nnunet: Path) -> None:
         ({"test": 1, "by_patient": "patient"}, r"case patient001_frame01 does not tell its patient; .* 'patient', who"),
         ({"test": 4, "output_id": None}, r"together with a new id"),
         ({"test": 4, "output_id": 0}, r"must be 1 or above, got 0\."),
+        ({"folds": 17, "test": 4}, r"folds: expected 2 to 16, one for each case at most; got 17\."),
+        (
+            {"folds": 11, "test": None, "output_id": None, "by_patient": True},
+            r"expected 2 to 10, one for each patient at",
+        ),
+        ({"folds": 5, "val": 2, "test": 4}, r"either val or folds"),
     ],
 )
 @pytest.mark.usefixtures("acdc")
@@ -165,7 +190,7 @@ def test_the_command(nnunet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "split", "-d", "27", "--test", "20%", "-o", "127", "--val", "1", "--by_patient"]) == 0
     written = [nnunet / "raw" / "Dataset127_ACDC", nnunet / "preprocessed" / "Dataset127_ACDC" / "splits_final.json"]
     assert capsys.readouterr().out == "".join(f"Wrote {path}\n" for path in written)
-    for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"]):
+    for wrong in ([], ["--test", "3"], ["--val", "1", "-o", "7"], ["--val", "1", "--folds", "5"]):
         with pytest.raises(SystemExit):
             main(["paper", "split", "-d", "27", *wrong])
         assert "usage: nnunet_nacl paper split" in capsys.readouterr().err

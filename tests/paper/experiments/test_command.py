@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
 import torch
 
 from nnunet_nacl import cli
@@ -21,6 +23,7 @@ from tests.paper.experiments.conftest import NAME
 OUTPUT = f"{NAME}__nnUNetPlans__2d_small"
 BRIEF = ("--epochs", "1", "--iterations", "2")
 PAGE = Path(__file__).parents[3] / "docs" / "experiments.md"
+SLURM_PAGE = PAGE.with_name("benchmark.md")
 
 
 def arguments(nnunet: NNUNet, study: str | Path, *options: str) -> list[str]:
@@ -59,7 +62,9 @@ def test_a_model_that_is_there_is_predicted_with(
     study = tmp_path / "toys.yaml"
     study.write_text(f"title: Toys\nfigure: curves\nsetting: cases\nruns: [{known}, {broken}]")
     out, results = nnunet.folder / "out" / OUTPUT, nnunet.folder / "results" / NAME
-    assert "# known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(study, "--dry_run")
+    assert "# Dataset901_Labels: known, fold 0: train, evaluate_validation, predict, evaluate_test" in run(
+        study, "--dry_run"
+    )
     assert not out.exists()
     model = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
     shutil.copytree(model, results / model.name)
@@ -67,13 +72,13 @@ def test_a_model_that_is_there_is_predicted_with(
     printed = run(study, status=1)
     assert "known, fold 0: predict: " in printed
     assert "known, fold 0: train" not in printed
-    assert "failed: broken, fold 0: " in printed
+    assert "failed: Dataset901_Labels: broken, fold 0: " in printed
     summary = json.loads(next((out / "predictions").rglob("fold_0/calibration_summary.json")).read_text())
     assert summary["num_cases"]["evaluated"] == 2
     for cases in ("test", "validation"):
         assert "known" in (out / "toys" / f"{cases}.html").read_text()
     commands = run(study, "--methods", "known", "--dry_run")
-    assert "# known, fold 0: done" in commands
+    assert "# Dataset901_Labels: known, fold 0: done" in commands
     assert "nnUNetv2_" not in commands
 
 
@@ -90,11 +95,11 @@ def test_a_study_killed_and_resumed(nnunet: NNUNet, run: Command, tmp_path: Path
                 printed = run(study, *BRIEF, "--dry_run")
                 process.kill()
                 break
-    assert "# half, fold 0: running" in printed
+    assert "# Dataset901_Labels: half, fold 0: running" in printed
     whole, *_, half = json.loads((nnunet.folder / "preprocessed" / NAME / "splits_final.json").read_text())
     assert len(half["train"]) == -(-len(whole["train"]) // 2)
     assert "half, fold 0: predict: " in run(study, *BRIEF)
-    assert "# half, fold 0: done" in run(study, *BRIEF, "--dry_run")
+    assert "# Dataset901_Labels: half, fold 0: done" in run(study, *BRIEF, "--dry_run")
 
 
 @pytest.mark.slow
@@ -126,6 +131,61 @@ def test_shell_commands_do_the_same(run: Command, capsys: pytest.CaptureFixture[
     assert "-tr nnUNetTrainerNACL_l2_1epochs_2iterations" in trained[1]
     assert lines[-1].startswith(f"cd {Path.cwd()} && nnunet_nacl experiment penalty -d 901")
     assert lines[-1].endswith("--epochs 1 --iterations 2")
+
+
+def test_runs_of_a_scheduler(run: Command, tmp_path: Path) -> None:
+    """The page's lines for Slurm: the second task of the array runs the second training."""
+    (tmp_path / "printed").write_text(run("penalty", *BRIEF, "--dry_run"))
+    (block,) = re.findall(r"```bash\n(nnunet_nacl experiment [^`]*sbatch[^`]*)```", SLURM_PAGE.read_text(), re.DOTALL)
+    stand_ins = (
+        "nnunet_nacl() { cat printed; }; export -f nnunet_nacl\n"
+        'sbatch() { echo "$2"; SLURM_ARRAY_TASK_ID=2 bash -c "${@: -1}"; }\n'
+        "nnUNetv2_train() { echo $nnUNet_raw $*; exit 1; }; export -f nnUNetv2_train\n"
+    )
+    done = subprocess.run(["bash", "-c", stand_ins + block], cwd=tmp_path, capture_output=True, text=True, check=False)
+    array, trained = done.stdout.splitlines()
+    assert array == "--array=1-2"
+    raw = re.search(r"export nnUNet_raw=(\S+)", (tmp_path / "printed").read_text())[1]
+    assert trained.startswith(f"{raw} {NAME} 2d_small 0 -tr nnUNetTrainerNACL_l2_1epochs_2iterations")
+    assert not done.stderr
+
+
+def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that cannot be trained on is named, and the others go on."""
+    for part in ("raw", "preprocessed"):
+        shutil.copytree(nnunet.folder / part / NAME, nnunet.folder / part / "Dataset905_Other")
+    command = arguments(nnunet, "penalty", "--dry_run")
+    at = command.index("901")
+    assert cli.main([*command[:at], "901", "77", "905", *command[at + 1 :]]) == 1
+    printed, said = capsys.readouterr()
+    assert "77 is left out: Data set '77': Could not find a dataset with the ID 77" in said
+    trained = [line.split()[1] for line in printed.splitlines() if line.startswith("nnUNetv2_train")]
+    assert trained == [NAME, NAME, "Dataset905_Other", "Dataset905_Other"]
+    assert "# Dataset905_Other: NACL l2, fold 0: train" in printed
+    assert "-d 901 77 905 -c 2d_small" in printed.splitlines()[-1]
+
+
+def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
+    """A model whose best checkpoint says ``shell`` everywhere: so do the test cases, and the last epoch's stay."""
+    source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")
+    fold = nnunet.folder / "results" / NAME / source.name / "fold_0"
+    shutil.copytree(source, fold.parent)
+    content = torch.load(fold / "checkpoint_best.pth", weights_only=False)
+    for name, weights in content["network_weights"].items():
+        if name.startswith("decoder.seg_layers"):
+            weights.copy_(torch.tensor([0.0, 9.0, 0.0]) if name.endswith("bias") else torch.zeros_like(weights))
+    torch.save(content, fold / "checkpoint_best.pth")
+    study = tmp_path / "toys.yaml"
+    study.write_text("title: Toys\nruns: [{name: NACL, trainer: nnUNetTrainerNACL_2epochs_2iterations}]")
+    printed = run(study, "--checkpoint", "best")
+    assert "NACL, fold 0: train" not in printed
+    out = nnunet.folder / "out" / OUTPUT
+    files = sorted((out / "predictions_best" / "nnUNetTrainerNACL_2epochs_2iterations" / "fold_0").glob("*.nii.gz"))
+    assert [file.name for file in files] == ["toy_a.nii.gz", "toy_b.nii.gz"]
+    for file in files:
+        assert np.unique(sitk.GetArrayFromImage(sitk.ReadImage(str(file)))).tolist() == [1]
+    assert not (out / "predictions").exists()
+    assert f"{NAME}, best checkpoint" in (out / "toys" / "test_best.html").read_text()
 
 
 def test_regions_leave_out_methods_without_them(nnunet: NNUNet, run: Command) -> None:

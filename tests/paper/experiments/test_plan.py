@@ -1,5 +1,6 @@
 """The runs of a study: a pure function of study, folds and splits."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from nnunet_nacl.nnunet import PreprocessedDataSet
 from nnunet_nacl.paper.experiments import Row, Run, StudyTable, plan_experiment, plan_runs, read_study, steps_left
 from nnunet_nacl.paper.networks import add_network
 
+PATIENTS = {
+    "train": [f"patient{number:03d}_frame{frame}" for number in range(1, 9) for frame in ("01", "12")],
+    "val": ["patient009_frame01", "patient009_frame12"],
+}
 SPLITS = [
     {"train": [f"case_{number}" for number in range(20) if number % 5 != fold], "val": [f"case_{fold}"]}
     for fold in range(5)
@@ -45,6 +50,35 @@ def test_shares_of_the_training_cases() -> None:
     seven = StudyTable("shares", "Shares", (Row("NACL", "nnUNetTrainerNACL", training_cases="7%"),))
     _, (_, split) = plan_runs(seven, [0], [{"train": [f"case_{number}" for number in range(100)], "val": ["case_100"]}])
     assert len(split["train"]) == 7
+
+
+def test_shares_of_the_patients() -> None:
+    """ACDC has two images of each patient: a quarter of eight patients are two, with all their images."""
+    study = read_study("samples").chosen(["NACL 25 %", "NACL 50 %"])
+    _, (whole, quarter, half) = plan_runs(study, [0], [PATIENTS], by_patient=True)
+    assert whole == PATIENTS
+    drawn = [{case.partition("_")[0] for case in split["train"]} for split in (quarter, half)]
+    assert [len(patients) for patients in drawn] == [2, 4]
+    assert drawn[0] < drawn[1]
+    assert [len(split["train"]) for split in (quarter, half)] == [4, 8]
+    assert {"patient009_frame01", "patient009_frame12"} == set(half["val"])
+    assert plan_runs(study, [0], [PATIENTS], by_patient=r"^(.{10})_") == plan_runs(
+        study, [0], [PATIENTS], by_patient=True
+    )
+    with pytest.raises(ValueError, match="such as case_1, are of the patient 'case'; expected several"):
+        plan_runs(study, [0], SPLITS, by_patient=True)
+    _, (_, quarter, _) = plan_runs(study, [0], [PATIENTS])
+    assert len({case.partition("_")[0] for case in quarter["train"]}) > 2  # cases, not patients
+
+
+def test_the_best_checkpoint_needs_test_cases(data_set: PreprocessedDataSet, tmp_path: Path) -> None:
+    """The epoch was chosen by the validation cases; what it scores there says little."""
+    study = read_study("penalty")
+    jobs = plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best").jobs
+    assert {job.checkpoint for job in jobs} == {"best"}
+    shutil.rmtree(data_set.raw / data_set.name / "labelsTs")
+    with pytest.raises(ValueError, match=r"--checkpoint best: .*Dataset901_Labels has no labeled test cases"):
+        plan_experiment(study, 901, "2d_small", output=tmp_path, checkpoint="best")
 
 
 def test_folds_that_cannot_be_put_together() -> None:

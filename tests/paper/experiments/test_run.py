@@ -37,10 +37,29 @@ def test_whatever_goes_wrong_is_that_runs_failure_alone(
     other = replace(job, run=replace(job.run, trainer="other"))
     assert set(run_experiments([experiment(job, other)]).values()) == {"nnUNetv2_train failed"}
     printed = capsys.readouterr().out
-    assert "[2/2] NACL, fold 0: failed: nnUNetv2_train failed" in printed
+    assert "[2/2] Dataset901_Labels: NACL, fold 0: failed: nnUNetv2_train failed" in printed
     monkeypatch.setattr(_run, "run_command", lambda *_, **__: None)
     (failure,) = run_experiments([experiment(job)]).values()
     assert "train ended without an error, but did not finish all cases" in failure
+
+
+def test_a_data_set_whose_splits_changed_does_not_take_the_others_with_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+
+    def work(command: list[str], **_: object) -> None:
+        ran.append(command[1])
+        raise RuntimeError("failed")
+
+    monkeypatch.setattr(_run, "run_command", work)
+    job.data.write_splits(job.data.splits)
+    changed = replace(job, run=replace(job.run, trainer="other"), data=replace(job.data, splits=[]))
+    other = Experiment(read_study("penalty"), (changed,), [{"train": ["toy_0"], "val": ["toy_1"]}], job.output)
+    failures = run_experiments([other, experiment(job)])
+    assert "has changed since it was read" in failures[changed]
+    assert failures[job] == "failed"
+    assert ran == ["Dataset901_Labels"]
 
 
 def test_what_another_process_has_comes_last(
@@ -62,7 +81,7 @@ def test_what_another_process_has_comes_last(
     holder.start()
     assert started.wait(30)
     print_commands([experiment(*jobs)], ["report"])
-    assert capsys.readouterr().out.count("# NACL, fold 0: running") == 1
+    assert capsys.readouterr().out.count("# Dataset901_Labels: NACL, fold 0: running") == 1
     threading.Timer(1, let_go.set).start()
     assert set(run_experiments([experiment(*jobs)])) == set(jobs)
     holder.join()

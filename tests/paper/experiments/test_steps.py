@@ -1,6 +1,7 @@
 """One run: which step is next, told from the files that are there."""
 
 import os
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from nnunet_nacl.paper.experiments import (
     _report,
     clear_the_way,
     read_study,
-    report_experiment,
+    report_study,
     steps_left,
 )
 from tests.paper.experiments.conftest import TRAINER
@@ -92,6 +93,22 @@ def test_a_run_from_start_to_end(job: Job) -> None:
     assert not list(job.predictions.glob("*.nii.gz"))
 
 
+def test_the_best_checkpoint_predicts_test_cases_into_a_folder_of_its_own(job: Job) -> None:
+    finish_training(job)
+    summary(job.validation, job.split["val"])
+    predicted(job.predictions, *job.data.test_cases)
+    summary(job.predictions, job.data.test_cases)
+    best = replace(job, checkpoint="best")
+    assert (steps(job), steps(best)) == ([], ["predict", "evaluate_test"])
+    assert best.predictions == job.output / "predictions_best" / job.run.trainer / "fold_0"
+    for one, name in ((job, "final"), (best, "best")):
+        shutil.rmtree(one.predictions, ignore_errors=True)
+        command = steps_left(one)["predict"]
+        assert command[command.index("-chk") + 1] == f"checkpoint_{name}.pth"
+        assert command[command.index("-o") + 1] == str(one.predictions)
+    assert best.validation == job.validation  # of the last epoch
+
+
 @pytest.mark.parametrize(
     "other", [{"num_bins": 10}, {"protocol": "authors"}, {"margin_mm": 3.0}, {"voxels": ("image",)}]
 )
@@ -111,7 +128,7 @@ def test_test_cases_of_each_fold_are_a_data_set_of_their_own(job: Job, monkeypat
         summary(one.validation, one.split["val"])
     reported: list[str] = []
     monkeypatch.setattr(_report, "write_report", lambda results, *_, **__: reported.extend(results))
-    report_experiment(Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages"))
+    report_study([Experiment(read_study("main"), tuple(jobs), job.data.splits, job.output / "pages")])
     assert reported == [
         "Dataset901_Labels, trained on fold 0", "Dataset901_Labels, trained on fold 1", "Dataset901_Labels, validation",
     ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Several models in one folder of figures and numbers, by the command."""
 
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -29,7 +30,7 @@ def test_figures_and_numbers_read_back(model: Path, tmp_path: Path, capsys: pyte
         assert all(text in texts for text in shown)
     written = pd.read_csv(out / "logits_by_class.csv", index_col="method")
     for name, folder in ((NAME, model), ("5epochs", other)):
-        pd.testing.assert_frame_equal(written.loc[name].reset_index(drop=True), mean_logits(folder, 0))
+        pd.testing.assert_frame_equal(written.loc[name].reset_index(drop=True), mean_logits(folder))
     history = pd.read_csv(out / "max_logits.csv", index_col="epoch").rename(columns=str)
     assert set(history.pop("method")) == {NAME}
     pd.testing.assert_frame_equal(history, max_logit_history(model, 0).rename(columns=str))
@@ -43,4 +44,26 @@ def test_what_is_wrong_is_said_before_any_work(model: Path, tmp_path: Path, monk
     with pytest.raises(FileExistsError, match=r"copy exists\."):
         compare_logits([model], tmp_path / "copy")
     with pytest.raises(FileNotFoundError, match=r"fold_1/checkpoint_final\.pth does not exist"):
-        compare_logits([model], tmp_path / "out", fold=1)
+        compare_logits([model], tmp_path / "out", folds=[1])
+    with pytest.raises(FileNotFoundError, match=r"nothing is not a folder"):
+        compare_logits([model], tmp_path / "out", images=tmp_path / "nothing", labels=tmp_path)
+
+
+def test_test_images_and_folds_by_the_command(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy, out = copy_of(model, tmp_path), tmp_path / "out"
+    shutil.copytree(copy / "fold_0", copy / "fold_1")
+    raw = model.parents[2] / "raw" / model.parent.name
+    for part, ending in (("images", "_0000.nii.gz"), ("labels", ".nii.gz")):
+        (tmp_path / part).mkdir()
+        shutil.copy(raw / f"{part}Tr" / f"toy_3{ending}", tmp_path / part)
+    images = ["-i", str(tmp_path / "images"), "-gt", str(tmp_path / "labels")]
+    assert main(["paper", "logits", str(copy), "-f", "0", "1", *images, "-o", str(out)]) == 0
+    capsys.readouterr()
+    assert set(pd.read_csv(out / "max_logits.csv")["method"]) == {f"{NAME}, fold 0", f"{NAME}, fold 1"}
+    written = pd.read_csv(out / "logits_by_class.csv")
+    assert set(written["method"]) == {NAME}
+    of_all_classes = written["voxels"].groupby(written["logit"]).sum()
+    assert set(of_all_classes) == {2 * 20 * 24 * 24}  # an image, by two folds
+    with pytest.raises(SystemExit, match="2"):
+        main(["paper", "logits", str(copy), *images[:2], "-o", str(tmp_path / "other")])
+    assert "-i IMAGES goes with -gt LABELS" in capsys.readouterr().err

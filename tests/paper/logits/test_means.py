@@ -1,10 +1,12 @@
 """Means of the logits, against NumPy on what nnU-Net's own predictor gives outside our code."""
 
 import json
+import shutil
 from pathlib import Path
 
 import blosc2
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -30,7 +32,7 @@ def test_validation_cases_against_numpy(model: Path, planned: Planned, monkeypat
         found = predictor.predict_sliding_window_return_logits(torch.from_numpy(image)).double().numpy()
         parts.append(np.concatenate([found, labels]).reshape(4, -1))
     *logits, labels = np.concatenate(parts, axis=1)
-    table = mean_logits(model, 0).set_index(["true_class", "logit"])
+    table = mean_logits(model).set_index(["true_class", "logit"])
     names = ["background", "shell", "core"]
     assert table.index.tolist() == [(one, other) for one in names for other in names]
     for true_class, name in enumerate(names):
@@ -78,4 +80,47 @@ def test_regions_by_hand() -> None:
 def test_all_takes_every_case(model: Path, tmp_path: Path) -> None:
     copy = copy_of(model, tmp_path)
     (copy / "fold_0").rename(copy / "fold_all")
-    assert mean_logits(copy, "all")["voxels"].sum() == 3 * mean_logits(model, 0)["voxels"].sum()
+    assert mean_logits(copy, ["all"])["voxels"].sum() == 3 * mean_logits(model)["voxels"].sum()
+
+
+def test_folds_count_together(model: Path, tmp_path: Path) -> None:
+    """Fold 1 is a copy of fold 0 with negative logits: signed means of the same images vanish, absolute ones stay."""
+    copy = copy_of(model, tmp_path)
+    shutil.copytree(copy / "fold_0", copy / "fold_1")
+    final = copy / "fold_1" / "checkpoint_final.pth"
+    content = torch.load(final, weights_only=False)
+    for name, weights in content["network_weights"].items():
+        if name.startswith("decoder.seg_layers"):
+            weights.mul_(-1)
+    torch.save(content, final)
+    one, both = (mean_logits(copy, folds, **images_of(model)) for folds in ([0], [0, 1]))
+    assert both["voxels"].tolist() == (2 * one["voxels"]).tolist()
+    np.testing.assert_allclose(both["mean"], 0, atol=1e-6)
+    np.testing.assert_allclose(both["mean_absolute"], one["mean_absolute"], rtol=1e-6)
+
+
+def images_of(model: Path) -> dict[str, Path]:
+    """Images and labels that the model's data set came with."""
+    raw = model.parents[2] / "raw" / model.parent.name
+    return {"images": raw / "imagesTr", "labels": raw / "labelsTr"}
+
+
+def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_path: Path) -> None:
+    """The validation cases, given as images, have the logits that their preprocessed data has."""
+    found = mean_logits(model).drop(columns="voxels")
+    raw, (case, *_) = images_of(model), json.loads((splits_of(model)).read_text())[0]["val"]
+    for part, folder in raw.items():
+        (tmp_path / part).mkdir()
+        for name in json.loads(splits_of(model).read_text())[0]["val"]:
+            for file in folder.glob(f"{name}*"):
+                shutil.copy(file, tmp_path / part)
+    chosen = {part: tmp_path / part for part in raw}
+    given = mean_logits(model, **chosen).drop(columns="voxels")
+    pd.testing.assert_frame_equal(given, found, rtol=1e-6)
+    (tmp_path / "labels" / f"{case}.nii.gz").unlink()
+    with pytest.raises(FileNotFoundError, match=f"labels/{case}.nii.gz does not exist; expected images and a label map"):
+        mean_logits(model, **chosen)
+
+
+def splits_of(model: Path) -> Path:
+    return model.parents[2] / "preprocessed" / model.parent.name / "splits_final.json"

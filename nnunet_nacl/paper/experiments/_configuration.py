@@ -1,0 +1,76 @@
+"""Configurations of the plans that differ from another one in the batch size or the normalization."""
+
+from collections import ChainMap
+from typing import Literal
+
+from nnunet_nacl.nnunet import PlansJson
+from nnunet_nacl.typing import Record
+
+Normalization = Literal["rescale_to_0_1"]
+
+
+def add_configuration(
+    dataset: str | int,
+    configuration: str,
+    plans: str = "nnUNetPlans",
+    *,
+    batch_size: int | None = None,
+    normalization: Normalization | None = None,
+) -> str:
+    """Add a configuration that inherits from another one to a data set's plans, unless it is there already.
+
+    ``2d`` becomes ``2d_bs16``, ``2d_rescale_to_0_1`` or, with both, ``2d_rescale_to_0_1_bs16``.
+
+    Args:
+        dataset: name or number.
+        configuration: the configuration to inherit from.
+        plans: such as ``nnUNetPlans``.
+        batch_size: of a training step.
+        normalization: nnU-Net's name of a scheme, used for all channels; its data is to be preprocessed.
+
+    Returns:
+        The name of the configuration; without batch size and normalization, the given one.
+
+    Raises:
+        ValueError: no such data set or configuration, or the plans have another configuration of that name.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"--batch_size: expected 1 or more; got {batch_size}.")
+    if normalization is not None:
+        configuration = _normalized(PlansJson.find(dataset, configuration, plans), configuration)
+    if batch_size is not None:
+        found = PlansJson.find(dataset, configuration, plans)
+        name = f"{configuration}_bs{batch_size}"
+        _add(found, name, {"inherits_from": configuration, "batch_size": batch_size})
+        configuration = name
+    return configuration
+
+
+def _normalized(plans: PlansJson, configuration: str) -> str:
+    """Add one whose images nnU-Net scales to 0 ... 1."""
+    from nnunetv2.preprocessing.normalization.map_channel_name_to_normalization import (
+        get_normalization_scheme,
+    )
+
+    inherited = ChainMap(*plans.lineage(configuration))
+    channels = len(inherited["normalization_schemes"])
+    name = f"{configuration}_rescale_to_0_1"
+    content = {
+        "inherits_from": configuration,
+        "data_identifier": f"{plans.content['plans_name']}_{name}",
+        "normalization_schemes": [get_normalization_scheme("rescale_to_0_1").__name__] * channels,
+        "use_mask_for_norm": [False] * channels,
+    }
+    _add(plans, name, content)
+    return name
+
+
+def _add(plans: PlansJson, name: str, content: Record) -> None:
+    there = plans.configurations.get(name)
+    if there is None:
+        plans.add(name, content)
+    elif there != content:
+        raise ValueError(
+            f"{plans.file} has a configuration {name} already, which is not {content['inherits_from']} with "
+            f"{content}. Train with it (-c {name}), or rename it."
+        )

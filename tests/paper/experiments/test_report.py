@@ -1,0 +1,55 @@
+"""The pages of a study, from what its runs left: one for several data sets."""
+
+from dataclasses import replace
+
+import pytest
+
+from nnunet_nacl.evaluation import SUMMARY_NAME, write_result
+from nnunet_nacl.paper.experiments import Experiment, Job, Run, read_study, report_study
+from tests.report.generated import make_result
+
+METHODS = {"NACL l1": 1.0, "NACL l2": 2.0}
+RESULTS = {method: make_result(temperature) for method, temperature in {**METHODS, "NACL": 1.5}.items()}
+
+
+def evaluated(job: Job, *methods: str, data_set: str, checkpoint: str = "final") -> Experiment:
+    """An experiment whose runs have results of their test cases."""
+    data = replace(job.data, name=data_set)
+    output = job.output.parent / f"{data_set}__nnUNetPlans__2d_small"
+    jobs = []
+    for method in methods:
+        run = Run(method, f"nnUNetTrainer{method[-2:]}", 0, 0)
+        jobs.append(replace(job, run=run, data=data, output=output, checkpoint=checkpoint))
+        jobs[-1].predictions.mkdir(parents=True)
+        write_result(RESULTS[method], jobs[-1].predictions / SUMMARY_NAME)
+    return Experiment(read_study("penalty"), tuple(jobs), data.splits, output / "penalty")
+
+
+def test_one_page_ranks_over_the_data_sets(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("Dataset901_Labels", "Dataset905_Other")
+    (page,) = report_study([evaluated(job, *METHODS, data_set=name) for name in names], "the command")
+    assert page == job.output.parent / "penalty" / "test.html"
+    text = page.read_text()
+    assert "Ranks over Dataset901_Labels, Dataset905_Other" in text
+    # Each data set has the same results: the sum of the ranks of a metric over two data sets is 2 or 4.
+    together = text.partition("Ranks over Dataset901")[2]
+    assert "Sum-rank by" in together
+    printed = capsys.readouterr().out
+    assert all(f"\n{name}\n" in printed for name in names)
+
+
+def test_a_data_set_that_lacks_a_method_does_not_take_the_ranks_of_the_others(job: Job) -> None:
+    """MbLS cannot be trained with regions, and a run may fail: the others are ranked all the same."""
+    every = evaluated(job, *METHODS, "NACL", data_set="Dataset901_Labels")
+    fewer = evaluated(job, *METHODS, data_set="Dataset905_Other")
+    (page,) = report_study([every, fewer])
+    together = page.read_text().partition("Ranks over Dataset901")[2]
+    assert "NACL l2" in together
+    assert ">NACL<" not in together.partition("</section>")[0]
+
+
+def test_pages_of_the_best_checkpoint(job: Job) -> None:
+    one = evaluated(job, *METHODS, data_set="Dataset901_Labels", checkpoint="best")
+    (page,) = report_study([one])
+    assert page == one.folder / "test_best.html"
+    assert "Dataset901_Labels, best checkpoint" in page.read_text()

@@ -3,7 +3,7 @@
     python benchmarks/losses.py docs/results/data/losses.csv PREDICTIONS DATASET CONFIGURATION TRAINER FOLD
 
 nnUNetv2_predict predicts imagesTs into PREDICTIONS/DATASET/TRAINER__CONFIGURATION/fold_FOLD_training_N, mirrored,
-unless that is done; ``nnunet_nacl evaluate --surface`` evaluates. A row replaces that of the same data set,
+unless that is done; ``nnunet_nacl evaluate`` evaluates. A row replaces that of the same data set,
 configuration, trainer, fold and training. The values of each case go into ``losses_cases.csv`` beside it, so that
 models of different machines can be compared case by case: ``gap_M`` is the sum of confidences minus hits in bin M of
 the voxel set near. Dice, NLL per foreground voxel and the rest: as in docs/metrics.md. benchmarks/train.py trains
@@ -51,7 +51,6 @@ def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -
         "evaluate",
         str(raw / "labelsTs"),
         str(output),
-        "--surface",
         "-np",
         "1",
     ]

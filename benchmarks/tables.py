@@ -335,24 +335,38 @@ def resampled() -> str:
     return table(wide.reset_index(), columns)
 
 
+README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01"]
+
+
 def readme() -> str:
-    """The default loss, fold 0 of both data sets, its longest training."""
-    wide = checkpoints()
-    wide = wide[wide["model"] == "DiceCE SGD, 0"]
-    longest = wide.sort_values("steps").groupby("data", sort=True).tail(1).sort_values("data")
-    titles = {"trained": "as trained", "temperature": "one temperature", "best": "`calibrate`"}
-    heads = []
-    for row in longest.to_dict("records"):
-        heads += [f"{row['data']}, {row['steps']:,} steps: NLL (95 %)", "ECE near", "Dice"]
-    lines = [["", *heads]]
-    for method, title in titles.items():
-        cells = [title]
-        for row in longest.to_dict("records"):
-            interval = f"({{NLL_low_{method}:.3f}} to {{NLL_high_{method}:.3f}})"
-            cells.append(fill(f"{{NLL_{method}:.3f}} {interval}", row))
-            cells += [fill(f"{{{metric}_{method}:.3f}}", row) for metric in ("ECE", "Dice")]
-        lines.append(cells)
-    return markdown(lines)
+    """The default loss, CE and NACL, and the default loss calibrated: Adam, fold 0, the longest training."""
+    parts = []
+    for data_set, name in (
+        ("Dataset004_Hippocampus", "Hippocampus"),
+        ("Dataset027_ACDC", "ACDC"),
+    ):
+        chosen = f"data_set == '{data_set}' and configuration == '2d_bs8' and fold == '0'"
+        rows = read("losses", f"{chosen} and optimizer == 'Adam' and training == 1")
+        rows = rows[rows["method"].isin(README_LOSSES)]
+        rows = rows[rows["steps"] == rows["steps"].max()]
+        trainer = rows.set_index("method")["trainer"]["DiceCE"]
+        calibrated = read("checkpoints", f"{chosen} and trainer == '{trainer}' and training == 1")
+        calibrated = calibrated[calibrated["checkpoint"] == "best"].rename(
+            columns={"ECE": "ECE_near"}
+        )
+        rows = pd.concat([rows, calibrated.assign(method="DiceCE, then `calibrate`")])
+        steps = f"{name}, {rows['steps'].iloc[0]:,} steps"
+        parts.append(rows.assign(data=[steps, *[""] * (len(rows) - 1)]))
+    columns = {"": "{data}", "loss": "{method}", "Dice": "{Dice:.3f}"}
+    for title, metric in (
+        ("ECE foreground", "ECE_foreground"),
+        ("CECE foreground", "CECE_foreground"),
+        ("ECE union", "ECE_union"),
+        ("NLL", "NLL"),
+        ("ECE near", "ECE_near"),
+    ):
+        columns[title] = f"{{{metric}:.3f}}"
+    return table(pd.concat(parts), columns)
 
 
 def calibrate_cases() -> str:

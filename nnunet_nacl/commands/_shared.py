@@ -25,7 +25,7 @@ SHARED = {
     "summaries": "calibration_summary.json, or its folder",
     "names": "NAME of each method, one for each summary (default: trainer or folder)",
     "ignore_geometry": "accept a case's files even if their spacing, origin or direction differ",
-    "surface": "also measure HD95, ASSD and normalized surface distance",
+    "no_surface": "without HD95, ASSD and normalized surface distance, which take longest on large volumes",
     "overwrite": "replace existing files of the same names, and no others",
     "voxels": "foreground (where the ground truth is not background), union (where it or the prediction is not), near "
     "(within 5 mm, or pixels, of where the model sees or suspects a structure) or image (default: near, where there is "

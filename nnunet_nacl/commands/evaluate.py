@@ -22,7 +22,7 @@ def evaluate(
     np: int | None = None,
     bins: int = 15,
     margin: float = 5.0,
-    surface: bool = False,
+    no_surface: bool = False,
     protocol: Literal["standard", "authors"] = "standard",
     chill: bool = False,
     num_parts: int = 1,
@@ -46,7 +46,7 @@ def evaluate(
         overwrite: evaluate every case again and replace existing files
 
     Examples:
-        nnunet_nacl evaluate labelsTs predictions --surface -np 4
+        nnunet_nacl evaluate labelsTs predictions -np 4
         nnunet_nacl evaluate -d 4 -c 2d -tr nnUNetTrainerCE -f 0 1 2 3 4
         nnunet_nacl evaluate labelsTs predictions -o all.json --num_parts 2 --part_id 0    # all_part0of2.json
     """
@@ -61,7 +61,7 @@ def evaluate(
         Settings(
             num_bins=bins,
             margin_mm=margin,
-            surface=surface,
+            surface=not no_surface,
             protocol=protocol,
             ignore_geometry=ignore_geometry,
         ),

@@ -87,7 +87,7 @@ def experiment(
     by_patient: str | bool = False,
     o: str = "nnunet_nacl_experiments",
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    surface: bool = False,
+    no_surface: bool = False,
     dry_run: bool = False,
     command_line: Sequence[str],
 ) -> int:
@@ -164,7 +164,7 @@ def experiment(
                     output=o,
                     by_patient=by_patient,
                     device=where,
-                    surface=surface,
+                    surface=not no_surface,
                     checkpoint=checkpoint,
                 )
                 for table in tables

@@ -140,7 +140,9 @@ def compare(results: Results, dataset: str = "") -> Comparison:
         )
     without = [name for name, result in results.items() if not result.settings.surface]
     if 0 < len(without) < len(methods):
-        notes.append(f"HD95 is left out: it was not measured (--surface) for {', '.join(without)}.")
+        notes.append(
+            f"HD95 is left out: it was not measured (--no_surface) for {', '.join(without)}."
+        )
     first = methods[0].result
     if first.meaning.what_is_lost:
         notes.append(f"{first.meaning.what_is_lost} Dice and HD95 are those of the label map.")

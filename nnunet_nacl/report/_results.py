@@ -131,7 +131,7 @@ def evaluate_command(result: FolderResult) -> str:
     settings = result.settings
     usual = Settings()
     part = result.origin.part
-    options = ["--surface"] if settings.surface else []
+    options = [] if settings.surface else ["--no_surface"]
     if settings.num_bins != usual.num_bins:
         options += ["--bins", str(settings.num_bins)]
     if settings.margin_mm != usual.margin_mm:

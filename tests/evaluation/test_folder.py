@@ -46,10 +46,13 @@ def test_the_command(folders: Folders, capsys: pytest.CaptureFixture[str]) -> No
     assert summary["interval"]["union"]["classes"]["2"]["ECE"][0] < np.mean(by_class)
     assert summary["skipped"] == []
     assert summary["settings"]["labels"] == LABELS
+    assert set(summary["segmentation"]["foreground_mean"]) >= {"Dice", "HD95", "ASSD", "NSD"}
+    run_evaluate(folders, "--no_surface")
+    assert "HD95" not in summary_of(folders)["segmentation"]["foreground_mean"]
 
 
 def test_cases_in_long_form(folders: Folders) -> None:
-    run_evaluate(folders, "--surface")
+    run_evaluate(folders)
     with (folders[1] / "calibration_cases.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["case", "voxels", "class", "metric", "value"]

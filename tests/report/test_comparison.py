@@ -64,7 +64,7 @@ def test_what_is_not_alike_is_said() -> None:
             "and are not quite comparable."
         ),
         "The methods were evaluated with different margin_mm (one: 5.0, other: 3) and are not quite comparable.",
-        "HD95 is left out: it was not measured (--surface) for other.",
+        "HD95 is left out: it was not measured (--no_surface) for other.",
     ]
 
 

@@ -90,7 +90,7 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     for text in TABLES["methods"](comparison, None).shown().to_numpy().ravel():
         assert text.partition(" (")[0] in page.text
     assert "nnunet_nacl report a b 'c d'" in page.text
-    assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']} --surface" in page.text
+    assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']}" in page.text
     # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
     # image, ground truth and 2 pictures of each method.
     assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3)

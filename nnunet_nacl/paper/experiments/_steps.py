@@ -54,7 +54,7 @@ def _train(job: Job) -> list[str]:
 
 
 def _evaluate(job: Job, *what: str) -> list[str]:
-    surface = ["--surface"] if job.surface else []
+    surface = [] if job.surface else ["--no_surface"]
     return ["nnunet_nacl", "evaluate", *what, "-np", str(max(1, job.num_processes)), *surface]
 
 

@@ -393,7 +393,7 @@ class _Standardized:
         centered = features - mean[:, None]
         spread = (centered.square() @ share).sqrt()
         # Of a feature that is constant but for rounding, the weight stays
-        spread[spread < 1e-5 * mean.abs() + 1e-6] = 1
+        spread[spread <= 1e-5 * mean.abs()] = 1
         inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
         return cls(inputs, mean.double(), spread.double())
 

@@ -311,10 +311,10 @@ def spoil(copy: Copy, case: str) -> None:
     data, labels, _, properties = stored.load_case(case)
     image = np.array(data[:])
     image[0, 3, 3, 3] = np.nan
-    shape = image.shape
-    nnUNetDatasetBlosc2.save_case(
-        image, np.array(labels[:]), properties, str(folder / case), shape, shape, shape, shape
-    )
+    written, shape = np.array(labels[:]), image.shape
+    for file in (folder / f"{case}.b2nd", folder / f"{case}_seg.b2nd"):
+        file.unlink()
+    nnUNetDatasetBlosc2.save_case(image, written, properties, str(folder / case), shape, shape, shape, shape)
 
 
 def test_a_bad_image_is_skipped_and_no_case_predicted_twice(

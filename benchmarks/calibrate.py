@@ -39,7 +39,6 @@ from nnunet_nacl.calibrate import (
     Unchanged,
     Vector,
     judge,
-    logits_of,
     nll_of_cases,
     split_cases,
     try_methods,
@@ -128,8 +127,14 @@ def measure(options: argparse.Namespace) -> None:
     few: dict[str, Any] = {}
     choice: dict[str, Any] = {}
     for network in networks:
-        sample = network.sample()
+        features_start = time.time()
+        sample, _ = network.sample()
+        fits_start = time.time()
         trials = try_methods(sample, network.layer)
+        print(
+            f"fold {network.fold}: features {fits_start - features_start:.1f} s, "
+            f"fits {time.time() - fits_start:.1f} s"
+        )
         fitted.append({**trials.fitted, **fits(sample, network.layer)})
         if len(networks) == 1:
             held_out = {**trials.scores, **held_out_scores(sample, network.layer)}
@@ -151,16 +156,20 @@ def measure(options: argparse.Namespace) -> None:
         image, labels, properties = cases.load(name)
         features = [network.features(image) for network in networks]
         trained = [
-            logits_of(of_fold, network.layer)
+            of_fold.logits(network.layer)
             for of_fold, network in zip(features, networks, strict=True)
         ]
-        index, sample = networks[0].draw(name, np.mean(trained, axis=0), labels, properties, 10**9)
+        mean = np.mean(trained, axis=0).reshape(len(trained[0]), -1)
+        first = networks[0]
+        foreground = first.foreground([(slice(None), torch.from_numpy(mean))], trained[0].shape[1:])
+        voxels = first.draw(name, foreground, labels, properties, 10**9)
+        sample = Sample.of_drawn(name, first.meaning, voxels, mean[:, voxels.indices])
         samples.append(sample)
         means: dict[str, Any] = {}
         for of_fold, of_trained, methods in zip(features, trained, fitted, strict=True):
-            drawn = of_fold.reshape(len(of_fold), -1)[:, index].float().cpu().numpy()
+            drawn = of_fold.at(voxels.indices)
             as_trained = sample.activation.centered(
-                of_trained.reshape(len(of_trained), -1)[:, index]
+                of_trained.reshape(len(of_trained), -1)[:, voxels.indices]
             )
             for method, calibration in {**methods, **few}.items():
                 calibrated = sample.activation.centered(calibration.logits(as_trained, drawn))

@@ -8,8 +8,8 @@ from nnunet_nacl.calibrate._folder import (
     calibration_of,
 )
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
-from nnunet_nacl.calibrate._methods import Head, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, Network, calibrate_model, logits_of
+from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged, Vector
+from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, Network, calibrate_model
 from nnunet_nacl.calibrate._sample import Sample
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Calibration",
     "Fit",
     "Head",
+    "Method",
     "Network",
     "Sample",
     "Score",
@@ -30,7 +31,6 @@ __all__ = [
     "calibration_of",
     "compare",
     "judge",
-    "logits_of",
     "nll_of_cases",
     "split_cases",
     "try_methods",

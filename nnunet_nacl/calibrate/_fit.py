@@ -1,9 +1,9 @@
 """Fit all methods to a sample, judge them on held-out cases, and choose the best."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Discriminator
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 DICE_TOLERANCE = 0.002
 """How far a method's mean Dice on held-out cases may lie below the Dice as trained."""
+CHANGED = 0.1
+"""The largest share of the predicted foreground that may change its label; fits to trained models change 0 to 0.04."""
+METHODS: tuple[type[Method], ...] = (Temperature, Vector, Head)
 
 Methods = dict[str, Method]
 
@@ -49,7 +52,7 @@ class Fit:
         skipped: cases that could not be used.
     """
 
-    calibration: Annotated[Method, Discriminator("method")]
+    calibration: Annotated[Unchanged | Temperature | Vector | Head, Discriminator("method")]
     model: Model
     cases: list[str]
     tried: dict[str, Score]
@@ -93,8 +96,11 @@ class Fit:
                 "confidence − accuracy": f"{score.over_confidence:+.3f}",
                 "Dice": f"{score.Dice:.3f}",
                 "labels changed": f"{100 * score.changed:.1f} %",
+                "remark": score.remark,
             }
         frame = pd.DataFrame.from_dict(rows, orient="index")
+        if not frame["remark"].any():
+            del frame["remark"]
         return str(frame.rename_axis(columns="on held-out cases").to_string())
 
 
@@ -115,43 +121,62 @@ class Trials:
     ) -> Fit:
         """Choose the wanted method, or else the best one.
 
-        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly and whose
-        Dice there is at most 0.002 below the Dice as trained. A temperature changes no label, so it always qualifies.
+        The best is the method with the lowest NLL on held-out cases, of those that lower it significantly, whose Dice
+        there is at most 0.002 below the Dice as trained, and which change the label of at most a tenth of the
+        foreground. A temperature changes no label.
         """
         unchanged = next(iter(self.fitted))
         least = self.scores[unchanged].Dice - DICE_TOLERANCE
         candidates = [unchanged]
         for name, method in self.fitted.items():
             score = self.scores[name]
-            if score.improves and (isinstance(method, Temperature) or score.Dice >= least):
+            keeps = method.keeps_labels or (score.Dice >= least and score.changed <= CHANGED)
+            if score.improves and keeps:
                 candidates.append(name)
         chosen = wanted or min(candidates, key=lambda name: self.scores[name].NLL)
         cases = sorted(self.unseen)
-        return Fit(self.fitted[chosen], model, cases, self.scores, settings, list(skipped))
+        calibration: Any = self.fitted[chosen]
+        return Fit(calibration, model, cases, self.scores, settings, list(skipped))
 
 
 def try_methods(
     sample: Sample,
     layer: Layer | None = None,
     unchanged: Unchanged = Unchanged(),  # noqa: B008
+    methods: Sequence[type[Method]] = METHODS,
 ) -> Trials:
     """Fit each method to all cases, and five times with a fifth of the cases held out.
 
-    ``head`` needs the last ``layer`` as trained and the sample's features. Methods must improve on ``unchanged``.
+    Methods that need features are left out unless there is the last ``layer`` as trained. They must improve on
+    ``unchanged``.
     """
+    tried = [method for method in methods if layer is not None or not method.needs_features]
+
+    def fit_all(part: Sample) -> Methods:
+        fitted = [unchanged, *(method.of(part, layer) for method in tried)]
+        return {method.method: method for method in fitted}
+
     parts = split_cases(sample.names)
     logits: dict[str, Floats] = {}
     unseen: dict[str, Methods] = {}
     for part in tqdm(parts, desc="judging on held-out cases", unit="part", leave=False):
         is_held_out = np.array([name in part for name in sample.names])[sample.case]
         held_out = sample.take(is_held_out)
-        methods = _fit_all(sample.take(~is_held_out), layer, unchanged)
-        unseen |= dict.fromkeys(part, methods)
-        for name, method in methods.items():
+        of_others = fit_all(sample.take(~is_held_out))
+        unseen |= dict.fromkeys(part, of_others)
+        for name, method in of_others.items():
             of_method = logits.setdefault(name, np.empty_like(sample.logits))
             of_method[:, is_held_out] = method.logits(held_out.logits, held_out.features)
-    scores = {name: judge(sample, of_method) for name, of_method in logits.items()}
-    return Trials(_fit_all(sample, layer, unchanged), unseen, scores)
+    fitted = fit_all(sample)
+    scores = {}
+    for name, of_method in logits.items():
+        score = judge(sample, of_method)
+        fits = [fitted[name], *(of_others[name] for of_others in unseen.values())]
+        remark = next((method.remark for method in fits if method.remark), "")
+        if not remark and score.changed > CHANGED:
+            remark = "changes too many labels"
+        scores[name] = replace(score, remark=remark)
+    return Trials(fitted, unseen, scores)
 
 
 def compare(
@@ -165,6 +190,7 @@ def compare(
     near: Array | None = None,
     ignore_label: int | None = None,
     channel_axis: int = 0,
+    methods: Sequence[type[Method]] = METHODS,
 ) -> "pandas.DataFrame":
     """Compare calibrations of logits on cases that their fit has not seen.
 
@@ -180,10 +206,12 @@ def compare(
             alone; by default all.
         ignore_label: the label of voxels that do not count.
         channel_axis: the axis of the K channels; 1 for a batch (b, K, *spatial).
+        methods: ``Temperature``, ``Vector``, ``Head``, or a class of your own with the members of ``Method``.
 
     Returns:
         A row for each method with the columns of ``Score``: NLL per foreground voxel and the 95 % interval of its
-        change, ECE, confidence − accuracy, Dice, and the share of labels that change.
+        change, ECE, confidence − accuracy, Dice, the share of labels that change, and a remark on the fits, such as
+        that a search did not converge.
 
     Raises:
         ValueError: shapes do not fit, a label is not a class, or there are fewer than two cases.
@@ -205,7 +233,7 @@ def compare(
     if len(sample.names) < 2:
         raise ValueError("cases: expected two or more, so that some can be held out; got one.")
     last = None if features is None or layer is None else flat_layer(*layer)
-    scores = try_methods(sample, last).scores
+    scores = try_methods(sample, last, methods=methods).scores
     return pd.DataFrame(list(scores.values()), index=list(scores))
 
 
@@ -214,10 +242,3 @@ def split_cases(cases: Sequence[str]) -> list[list[str]]:
     drawn = shuffled(cases)
     parts = min(5, len(drawn))
     return [drawn[number::parts] for number in range(parts)]
-
-
-def _fit_all(sample: Sample, layer: Layer | None, unchanged: Unchanged) -> Methods:
-    methods: list[Method] = [unchanged, Temperature.of(sample), Vector.of(sample)]
-    if layer is not None:
-        methods.append(Head.of(sample, layer))
-    return {method.method: method for method in methods}

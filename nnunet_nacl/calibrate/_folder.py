@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.calibrate._fit import Fit, try_methods
-from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged
-from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
+from nnunet_nacl.calibrate._methods import Method
+from nnunet_nacl.calibrate._sample import Drawn, Sample, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output
@@ -47,7 +47,7 @@ def calibrate_folder(
 
     Raises:
         FileExistsError: ``output`` exists.
-        ValueError: the predictions are calibrated already; too few cases, a structure without a voxel.
+        ValueError: the predictions are calibrated already; too few cases with a structure.
     """
     for folder in predictions.pred_folders:
         _check_uncalibrated(folder)
@@ -71,10 +71,13 @@ def calibrate_folder(
 
 def _draw(files: CaseFiles, *, data_set: DataSet, most: int) -> Sample:
     case = SavedCase(files, data_set)
+    meaning = data_set.meaning
     p = case.probabilities(np.float32)
     labels, geometry = case.read_truth()
-    _, sample = Sample.draw(files.name, data_set.meaning, p, labels, geometry.spacing, most)
-    return sample
+    foreground = meaning.activation.foreground(p[: meaning.num_tops])
+    drawn = Drawn.of(files.name, meaning, foreground, labels, geometry.spacing, most)
+    logits = meaning.activation.logits(p.reshape(len(p), -1)[:, drawn.indices])
+    return Sample.of_drawn(files.name, meaning, drawn, logits)
 
 
 def apply_folder(
@@ -101,7 +104,7 @@ def apply_folder(
     """
     fit = Fit.read(Path(fit_file))
     folder = check_output(output, overwrite=overwrite, is_folder=True)
-    if isinstance(fit.calibration, Head):
+    if fit.calibration.needs_features:
         raise ValueError(
             f"{fit_file} is a last layer, which needs the network's features: predict with -chk "
             "checkpoint_calibrated.pth, or calibrate with --method vector."
@@ -151,7 +154,7 @@ def _apply(files: CaseFiles, folder: Path, *, method: Method, data_set: DataSet)
         part[:] = activation.probabilities(
             method.logits(activation.logits(part.astype(np.float64)))
         )
-    keeps = isinstance(method, Temperature | Unchanged) and files.thresholds is None
+    keeps = method.keeps_labels and files.thresholds is None
     labels = None if keeps else data_set.meaning.segmentation(probabilities)
     files.write(folder, data_set.reader, labels=labels, probabilities=probabilities)
 

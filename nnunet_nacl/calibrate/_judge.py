@@ -32,6 +32,7 @@ class Score:
         over_confidence: confidence − accuracy over the same voxels.
         Dice: of the predicted labels, mean over cases, then over structures.
         changed: number of voxels whose label differs from that as trained, as a share of the foreground as trained.
+        remark: what the fits say of themselves: at a bound, or a search that did not converge; usually nothing.
     """
 
     NLL: float
@@ -40,6 +41,7 @@ class Score:
     over_confidence: float
     Dice: float
     changed: float
+    remark: str = ""
 
     @property
     def improves(self) -> bool:

@@ -3,18 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize, minimize_scalar
-from threadpoolctl import threadpool_limits
+from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
+from nnunet_nacl.calibrate._search import Objective, minimum, on_device
 from nnunet_nacl.metrics import Activation, Array, to_numpy
 from nnunet_nacl.typing import Floats
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from typing_extensions import Self
 
 Layer = tuple[NDArray[Any], NDArray[Any]]
@@ -26,6 +28,41 @@ KEEPING = 30.0
 """μ, the cost of a voxel whose label changes by one logit. docs/decisions/0017-labels-kept.md explains μ and λ."""
 TEMPERATURES = (0.05, 100.0)
 _SMALL_PULL = 1e-7  # pulls vector scaling toward the temperature
+_UNFINISHED = "the search did not converge"
+
+
+class Method(Protocol):
+    """A calibration: what ``try_methods`` fits and judges, and what is written into a checkpoint.
+
+    Attributes:
+        keeps_labels: whether every voxel keeps its label.
+        needs_features: whether it needs the network's features, so that logits are not enough.
+    """
+
+    keeps_labels: ClassVar[bool]
+    needs_features: ClassVar[bool]
+
+    @property
+    def method(self) -> str:
+        """Its name in tables and files."""
+
+    @property
+    def num_channels(self) -> int | None:
+        """K or R; None if it fits any number."""
+
+    @property
+    def remark(self) -> str:
+        """What a reader of its scores should know of its search; usually nothing."""
+
+    @classmethod
+    def of(cls, sample: Sample, layer: Layer | None = None) -> "Self":
+        """Fit to a sample; to its features with the last layer as trained, if it needs them."""
+
+    def logits(self, logits: Floats, features: Floats | None = None) -> Floats:
+        """Calibrated logits of logits (C, n), or of features (F, n)."""
+
+    def layer(self, weight: Floats, bias: Floats) -> Layer:
+        """The last layer that gives calibrated logits, of one as trained: see ``flat_layer``."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +71,14 @@ class Unchanged:
 
     method: Literal["as trained", "folds"] = "as trained"
     num_channels: ClassVar[None] = None
+    remark: ClassVar[str] = ""
+    keeps_labels: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, _: Sample, __: Layer | None = None) -> "Unchanged":
+        """There is nothing to fit."""
+        return cls()
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """The same logits (C, n)."""
@@ -48,6 +93,7 @@ class _OfLogits(ABC):
     """A calibration that needs the logits alone."""
 
     activation: Activation
+    needs_features: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -77,7 +123,7 @@ class _OfLogits(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, sample: Sample) -> "Self":
+    def of(cls, sample: Sample, _: Layer | None = None) -> "Self":
         """Fit to a sample."""
 
     @abstractmethod
@@ -106,6 +152,7 @@ class Temperature(_OfLogits):
     activation: Activation = Activation.SOFTMAX
     method: Literal["temperature"] = "temperature"
     num_channels: int | None = None
+    keeps_labels: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         low, high = TEMPERATURES
@@ -115,18 +162,17 @@ class Temperature(_OfLogits):
             )
 
     @classmethod
-    def of(cls, sample: Sample) -> "Temperature":
+    def of(cls, sample: Sample, _: Layer | None = None) -> "Temperature":
         """The T from 0.05 to 100 with the smallest NLL, which is convex in 1/T."""
+        return cls(_best_temperature(sample), sample.activation, num_channels=len(sample.logits))
 
-        def nll(log: float) -> float:
-            return sample.activation.loss(
-                sample.logits * np.float32(np.exp(-log)), sample.truth, sample.weights
-            )[0]
-
-        log = minimize_scalar(
-            nll, bounds=np.log(TEMPERATURES), method="bounded", options={"xatol": 1e-8}
-        ).x
-        return cls(float(np.exp(log)), sample.activation, num_channels=len(sample.logits))
+    @property
+    def remark(self) -> str:
+        """That it is at a bound of the search, where the NLL would fall further beyond."""
+        low, high = TEMPERATURES
+        if low * 1.001 < self.temperature < high * 0.999:
+            return ""
+        return f"T is at the bound of the search, {self.temperature:.3g}"
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
@@ -149,6 +195,8 @@ class Vector(_OfLogits):
     shift: list[float]
     activation: Activation
     method: Literal["vector"] = "vector"
+    remark: str = ""
+    keeps_labels: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_finite(self.scale, self.num_channels)
@@ -159,25 +207,30 @@ class Vector(_OfLogits):
         return len(self.shift)
 
     @classmethod
-    def of(cls, sample: Sample, keeping: float = KEEPING) -> "Vector":
-        """The minimum of CE + μ · hinge (see ``Head``), by L-BFGS, starting at the best temperature."""
-        channels = len(sample.logits)
-        start = np.concatenate(
-            [np.full(channels, 1 / Temperature.of(sample).temperature), np.zeros(channels)]
-        )
+    def of(cls, sample: Sample, _: Layer | None = None, *, keeping: float = KEEPING) -> "Vector":
+        """The minimum of CE + μ · hinge (see ``Head``), by L-BFGS, starting at the best temperature.
 
-        def loss(x: Floats) -> tuple[float, Floats]:
-            scale, shift = x.astype(np.float32).reshape(2, channels, 1)
-            value, gradient = _loss(sample, sample.logits * scale + shift, keeping)
-            by_scale = np.einsum("cn,cn->c", gradient, sample.logits, dtype=np.float64)
-            by_shift = gradient.sum(1, dtype=np.float64)
+        Of a class without a voxel, scale and shift stay: cross-entropy would push the shift toward −∞.
+        """
+        import torch
+
+        objective = Objective.of(sample)
+        logits = on_device(sample.logits, sample.device)
+        scale = np.full(len(logits), 1 / _best_temperature(sample))
+        start = on_device(np.stack([scale, np.zeros_like(scale)], axis=1), sample.device)
+        is_present = on_device(sample.present()[:, None], sample.device)
+
+        def loss(x: "Tensor") -> "Tensor":
+            x = torch.where(is_present, x, start)
+            scale, shift = x.float()[..., None].unbind(1)
             # The pull keeps the parameters of a class with no uncertain voxel finite.
-            away = x - start
-            value += _SMALL_PULL * float(away @ away)
-            return value, np.concatenate([by_scale, by_shift]) + 2 * _SMALL_PULL * away
+            pull = _SMALL_PULL * (x - start).square().sum()
+            return objective(logits * scale + shift, keeping) + pull
 
-        scale, shift = _minimum(loss, start).reshape(2, channels).tolist()
-        return cls(scale, shift, sample.activation)
+        found, converged = minimum(loss, start)
+        scale, shift = found.cpu().numpy().T
+        remark = "" if converged else _UNFINISHED
+        return cls(scale.tolist(), shift.tolist(), sample.activation, remark=remark)
 
     def logits(self, logits: Floats, _: Floats | None = None) -> Floats:
         """Calibrated logits of logits (C, n)."""
@@ -201,8 +254,9 @@ class Head:
 
         Σ_i ω_i [CE(z_i, y_i) + μ max(0, max_{k ≠ ŷ_i} z_i(k) - z_i(ŷ_i))] / Σ_i ω_i + λ |w - w_T|²,    z = W f + b
 
-    over the weights w of standardized features; for regions, the hinge is each region's ``Activation.hinge``. The
-    problem is convex, and the search begins at the layer of the best temperature, which changes no label.
+    over the weights w of standardized features; for regions, each has its own hinge (``Objective``). The problem
+    is convex, and the search begins at the layer of the best temperature, which changes no label. A class without a
+    voxel keeps its row of that layer.
 
     References:
         Crammer & Singer, JMLR 2001 (the hinge); Kirichenko et al., Last layer re-training, ICLR 2023; Rousseau et al.,
@@ -212,6 +266,9 @@ class Head:
     weight: list[list[float]]
     bias: list[float]
     method: Literal["head"] = "head"
+    remark: str = ""
+    keeps_labels: ClassVar[bool] = False
+    needs_features: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _check_finite(self.bias, self.num_channels)
@@ -263,7 +320,12 @@ class Head:
 
     @classmethod
     def of(
-        cls, sample: Sample, layer: Layer, *, strength: float = STRENGTH, keeping: float = KEEPING
+        cls,
+        sample: Sample,
+        layer: Layer | None = None,
+        *,
+        strength: float = STRENGTH,
+        keeping: float = KEEPING,
     ) -> "Head":
         """The minimum, by L-BFGS.
 
@@ -273,34 +335,28 @@ class Head:
             strength: λ.
             keeping: μ; with 0, cross-entropy alone decides.
         """
+        import torch
+
         assert sample.features is not None
-        share = sample.weights / sample.weights.sum()
-        mean = sample.features @ share
-        centered = sample.features - mean[:, None]
-        spread = np.sqrt(centered**2 @ share)
-        # Of a feature that is constant but for rounding, the weight stays
-        spread[spread < 1e-5 * np.abs(mean) + 1e-6] = 1
-        # Standardized features, and 1 for the bias
-        rows = np.vstack([centered / spread[:, None], np.ones_like(share)])
-        inputs = rows.astype(np.float32, order="C")  # sums round differently in another order
-        weight, bias = Temperature.of(sample).layer(*layer)
-        center = np.column_stack([weight * spread, bias + weight @ mean])
-        pull = strength * np.append(np.ones(len(mean)), 0)
-        # In coordinates x · lower, the loss curves equally in all directions, so few steps are enough.
-        p = sample.activation.probabilities(center.astype(np.float32) @ inputs)
-        curvature = (inputs * (share * (p * (1 - p)).sum(0))) @ inputs.T
-        lower = np.linalg.cholesky((curvature + np.diag(2 * pull + 1e-9)).astype(np.float64))
-        back = np.linalg.inv(lower)
+        assert layer is not None
+        objective = Objective.of(sample)
+        features = on_device(sample.features, sample.device)
+        standard = _Standardized.of(features, objective.share)
+        start = standard.rows_of(*Temperature.of(sample).layer(*layer))
+        pull = torch.full_like(start[0], strength)
+        pull[-1] = 0  # the bias is free
+        back = _precondition(objective, standard.inputs, start, pull)
+        is_present = on_device(sample.present()[:, None], sample.device)
 
-        def loss(u: Floats) -> tuple[float, Floats]:
-            x = u.reshape(center.shape) @ back
-            value, by_logits = _loss(sample, x.astype(np.float32) @ inputs, keeping)
-            gradient = (by_logits @ inputs.T).astype(np.float64) + 2 * pull * (x - center)
-            return value + float((pull * (x - center) ** 2).sum()), (gradient @ back.T).reshape(-1)
+        def loss(u: "Tensor") -> "Tensor":
+            away = torch.where(is_present, _times(u, back), 0)
+            logits = (start + away).float() @ standard.inputs
+            return objective(logits, keeping) + (pull * away.square()).sum()
 
-        x = _minimum(loss, (center @ lower).reshape(-1)).reshape(center.shape) @ back
-        weight = x[:, :-1] / spread
-        return cls(weight.tolist(), (x[:, -1] - weight @ mean).tolist())
+        found, converged = minimum(loss, torch.zeros_like(start))
+        rows = start + torch.where(is_present, _times(found, back), 0)
+        weight, bias = standard.layer_of(rows)
+        return cls(weight.tolist(), bias.tolist(), remark="" if converged else _UNFINISHED)
 
     def logits(self, _: Floats, features: Floats | None = None) -> Floats:
         """Calibrated logits of features (F, n)."""
@@ -314,7 +370,88 @@ class Head:
         return np.array(self.weight), np.array(self.bias)
 
 
-Method = Unchanged | Temperature | Vector | Head
+@dataclass(frozen=True, eq=False)
+class _Standardized:
+    """Features of mean 0 and spread 1, and layers in their coordinates.
+
+    Attributes:
+        inputs: (F + 1, n) float32: the standardized features, and 1 for the bias.
+        mean: (F,) float64.
+        spread: (F,) float64.
+    """
+
+    inputs: "Tensor"
+    mean: "Tensor"
+    spread: "Tensor"
+
+    @classmethod
+    def of(cls, features: "Tensor", share: "Tensor") -> "_Standardized":
+        """Standardize features (F, n) of voxels with these shares."""
+        import torch
+
+        mean = features @ share
+        centered = features - mean[:, None]
+        spread = (centered.square() @ share).sqrt()
+        # Of a feature that is constant but for rounding, the weight stays
+        spread[spread <= 1e-5 * mean.abs()] = 1
+        inputs = torch.cat([centered / spread[:, None], torch.ones_like(share)[None]])
+        return cls(inputs, mean.double(), spread.double())
+
+    def rows_of(self, weight: Floats, bias: Floats) -> "Tensor":
+        """(C, F + 1) weights of ``inputs`` that give the same logits as a layer."""
+        import torch
+
+        of_features, offset = (on_device(part, str(self.mean.device)) for part in (weight, bias))
+        of_bias = offset + of_features @ self.mean
+        return torch.cat([of_features * self.spread, of_bias[:, None]], 1)
+
+    def layer_of(self, rows: "Tensor") -> Layer:
+        """The layer whose weights of ``inputs`` are these rows."""
+        weight = rows[:, :-1] / self.spread
+        bias = rows[:, -1] - weight @ self.mean
+        return weight.cpu().numpy(), bias.cpu().numpy()
+
+
+def _precondition(
+    objective: Objective, inputs: "Tensor", rows: "Tensor", pull: "Tensor"
+) -> "Tensor":
+    """(C, F + 1, F + 1) by which coordinates u become rows: in them, the loss curves alike in all directions.
+
+    Then few steps are enough. The curvature is that of the cross-entropy at the start, of each class by itself.
+    """
+    import torch
+
+    logits = rows.float() @ inputs
+    is_softmax = objective.activation is Activation.SOFTMAX
+    p = logits.softmax(0) if is_softmax else logits.sigmoid()
+    doubt = p * (1 - p) * objective.share
+    curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
+    lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))
+    inverse: Tensor = torch.linalg.inv(lower)
+    return inverse
+
+
+def _times(u: "Tensor", back: "Tensor") -> "Tensor":
+    """Each class's coordinates (C, F + 1) times its matrix."""
+    product: Tensor = (u[:, None] @ back)[:, 0]
+    return product
+
+
+@lru_cache(maxsize=1)
+def _best_temperature(sample: Sample) -> float:
+    import torch
+
+    objective = Objective.of(sample)
+    # In single precision, the NLL of a perfect model would not fall down to the bound
+    logits = on_device(sample.logits, sample.device).double()
+
+    def nll(log: float) -> float:
+        with torch.no_grad():
+            return objective(logits * float(np.exp(-log)), 0).item()
+
+    bounds = np.log(TEMPERATURES)
+    found = minimize_scalar(nll, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+    return float(np.exp(found.x))
 
 
 def flat_layer(weight: Array, bias: Array) -> Layer:
@@ -337,23 +474,3 @@ def _calibrated(values: Array, channel_axis: int, calibrate: Callable[[Floats], 
 def _check_finite(numbers: Sequence[Any], *shape: int) -> None:
     if np.shape(numbers) != shape or not np.isfinite(numbers).all():
         raise ValueError(f"expected finite numbers of the shape {shape}, one row a channel")
-
-
-def _loss(sample: Sample, logits: Floats, keeping: float) -> tuple[float, Floats]:
-    """CE + μ · hinge of logits (C, n), and its gradient with respect to them."""
-    value, gradient = sample.activation.loss(logits, sample.truth, sample.weights)
-    hinge, by_hinge = sample.activation.hinge(logits, sample.kept, sample.weights)
-    return value + keeping * hinge, gradient + np.float32(keeping) * by_hinge
-
-
-def _minimum(
-    loss: Callable[[Floats], tuple[float, Floats]],
-    start: Floats,
-) -> Floats:
-    """Where a convex loss, given with its gradient, is smallest."""
-    options = {"maxiter": 300, "maxcor": 20, "ftol": 1e-9, "gtol": 1e-7}
-    # Synchronizing threads would take longer than these small products do on one thread.
-    with threadpool_limits(1, "blas"):
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
-    best: Floats = found.x
-    return best

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from nnunet_nacl.typing import Floats, Labels, Mask, Record, Singles
 
 NUM_VALUES = 4_000_000
 """How many logits and features are held in total: 16 MB."""
+_FEW = 10
+"""If fewer voxels of a label are expected in a draw from a case, it is drawn from by itself, this many."""
 
 
 def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
@@ -30,6 +32,54 @@ def flattened(values: Array, channel_axis: int) -> NDArray[Any]:
     rows = np.moveaxis(to_numpy(values), channel_axis, 0)
     rows = rows.reshape(len(rows), -1)
     return rows if rows.dtype == bool else rows.astype(np.float32, copy=False)
+
+
+class Drawn(NamedTuple):
+    """Voxels drawn from a case, chosen without their logits, so that only these need be held.
+
+    Attributes:
+        indices: (n,) ascending, of the flattened case.
+        weights: (n,) how many voxels of the case each represents.
+        near: bool (1, n), for regions (R, n), whether a voxel is near the prediction.
+        labels: (n,) the ground truth.
+    """
+
+    indices: NDArray[np.intp]
+    weights: Singles
+    near: Mask
+    labels: Labels
+
+    @classmethod
+    def of(  # noqa: PLR0917
+        cls,
+        name: str,
+        meaning: LabelMeaning,
+        foreground: Floats,
+        labels: Labels,
+        spacing_mm: Sequence[float],
+        most: int,
+    ) -> "Drawn":
+        """Draw voxels of a case.
+
+        Near are voxels within 5 mm of a voxel where the prediction gives the foreground, or the region, a probability
+        above 0.05.
+
+        Args:
+            name: of the case.
+            meaning: of labels and channels.
+            foreground: (1, *spatial) the probability of the foreground by the model as trained, or (R, *spatial) of
+                each region.
+            labels: (*spatial), the ground truth.
+            spacing_mm: distance between voxel centers along each axis.
+            most: how many voxels to draw; a few more if a label is rare.
+        """
+        near = near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
+        near = near.reshape(len(near), -1)
+        labels = labels.reshape(-1)
+        index, weights = _draw_voxels(
+            np.any(near, axis=0), labels, labels != meaning.ignored, most, name
+        )
+        return cls(index, weights, near[:, index], labels[index])
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +96,7 @@ class Sample:
         case: (n,) number of each voxel's case.
         names: names of the cases.
         features: (F, n) that enter the network's last layer, if they are known.
+        device: of PyTorch, where calibrations are fitted.
     """
 
     meaning: LabelMeaning
@@ -57,6 +108,7 @@ class Sample:
     case: NDArray[np.int32]
     names: tuple[str, ...]
     features: Floats | None = None
+    device: str = "cpu"
 
     @property
     def activation(self) -> Activation:
@@ -64,49 +116,31 @@ class Sample:
         return self.meaning.activation
 
     @classmethod
-    def draw(  # noqa: PLR0917
+    def of_drawn(
         cls,
         name: str,
         meaning: LabelMeaning,
-        p: Floats,
-        labels: Labels,
-        spacing_mm: Sequence[float],
-        most: int,
-        logits: Floats | None = None,
-    ) -> tuple[NDArray[np.intp], "Sample"]:
-        """Draw voxels of a case: their indices, and what is known of them.
-
-        Near are voxels within 5 mm of a voxel where the prediction gives the foreground, or the region, a probability
-        above 0.05.
-
-        Args:
-            name: of the case.
-            meaning: of labels and channels.
-            p: probabilities (C, *spatial) of the model as trained.
-            labels: (*spatial), the ground truth.
-            spacing_mm: distance between voxel centers along each axis.
-            most: how many voxels to draw.
-            logits: (C, *spatial), if ``p`` was computed from them.
-        """
+        drawn: Drawn,
+        logits: Floats,
+        features: Floats | None = None,
+    ) -> "Sample":
+        """Voxels drawn from a case of that name, with their logits (C, n) and features (F, n)."""
         activation = meaning.activation
-        foreground = activation.foreground(p[: meaning.num_tops])
-        near = near_core(foreground > CORE_PROBABILITY, spacing_mm, MARGIN_MM)
-        near = near.reshape(len(near), -1)
-        labels = labels.reshape(-1)
-        index, weights = _draw_voxels(np.any(near, axis=0), labels != meaning.ignored, most, name)
-        labels = labels[index]
-        if logits is None:
-            drawn = activation.logits(p.reshape(len(p), -1)[:, index])
-        else:
-            drawn = logits.reshape(len(p), -1)[:, index]
-        if activation is Activation.SOFTMAX:
-            truth = labels.astype(np.int64)
-        else:
-            truth = np.stack([np.isin(labels, region) for region in meaning.structures])
-        drawn = activation.centered(drawn)
-        kept = activation.predicted(drawn)
-        case = np.zeros(index.size, np.int32)
-        return index, cls(meaning, drawn, kept, truth, weights, near[:, index], case, (name,))
+        truth: Truth = drawn.labels.astype(np.int64)
+        if activation is Activation.SIGMOID:
+            truth = np.stack([np.isin(drawn.labels, region) for region in meaning.structures])
+        logits = activation.centered(logits)
+        return cls(
+            meaning,
+            logits,
+            activation.predicted(logits),
+            truth,
+            drawn.weights,
+            drawn.near,
+            np.zeros(drawn.indices.size, np.int32),
+            (name,),
+            features,
+        )
 
     @classmethod
     def of_arrays(
@@ -214,19 +248,29 @@ class Sample:
         found: Mask = self.truth == np.arange(1, len(self.logits))[:, None]
         return found
 
+    def present(self) -> Mask:
+        """Whether a channel's class, or region, has a voxel that counts: bool (C,)."""
+        counted = self.truth[..., self.weights > 0]
+        if self.activation is Activation.SIGMOID:
+            return np.asarray(counted.any(1))
+        present: Mask = np.isin(np.arange(len(self.logits)), counted)
+        return present
+
     def check(self) -> None:
-        """Raise a ValueError unless there are five cases with structures, and each structure has a voxel."""
-        inside = self.structures()
-        total = len(self.names)
-        found = np.unique(self.case[inside.any(0)]).size
-        if found < 5:
-            needed = "a calibration needs at least 5 cases with a structure in the ground truth"
-            raise ValueError(f"{needed}; {found} of {total} have one.")
-        for structure, voxels in zip(self.meaning.structures, inside, strict=True):
-            if not voxels.any():
-                raise ValueError(
-                    f"{self.meaning.name_of(structure)} has no voxel in the {total} cases drawn from."
-                )
+        """Raise a ValueError unless there are enough cases with a structure."""
+        cases = np.unique(self.case[self.structures().any(0)])
+        check_enough(cases.size, len(self.names))
+
+
+MIN_CASES = 5
+"""How many cases with a structure a calibration needs."""
+
+
+def check_enough(found: int, total: int, where: str = "") -> None:
+    """Raise a ValueError unless there are five cases with structures."""
+    if found < MIN_CASES:
+        needed = f"at least {MIN_CASES} cases with a structure in the ground truth"
+        raise ValueError(f"{where}a calibration needs {needed}; {found} of {total} have one.")
 
 
 def _shaped(name: str, values: Array, *expected: tuple[int, ...]) -> NDArray[Any]:
@@ -246,26 +290,47 @@ def voxels_per_case(values: int, cases: int) -> int:
 
 
 def _draw_voxels(
-    near: Mask, counted: Mask, most: int, case: str
+    near: Mask, labels: Labels, counted: Mask, most: int, case: str
 ) -> tuple[NDArray[np.intp], Singles]:
     """Draw voxels of a case: half near the prediction, half elsewhere; if one part has too few, more from the other.
 
-    The choice depends on the prediction alone. Each voxel's weight is the number of voxels that it represents, so
-    weighted sums are unbiased estimates of sums over the whole image, and rare structures are well represented.
-    ``near`` and ``counted`` (not ignored) are (n,), ``case`` is the name, which seeds the draw. Returns ascending
-    indices and weights.
+    A label of which this would hardly draw a voxel is drawn from by itself, so that each label of the case is drawn.
+    Each voxel's weight is the number of voxels that it represents, so weighted sums are unbiased estimates of sums over
+    the whole image. ``near``, ``labels`` and ``counted`` (not ignored) are (n,), ``case`` is the name, which seeds the
+    draw. Returns ascending indices and weights.
     """
     digest = np.frombuffer(
         hashlib.sha256(case.encode(errors="surrogateescape")).digest(), np.uint32
     )
     generator = np.random.default_rng([0, *digest.tolist()])
-    strata = [np.flatnonzero(near & counted), np.flatnonzero(~near & counted)]
+    sides = [near & counted, ~near & counted]
+    highest = int(labels[counted].max(initial=0))
+    of_labels = [np.bincount(labels[side], minlength=highest + 1) for side in sides]
+    totals = [int(side.sum()) for side in sides]
+    sizes = [
+        min(total, max(most // 2, most - other))
+        for total, other in zip(totals, totals[::-1], strict=True)
+    ]
+    expected = sum(
+        size / max(total, 1) * of_label
+        for size, total, of_label in zip(sizes, totals, of_labels, strict=True)
+    )
+    # Lower by more than rounding
+    rare = np.flatnonzero(expected < np.minimum(sum(of_labels), _FEW) - 1e-6)
     weights = np.zeros(near.size, np.float32)  # 0: not drawn
-    for stratum, other in (strata, strata[::-1]):
-        size = min(stratum.size, max(most // 2, most - other.size))
+
+    def draw(stratum: NDArray[np.intp], size: int) -> None:
         drawn = stratum
         if size < stratum.size:
             drawn = generator.choice(stratum, size, replace=False, shuffle=False)
         weights[drawn] = stratum.size / max(size, 1)
+
+    is_rare = np.isin(labels, rare)
+    for side, size in zip(sides, sizes, strict=True):
+        stratum = np.flatnonzero(side & ~is_rare)
+        draw(stratum, min(size, stratum.size))
+    for label in rare:
+        stratum = np.flatnonzero((labels == label) & counted)
+        draw(stratum, min(_FEW, stratum.size))
     indices = np.flatnonzero(weights)
     return indices, weights[indices]

@@ -47,7 +47,7 @@ def calibrate(
         disable_tta: calibrate for predictions with --disable_tta, without mirroring
         method: force this method; temperature keeps every label, head (models only) refits the last layer
         npz: also predict each validation case with a fit that excluded it; writes fold_X/validation_calibrated
-        i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble (with -gt)
+        i: IMAGES of cases that no fold has seen, to calibrate the folds' ensemble, or fold all (with -gt)
         gt: LABELS of these cases
         o: FIT.json, the file to write, with GT_FOLDER PRED_FOLDER
         overwrite: replace all that an earlier calibration wrote
@@ -80,8 +80,10 @@ def calibrate(
         use_mirroring=not disable_tta, method=method, save_probabilities=npz, overwrite=overwrite,
     )  # fmt: skip
     name = ""
+    status = 0
     for fit, files in fits:
         _tell(f"fold {fit.settings['fold']}" if "fold" in fit.settings else "ensemble", fit, files)
+        status |= print_skipped(fit.skipped)
         name = files[0].name
     of_model = shlex.join(["-d", d, "-c", c, "-tr", tr, "-p", p, "-f", *f])
     tta = " --disable_tta" if disable_tta else ""
@@ -99,7 +101,7 @@ def calibrate(
             f"nnunet_nacl {what} {of_model} --calibrated" for what in ("evaluate", "review fit")
         ]
     say_next(*following)
-    return 0
+    return status
 
 
 def _of_predictions(predictions: Any, output: str, method: str | None, *, overwrite: bool) -> int:
@@ -128,6 +130,8 @@ def _tell(what: str, fit: Any, written: Sequence[object]) -> None:
         print(
             f"{what}: {fit.method} does NOT lower the held-out NLL significantly.", file=sys.stderr
         )
+    if score.remark:
+        print(f"{what}: of {fit.method}, {score.remark}.", file=sys.stderr)
     if abs(score.over_confidence) > 0.01:
         print(
             f"Near the structures it is {'too sure' if score.over_confidence > 0 else 'not sure enough'}: "

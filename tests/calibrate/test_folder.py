@@ -56,7 +56,8 @@ def test_temperature_is_that_of_the_smallest_nll(train: tuple[Path, Path], tempe
 
 @pytest.mark.parametrize("regions", [False, True])
 def test_scores_are_those_of_evaluate(regions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nnunet_nacl.calibrate._methods._minimum", lambda _, start: start)  # no search for a vector
+    # no search for a vector
+    monkeypatch.setattr("nnunet_nacl.calibrate._methods.minimum", lambda _, start: (start, True))
     folders = write_folder(tmp_path / "made", NAMES[:5], temperature=1.5, regions=regions, structure=True)
     fit = calibrate_folder(Predictions.of_folder(*folders), tmp_path / "fit.json")
     trained = fit.tried["as trained"]

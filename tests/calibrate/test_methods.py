@@ -1,5 +1,5 @@
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -9,17 +9,22 @@ from sklearn.linear_model import LogisticRegression
 
 from nnunet_nacl.calibrate import (
     Head,
+    Method,
     Sample,
     Score,
     Temperature,
     Trials,
     Unchanged,
     Vector,
+    _search,
+    compare,
     judge,
     nll_of_cases,
     split_cases,
     try_methods,
 )
+from nnunet_nacl.calibrate._sample import Drawn
+from nnunet_nacl.calibrate._search import Objective
 from nnunet_nacl.metrics import Activation, LabelMeaning
 from nnunet_nacl.nnunet import Model
 
@@ -69,67 +74,159 @@ def features() -> np.ndarray:
 LAYER = (np.random.default_rng(2).normal(size=(3, 6)) * [1, 1, 1, 1, 0.02, 1], np.array([1.0, -2.0, -1.5]))
 
 
+def loss_of(
+    activation: Activation, logits: np.ndarray, truth: np.ndarray, kept: np.ndarray, weights: np.ndarray, keeping: float
+) -> tuple[float, np.ndarray]:
+    """CE + μ · hinge in double precision, and its gradient with respect to the logits."""
+    share = torch.from_numpy(weights / weights.sum())
+    objective = Objective(activation, torch.from_numpy(truth), torch.from_numpy(kept), share)
+    tensor = torch.from_numpy(logits).requires_grad_()
+    value = objective(tensor, keeping)
+    (gradient,) = torch.autograd.grad(value, tensor)
+    return value.item(), gradient.numpy()
+
+
 def test_loss_by_hand() -> None:
     logits = np.log(np.array([[0.5, 0.2], [0.25, 0.2], [0.25, 0.6]]))
-    value, gradient = SOFTMAX.loss(logits, np.array([0, 2]), np.array([1.0, 3.0]))
+    truth = np.array([0, 2])
+    value, gradient = loss_of(SOFTMAX, logits, truth, truth, np.array([1.0, 3.0]), 0)
     assert value == pytest.approx((np.log(2) - 3 * np.log(0.6)) / 4)
     assert gradient == pytest.approx(np.array([[-0.5, 0.6], [0.25, 0.6], [0.25, -1.2]]) / 4)
+
+
+def hinge_of(activation: Activation, logits: np.ndarray, kept: np.ndarray, weights: np.ndarray) -> Any:
+    """The hinge alone, and its gradient: what it adds to the cross-entropy."""
+    (value, gradient), (of_ce, by_ce) = (
+        loss_of(activation, logits, kept, kept, weights, keeping) for keeping in (1, 0)
+    )
+    return value - of_ce, gradient - by_ce
+
+
+def test_hinge_by_hand() -> None:
+    logits = np.array([[1.0, 0.5, 2.0], [3.0, 0.0, 1.0], [0.0, 0.2, 1.5]])
+    value, gradient = hinge_of(SOFTMAX, logits, np.array([0, 0, 2]), np.array([1.0, 2.0, 1.0]))
+    assert value == pytest.approx((1 * 2 + 2 * 0 + 1 * 0.5) / 4)
+    assert gradient == pytest.approx(np.array([[-1, 0, 1], [1, 0, 0], [0, 0, -1]]) / 4)
+    logits, weights = np.array([[1.5, -0.5], [-2.0, 3.0]]), np.array([1.0, 3.0])
+    value, gradient = hinge_of(SIGMOID, logits, np.eye(2) > 0, weights)
+    assert value == pytest.approx(0)
+    assert gradient == pytest.approx(0)
+    value, gradient = hinge_of(SIGMOID, logits, np.eye(2) < 1, weights)
+    assert value == pytest.approx((1.5 + 2 + 3 * (0.5 + 3)) / 4)
+    assert gradient == pytest.approx(np.array([[1, -3], [-1, 3]]) / 4)
 
 
 @pytest.mark.parametrize("activation", Activation)
 def test_loss_is_torchs(activation: Activation) -> None:
     generator = np.random.default_rng(0)
     logits, weights = generator.normal(size=(4, 50)) * 3, generator.random(50)
-    truth = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
+    if activation is SOFTMAX:
+        truth, kept = generator.integers(0, 4, (2, 50))
+    else:
+        truth, kept = generator.random((2, 4, 50)) < 0.4
     tensor = torch.tensor(logits, requires_grad=True)
     if activation is SOFTMAX:
         each = torch.nn.functional.cross_entropy(tensor.T, torch.tensor(truth), reduction="none")
+        # Each voxel's own multi-margin loss, of a margin of 0, but for the highest rival alone
+        own = torch.nn.functional.one_hot(torch.tensor(kept), 4).T.bool()
+        rival = tensor.masked_fill(own, -torch.inf).amax(0)
+        each = each + 30 * (rival - tensor[torch.tensor(kept), torch.arange(50)]).relu()
     else:
         target = torch.tensor(truth).double()
         each = torch.nn.functional.binary_cross_entropy_with_logits(tensor, target, reduction="none").sum(0)
+        each = each + 30 * torch.where(torch.tensor(kept), -tensor, tensor).relu().sum(0)
     expected = (each * torch.tensor(weights)).sum() / weights.sum()
     expected.backward()
-    value, gradient = activation.loss(logits, truth, weights)
-    assert value == pytest.approx(expected.item(), rel=1e-12)
-    assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
-
-
-def test_hinge_by_hand() -> None:
-    logits = np.array([[1.0, 0.5, 2.0], [3.0, 0.0, 1.0], [0.0, 0.2, 1.5]])
-    value, gradient = SOFTMAX.hinge(logits, np.array([0, 0, 2]), np.array([1.0, 2.0, 1.0]))
-    assert value == pytest.approx((1 * 2 + 2 * 0 + 1 * 0.5) / 4)
-    assert gradient == pytest.approx(np.array([[-1, 0, 1], [1, 0, 0], [0, 0, -1]]) / 4)
-    value, gradient = SIGMOID.hinge(np.array([[1.5, -0.5], [-2.0, 3.0]]), np.eye(2) > 0, np.array([1.0, 3.0]))
-    assert value == pytest.approx(0)
-    assert not gradient.any()
-    value, gradient = SIGMOID.hinge(np.array([[1.5, -0.5], [-2.0, 3.0]]), np.eye(2) < 1, np.array([1.0, 3.0]))
-    assert value == pytest.approx((1.5 + 2 + 3 * (0.5 + 3)) / 4)
-    assert gradient == pytest.approx(np.array([[1, -3], [-1, 3]]) / 4)
-
-
-@pytest.mark.parametrize("activation", Activation)
-def test_hinge_is_torchs_derivative(activation: Activation) -> None:
-    generator = np.random.default_rng(4)
-    logits, weights = generator.normal(size=(4, 50)), generator.random(50)
-    kept = generator.integers(0, 4, 50) if activation is SOFTMAX else generator.random((4, 50)) < 0.4
-    tensor = torch.tensor(logits, requires_grad=True)
-    if activation is SOFTMAX:
-        own = torch.nn.functional.one_hot(torch.tensor(kept), 4).T.bool()
-        each = tensor.masked_fill(own, -torch.inf).amax(0) - tensor[own.T.nonzero().T[1], torch.arange(50)]
-        each = each.relu()
-    else:
-        each = torch.where(torch.tensor(kept), -tensor, tensor).relu().sum(0)
-    expected = (each * torch.tensor(weights)).sum() / weights.sum()
-    expected.backward()
-    value, gradient = activation.hinge(logits, kept, weights)
-    assert value == pytest.approx(expected.item(), rel=1e-12)
-    assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-12)
+    value, gradient = loss_of(activation, logits, truth, kept, weights, 30)
+    assert value == pytest.approx(expected.item(), rel=1e-9)
+    assert gradient == pytest.approx(tensor.grad.numpy(), abs=1e-9)
 
 
 def test_the_range_of_temperatures() -> None:
     logits, truth = np.array([[0.3, -0.3] * 10, [-0.3, 0.3] * 10]), np.array([0, 1] * 10)
-    assert Temperature.of(sample_of(SOFTMAX, logits, truth)).temperature == pytest.approx(0.05, rel=1e-3)
-    assert Temperature.of(sample_of(SOFTMAX, logits, 1 - truth)).temperature == pytest.approx(100, rel=1e-3)
+    for right, bound in ((truth, 0.05), (1 - truth, 100)):
+        fit = Temperature.of(sample_of(SOFTMAX, logits, right))
+        assert fit.temperature == pytest.approx(bound, rel=1e-3)
+        assert fit.remark == f"T is at the bound of the search, {bound:g}"
+        table = compare(logits, right, cases=np.arange(20) // 2)
+        assert table.loc["temperature", "remark"] == fit.remark
+    assert not Temperature(2.0).remark
+
+
+def test_an_inverted_model_gets_no_vector(features: np.ndarray) -> None:
+    right = LAYER[0] @ features[:, :4000] + LAYER[1][:, None]
+    sample = sample_of(SOFTMAX, -right, drawn(SOFTMAX, right))
+    trials = try_methods(sample)
+    assert trials.scores["vector"].changed > 0.1
+    assert trials.scores["vector"].NLL < trials.scores["temperature"].NLL
+    assert trials.scores["vector"].remark == "changes too many labels"
+    model = Model(labels={"background": 0, "one": 1, "two": 2}, regions_class_order=None, channels=3)
+    fit = trials.choose(None, model, {})
+    assert fit.method == "temperature"
+    assert "changes too many labels" in fit.table()
+    assert "T is at the bound of the search, 100" in fit.table()
+
+
+def test_a_search_that_does_not_converge_is_said(features: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, layer = trained_badly(SOFTMAX, features[:, :2000])
+    assert not Vector.of(sample).remark
+    monkeypatch.setitem(_search.OPTIONS, "maxiter", 2)
+    for method in (Vector, Head):
+        assert method.of(sample, layer).remark == "the search did not converge"
+    trials = try_methods(sample, layer)
+    assert [score.remark for score in trials.scores.values()] == ["", "", *["the search did not converge"] * 2]
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_a_class_without_a_voxel_keeps_its_row(activation: Activation, features: np.ndarray) -> None:
+    """Cross-entropy alone would drive its shift toward −∞."""
+    sample, layer = trained_badly(activation, features[:, :4000])
+    absent = 2
+    if activation is SOFTMAX:
+        sample = sample.take(sample.truth != absent)
+    else:
+        sample = replace(sample, truth=sample.truth & (np.arange(3) != absent)[:, None])
+    temperature = Temperature.of(sample)
+    for keeping in (0, 30):
+        vector = Vector.of(sample, keeping=keeping)
+        assert vector.scale[absent] == pytest.approx(1 / temperature.temperature)
+        assert vector.shift[absent] == 0
+        assert vector.shift[0] != 0
+        head = Head.of(sample, layer, keeping=keeping)
+        weight, bias = temperature.layer(*layer)
+        assert head.weight[absent] == pytest.approx(weight[absent])
+        assert head.bias[absent] == pytest.approx(bias[absent])
+        assert np.abs(np.array(head.bias[0]) - bias[0]) > 1e-3
+
+
+@dataclass(frozen=True)
+class Doubled:
+    """A calibration of one's own."""
+
+    method: str = "doubled"
+    remark: str = "without a fit"
+    num_channels: ClassVar[None] = None
+    keeps_labels: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, _: Sample, __: Any = None) -> "Doubled":
+        return cls()
+
+    def logits(self, logits: np.ndarray, _: Any = None) -> np.ndarray:
+        return 2 * logits
+
+    def layer(self, weight: np.ndarray, bias: np.ndarray) -> Any:
+        return 2 * weight, 2 * bias
+
+
+def test_a_calibration_of_ones_own(features: np.ndarray) -> None:
+    right = LAYER[0] @ features + LAYER[1][:, None]
+    own: Method = Doubled()
+    table = compare(right / 2, drawn(SOFTMAX, right), cases=np.arange(40_000) // 8000, methods=(Temperature, Doubled))
+    assert list(table.index) == ["as trained", "temperature", own.method]
+    assert table.loc["doubled", "NLL"] == pytest.approx(table.loc["temperature", "NLL"], rel=1e-3)
+    assert table.loc["doubled", "remark"] == "without a fit"
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -239,6 +336,8 @@ def test_which_method_is_written() -> None:
     assert choose({**better, "head": score(1.6, -0.1, 0.7979)}) == "vector"  # it costs more Dice than .002
     assert choose({**better, "head": score(1.6, 0.01, 0.8)}) == "vector"  # by chance, perhaps
     assert choose({**better, "head": score(1.6, 0.01, 0.8)}, wanted="head") == "head"
+    inverted = replace(better["vector"], changed=0.54)
+    assert choose({**better, "vector": inverted, "head": score(1.6, -0.1, 0.7)}) == "temperature"
     worse = {name: score(1.9, 0.01, 0.8) for name in ("temperature", "vector", "head")}
     assert choose({"as trained": trained, **worse}) == "as trained"
 
@@ -307,13 +406,10 @@ def test_drawn_voxels_stand_for_all() -> None:
     near, counted = generator.random(10_000) < 0.02, generator.random(10_000) < 0.9
 
     def drawn_from(near: np.ndarray, most: int, name: str = "case") -> tuple[np.ndarray, np.ndarray]:
-        index, sample = Sample.draw(
-            name, meaning_of(SOFTMAX, 2), np.stack([1.0 - near, near]), np.where(counted, 1, 2), (10.0,), most
-        )
-        assert np.array_equal(sample.near[0], near[index])
-        assert (sample.truth == 1).all()
-        assert np.array_equal(sample.kept, near[index])
-        return index, sample.weights
+        of_case = Drawn.of(name, meaning_of(SOFTMAX, 2), near[None] * 1.0, np.where(counted, 1, 2), (10.0,), most)
+        assert np.array_equal(of_case.near[0], near[of_case.indices])
+        assert (of_case.labels == 1).all()
+        return of_case.indices, of_case.weights
 
     index, weights = drawn_from(near, 600)
     assert index.size == 600
@@ -334,5 +430,25 @@ def test_too_little_to_fit_to() -> None:
     logits, meaning = np.zeros((3, 20)), LabelMeaning.of_names({"background": 0, "shell": 1, "core": 2}, None)
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 2 of 10 have one"):
         replace(sample_of(SOFTMAX, logits, np.arange(20) < 4), meaning=meaning).check()
-    with pytest.raises(ValueError, match=r"core has no voxel in the 10 cases"):
-        replace(sample_of(SOFTMAX, logits, np.tile([0, 1], 10)), meaning=meaning).check()
+    replace(sample_of(SOFTMAX, logits, np.tile([0, 1], 10)), meaning=meaning).check()  # without a core
+
+
+def test_each_label_of_a_case_is_drawn_without_a_bias() -> None:
+    """Three voxels of one label, 40 of another; estimates of sums are right on average over draws."""
+    labels = np.zeros(20_000, int)
+    labels[:3], labels[100:140], labels[1000:6000] = 3, 2, 1
+    near = np.zeros((1, labels.size))
+    near[0, :8000] = 1
+    near[0, 2] = 0
+    values = np.random.default_rng(0).normal(size=labels.size) + labels**2
+    estimates = []
+    for number in range(300):
+        drawn = Drawn.of(f"case {number}", meaning_of(SOFTMAX, 4), near, labels, (10.0,), 400)
+        counts = np.bincount(drawn.labels)
+        assert counts[3] == 3
+        assert counts[2] == 10
+        assert drawn.weights[drawn.labels == 3] == pytest.approx(1)
+        assert drawn.weights[drawn.labels == 2] == pytest.approx(4)
+        assert drawn.weights.sum() == pytest.approx(labels.size)
+        estimates.append(drawn.weights @ values[drawn.indices])
+    assert abs(np.mean(estimates) - values.sum()) < 3 * np.std(estimates) / np.sqrt(300)

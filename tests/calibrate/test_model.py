@@ -7,16 +7,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 import torch
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from scipy.special import expit
 
-from nnunet_nacl.calibrate import Fit, Network, Score, Unchanged, apply_folder, calibrate_model
+from nnunet_nacl.calibrate import Fit, Head, Network, Score, Unchanged, apply_folder, calibrate_model, judge
 from nnunet_nacl.cli import main
 from nnunet_nacl.export import export_model
-from nnunet_nacl.nnunet import load_predictor, read_checkpoint
+from nnunet_nacl.nnunet import load_predictor, read_checkpoint, write_checkpoint
 from tests.conftest import KINDS, NNUNet, Planned, Trained, copy_data_set
 
 OURS = "nnUNetTrainerNACL_2epochs_2iterations"
@@ -157,12 +160,7 @@ def test_a_stock_nnunet_predicts_with_it(
 def test_folds_together(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
     copy = copy_of("labels", "2d_small", OURS)
     shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
-    images, labels = tmp_path / "images", tmp_path / "labels"
-    images.mkdir()
-    labels.mkdir()
-    for case in CASES:
-        shutil.copy(copy.raw / "imagesTr" / f"{case}_0000.nii.gz", images / f"new_{case}_0000.nii.gz")
-        shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
+    images, labels = unseen_cases(copy, tmp_path)
     found = calibrate(copy.model, 0, 1, images=images, gt_folder=labels, method="vector")
     assert [fit.settings.get("fold") for fit, _ in found] == ["0", "1", None]
     fit, written = found[-1]
@@ -266,13 +264,134 @@ def test_features_times_the_layer_are_the_logits(copy_of: Callable[..., Copy]) -
     copy = copy_of("regions", "3d_small", OF_REGIONS)
     network = open_fold(copy.model, mirroring=True)
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 24)).astype(np.float32)
-    features = network.features(image).float().numpy()
+    ours = network.features(image).logits(network.layer)
     logits = network.predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image)).float().numpy()
-    weight, bias = network.layer
-    ours = np.tensordot(weight, features, 1) + bias[:, None, None, None]
     gap = np.abs(expit(ours) - expit(logits))[:, 4:-4, 4:-4, 4:-4]  # weights of corners are next to 0
     assert gap.max() < 0.01
     assert gap.mean() < 5e-4
+
+
+@pytest.mark.parametrize("factor", [2e4, 1e-6])
+def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: float) -> None:
+    """The last norm times a factor, the last layer divided by it: the same logits."""
+    copy = copy_of("labels", "2d_small", OURS)
+    as_it_is = open_fold(copy.model)
+    file = copy.model / "fold_0" / "checkpoint_final.pth"
+    content = read_checkpoint(file)
+    weights = content["network_weights"]
+    norms = [key for key in weights if key.startswith("decoder.stages.1.") and ".norm." in key]
+    norms += [key for key in weights if key.startswith("decoder.stages.1.") and ".all_modules.1." in key]
+    assert len(norms) >= 2
+    scaled = {id(weights[key]): key for key in norms}  # under several names
+    for key in scaled.values():
+        weights[key] = weights[key] * factor
+    weights["decoder.seg_layers.1.weight"] = weights["decoder.seg_layers.1.weight"] / factor
+    write_checkpoint(content, file)
+    changed = open_fold(copy.model)
+    image = as_it_is.cases.load("toy_0")[0]
+    expected, found = (network.features(image) for network in (as_it_is, changed))
+    every = np.arange(expected.values[0].numel())
+    gap = np.abs(found.at(every) / factor - expected.at(every))
+    assert gap.max() < 0.05  # in corners, where windows have hardly a weight
+    assert gap.mean() < 1e-3
+    trained, fitted = [], []
+    for network in (as_it_is, changed):
+        sample, _ = network.sample()
+        trained.append(judge(sample, sample.logits).NLL)
+        head = Head.of(sample, network.layer)
+        fitted.append(judge(sample, head.logits(sample.logits, sample.features)).NLL)
+    assert trained[1] == pytest.approx(trained[0], rel=1e-4)
+    assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)
+
+
+def spoil(copy: Copy, case: str) -> None:
+    """Put a NaN into a preprocessed image."""
+    folder = copy.preprocessed / "nnUNetPlans_2d"
+    stored = nnUNetDatasetBlosc2(str(folder), [case])
+    data, labels, _, properties = stored.load_case(case)
+    image = np.array(data[:])
+    image[0, 3, 3, 3] = np.nan
+    written, shape = np.array(labels[:]), image.shape
+    for file in (folder / f"{case}.b2nd", folder / f"{case}_seg.b2nd"):
+        file.unlink()
+    nnUNetDatasetBlosc2.save_case(image, written, properties, str(folder / case), shape, shape, shape, shape)
+
+
+def test_a_bad_image_is_skipped_and_no_case_predicted_twice(
+    copy_of: Callable[..., Copy], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    (copy.preprocessed / "splits_final.json").write_text(json.dumps([{"train": [], "val": CASES}]))
+    spoil(copy, "toy_0")
+    predicted: list[object] = []
+    features = Network.features
+    monkeypatch.setattr(Network, "features", lambda self, image: predicted.append(0) or features(self, image))
+    command = ["calibrate", "-d", "901", "-c", "2d_small", "-tr", OURS, "-device", "cpu", "-f", "0"]
+    command += ["--method", "head", "--npz", "--disable_tta", "--overwrite"]
+    assert main(command) == 1
+    assert "skipped toy_0: the preprocessed image holds a NaN or an infinity." in capfd.readouterr().err
+    fold = copy.model / "fold_0"
+    fit = Fit.read(fold / "calibration.json")
+    assert fit.cases == CASES[1:]
+    assert [skipped.case for skipped in fit.skipped] == ["toy_0"]
+    files = {file.stem: np.load(file)["probabilities"] for file in (fold / "validation_calibrated").glob("*.npz")}
+    assert sorted(files) == CASES[1:]
+    assert len(predicted) == 6
+    assert not (fold / ".calibrating").exists()
+
+    # Where the disk is full, they are predicted again.
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    main(command)
+    assert len(predicted) == 6 + 6 + 5
+    for case, expected in files.items():
+        again = np.load(fold / "validation_calibrated" / f"{case}.npz")["probabilities"]
+        assert np.array_equal(again, expected)
+
+
+def test_fold_all(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+    copy = copy_of("labels", "2d_small", OURS)
+    (copy.model / "fold_0").rename(copy.model / "fold_all")
+    with pytest.raises(ValueError, match=r"with -i IMAGES -gt LABELS, or .* calibrate LABELS PREDICTIONS -o FIT\.json"):
+        calibrate(copy.model, "all")
+    images, labels = unseen_cases(copy, tmp_path)
+    with pytest.raises(ValueError, match="fold all is calibrated by itself, and has no validation cases"):
+        calibrate(copy.model, "all", images=images, gt_folder=labels, save_probabilities=True)
+    ((fit, written),) = calibrate(copy.model, "all", images=images, gt_folder=labels, method="head")
+    assert written == [copy.model / "fold_all" / "checkpoint_calibrated.pth"]
+    assert written[0].is_file()
+    assert fit.cases == [f"new_{case}" for case in CASES]
+    assert (fit.settings["fold"], fit.settings["images"]) == ("all", str(images))
+
+
+def unseen_cases(copy: Copy, folder: Path) -> tuple[Path, Path]:
+    images, labels = folder / "images", folder / "labels"
+    images.mkdir()
+    labels.mkdir()
+    for case in CASES:
+        shutil.copy(copy.raw / "imagesTr" / f"{case}_0000.nii.gz", images / f"new_{case}_0000.nii.gz")
+        shutil.copy(copy.raw / "labelsTr" / f"{case}.nii.gz", labels / f"new_{case}.nii.gz")
+    return images, labels
+
+
+def test_nothing_of_an_ensemble_stays_behind(copy_of: Callable[..., Copy], tmp_path: Path) -> None:
+    """An image with a NaN is skipped; if too few are left, there is no checkpoint of the ensemble."""
+    copy = copy_of("labels", "2d_small", OURS)
+    plans = copy.model / "plans.json"  # SimpleITK would read a NaN as 0
+    plans.write_text(plans.read_text().replace('"SimpleITKIO"', '"NibabelIO"'))
+    images, labels = unseen_cases(copy, tmp_path)
+    for number, case in enumerate(CASES[:2]):
+        file = images / f"new_{case}_0000.nii.gz"
+        image = sitk.ReadImage(str(file))
+        image[3, 3, 3] = float("nan")
+        sitk.WriteImage(image, str(file))
+        if number == 0:
+            _, (fit, written) = calibrate(copy.model, 0, images=images, gt_folder=labels, method="vector")
+            assert [skipped.case for skipped in fit.skipped] == ["new_toy_0"]
+            assert all(file.is_file() for file in written)
+    with pytest.raises(ValueError, match="4 of 4 have one"):
+        calibrate(copy.model, 0, images=images, gt_folder=labels, method="vector", overwrite=True)
+    assert not list(copy.model.rglob("*ensemble*"))
+    assert not list(copy.model.rglob(".calibrating"))
 
 
 @pytest.mark.slow
@@ -343,6 +462,10 @@ def test_what_cannot_be_calibrated(copy_of: Callable[..., Copy]) -> None:
     splits.write_text(json.dumps([{"train": CASES[3:], "val": CASES[:3]}]))
     with pytest.raises(ValueError, match="at least 5 cases with a structure in the ground truth; 3 of 3 have one"):
         calibrate(copy.model, 0)
+    shutil.copytree(copy.model / "fold_0", copy.model / "fold_1")
+    splits.write_text(json.dumps([{"train": CASES[5:], "val": CASES[:5]}, {"train": CASES[3:], "val": CASES[:3]}]))
+    with pytest.raises(ValueError, match="fold_1: a calibration needs at least 5 cases"):
+        calibrate(copy.model, 0, 1)  # before the first is fitted
     assert not (copy.model / "fold_0" / "checkpoint_calibrated.pth").exists()
     shutil.rmtree(splits.parent / "nnUNetPlans_2d")
     with pytest.raises(FileNotFoundError, match="no preprocessed data of the model"):

@@ -101,7 +101,7 @@ def two_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_validation_cases_as_the_network_sees_them(two_cases: Path) -> None:
-    names, load = PreprocessedCases.of_fold(predictor_of(None), 0)
+    names, load, _ = PreprocessedCases.of_fold(predictor_of(None), 0)
     assert names == ["b"]
     image, labels, _ = load("b")
     assert image.shape == (1, 2, 3, 4)

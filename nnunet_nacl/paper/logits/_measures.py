@@ -96,12 +96,12 @@ def mean_logits(
     for fold in folds:
         predictor = load_predictor(model_folder, fold, device)
         if images is not None and labels is not None:
-            names, load = PreprocessedCases.of_images(predictor, images, labels)
+            cases = PreprocessedCases.of_images(predictor, images, labels)
         else:
-            names, load = PreprocessedCases.of_fold(predictor, fold)
+            cases = PreprocessedCases.of_fold(predictor, fold)
         title = f"{Path(model_folder).resolve().name}, fold {fold}"
-        for name in tqdm(names, desc=title, unit="case", disable=None):
-            image, ground_truth, _ = load(name)
+        for name in tqdm(cases.names, desc=title, unit="case", disable=None):
+            image, ground_truth, _ = cases.load(name)
             logits = predictor.predict_logits_from_preprocessed_data(torch.from_numpy(image))
             try:
                 sums.append(_sums(logits.numpy(), ground_truth, predictor.label_manager))

@@ -1,0 +1,96 @@
+"""What calibrations minimize, and the search for its minimum: in PyTorch, with gradients by autograd."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.metrics import Activation
+from nnunet_nacl.typing import Floats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
+"""Of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """The loss of a sample's voxels, on the sample's device.
+
+    Attributes:
+        activation: softmax or sigmoid.
+        truth: (n,) classes, or bool (R, n).
+        kept: likewise, the labels as trained.
+        share: (n,) the voxels' weights, whose sum is 1.
+    """
+
+    activation: Activation
+    truth: "Tensor"
+    kept: "Tensor"
+    share: "Tensor"
+
+    @classmethod
+    def of(cls, sample: Sample) -> "Objective":
+        """For the voxels of a sample."""
+        share = sample.weights / sample.weights.sum()
+        parts = (
+            on_device(np.asarray(values), sample.device)
+            for values in (sample.truth, sample.kept, share)
+        )
+        return cls(sample.activation, *parts)
+
+    def __call__(self, logits: "Tensor", keeping: float) -> "Tensor":
+        """CE + μ · hinge of logits (C, n): the weighted mean over voxels; for regions, summed over them.
+
+        The hinge says how far logits are from giving the labels to be kept, ``max(0, max_{k ≠ ŷ} z_k - z_ŷ)`` (Crammer
+        & Singer, JMLR 2001), which is ``max_k z_k - z_ŷ``; of a region ``max(0, -s z)``, s = 1 inside and −1 outside.
+        It is 0 where no label has changed.
+
+        Args:
+            logits: z.
+            keeping: μ.
+        """
+        import torch
+
+        if self.activation is Activation.SIGMOID:
+            nll = torch.nn.functional.softplus(torch.where(self.truth, -logits, logits))
+            gap = torch.where(self.kept, -logits, logits).relu()
+            loss = (nll + keeping * gap).sum(0)
+        else:
+            below = logits - logits.amax(0)  # the highest
+            nll = below.exp().sum(0).log() - below.gather(0, self.truth[None])[0]
+            loss = nll - keeping * below.gather(0, self.kept[None])[0]
+        return (loss * self.share).sum(dtype=torch.float64)
+
+
+def on_device(values: Any, device: str) -> "Tensor":
+    """A tensor of an array's values."""
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+
+
+def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Tensor", bool]:
+    """Where a convex loss of a float64 tensor is smallest, by L-BFGS; and whether the search converged."""
+    import torch
+
+    def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
+        point = torch.from_numpy(flat).to(start.device).reshape(start.shape).requires_grad_()
+        value = loss(point)
+        (gradient,) = torch.autograd.grad(value, point)
+        return value.item(), gradient.reshape(-1).cpu().numpy()
+
+    found = minimize(
+        value_and_gradient,
+        start.reshape(-1).cpu().numpy(),
+        jac=True,
+        method="L-BFGS-B",
+        options=OPTIONS,
+    )
+    place = torch.from_numpy(found.x).to(start.device).reshape(start.shape)
+    return place, bool(found.success)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation import Folders
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.metrics import METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
@@ -96,6 +96,7 @@ def write_report(
             and any(map(published_method, comparison.names))
         ],
         "command": command,
+        "metrics": METRICS.values(),
         "voxel_sets": [
             name
             for name in _SWITCHED

@@ -10,14 +10,15 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     Activation,
     BinCounts,
+    Estimate,
     Interval,
     Voxels,
     expected_calibration_error,
+    mean_of_known,
     ratio,
     resample_weights,
 )
 from nnunet_nacl.report._comparison import Comparison, Method
-from nnunet_nacl.report._metrics import pooled_error
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
@@ -173,7 +174,12 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.
     spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
-    return pooled_error(replace(tables, confidence=tables.hits + centered * spread)).interval
+    right = replace(tables, confidence=tables.hits + centered * spread)
+
+    def errors(weights: Floats) -> Floats:
+        return mean_of_known(expected_calibration_error(right.resampled(weights)))
+
+    return Estimate(errors, len(gaps), int(tables.total.any(1).sum())).interval
 
 
 def split_scores(tables: BinCounts, activation: Activation) -> Numbers:

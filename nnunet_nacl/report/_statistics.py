@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import Interval, Voxels, ratio, resample_weights
+from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Interval, Voxels, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Comparison
 from nnunet_nacl.report._metrics import (
     DICE,
-    Estimate,
     Metric,
     judging_metrics,
     paper_metrics,
@@ -212,7 +211,7 @@ def rank_methods(
             f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
         )
     metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
-    return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
+    return _rank(comparisons, scheme, [*metrics, *(Metric(name, voxels) for name in PAPER_METRICS)])
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:

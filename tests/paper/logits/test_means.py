@@ -118,7 +118,9 @@ def test_test_images_are_preprocessed_as_those_of_a_training(model: Path, tmp_pa
     given = mean_logits(model, **chosen).drop(columns="voxels")
     pd.testing.assert_frame_equal(given, found, rtol=1e-6)
     (tmp_path / "labels" / f"{case}.nii.gz").unlink()
-    with pytest.raises(FileNotFoundError, match=f"labels/{case}.nii.gz does not exist; expected images and a label map"):
+    with pytest.raises(
+        FileNotFoundError, match=f"labels/{case}.nii.gz does not exist; expected images and a label map"
+    ):
         mean_logits(model, **chosen)
 
 

@@ -295,7 +295,9 @@ def answer(comparison: Comparison) -> Answer:
         wide=wide,
         order=order,
         against_baseline=[
-            against_baseline(comparison, name) for name in named if name != comparison.baseline
+            against_baseline(comparison, name)
+            for name in comparison.names
+            if name in named and name != comparison.baseline
         ],
         lacking={
             method.name: evaluate_command(method.result)

@@ -26,6 +26,7 @@ ASKED = 0.9  # the confidence whose accuracy the page states
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
 _NEARLY = 0.02  # a miscalibrated model is nearly right if neither ECE nor gap at 90 % is above
+_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side
 _FEWEST = 3  # of fewer cases, the interval by chance is too narrow
 # If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02
@@ -136,8 +137,9 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
     (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right if the
-    ECE is at most 0.02 and that accuracy 88 to 92 %. Otherwise they are right, unless chance alone could give too large
-    an ECE, or there are fewer than three cases.
+    ECE is at most 0.02 and that accuracy 88 to 92 %, and off in both directions if mean confidence and accuracy differ
+    by less than half the ECE, or the other way round than at 90 %. Otherwise they are right, unless chance alone could
+    give too large an ECE, or there are fewer than three cases.
     """
     curves = top_label_curves(comparison, method, voxels)
     off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in curves]
@@ -152,10 +154,11 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
         verdict = Verdict.UNTOLD
     elif error > max(by_chance[1], _CLOSE):
         verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
-        if abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0:
-            verdict = Verdict.MIXED
-        elif max(error, abs(accuracy - ASKED)) <= _NEARLY:
+        opposite = abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0
+        if max(error, abs(accuracy - ASKED)) <= _NEARLY:
             verdict = Verdict.NEARLY
+        elif opposite or abs(gap) < _ONE_SIDED * error:
+            verdict = Verdict.MIXED
     elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
         verdict = Verdict.TOO_SURE
     elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:

@@ -43,7 +43,7 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     report = tmp_path / "nnunet_nacl_demo" / "report.html"
     page = report.read_text()
     assert page.count("<svg") > 1
-    assert page.index("<b>NACL</b> against Dice + CE (nnU-Net): Dice") < page.index("What to do next")
+    assert page.index("<b>NACL</b> against Dice + CE: Dice") < page.index("What to do next")
     assert report.as_uri() in printed
     assert printed.count(": ECE over near ") == 2 * 2  # epochs of both
     assert "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL" in printed.partition(report.as_uri())[2]

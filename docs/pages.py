@@ -2,8 +2,8 @@
 
     python docs/pages.py
 
-writes ``commands.md`` and ``reference.md``, to be read in the repository. On the site each package of the latter has
-its whole docstrings.
+writes ``commands.md``, ``reference.md`` and the lists in ``metrics.md``, to be read in the repository. On the site each
+package of the reference has its whole docstrings.
 """
 
 import importlib
@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from nnunet_nacl.cli import COMMANDS, overview
+from nnunet_nacl.metrics import CALIBRATION_METRICS, SEGMENTATION_METRICS
 
 _ROOT = Path(__file__).parents[1]
 _PACKAGES = {
@@ -93,6 +94,23 @@ def commands() -> str:
     return "# Commands\n\n" + "\n".join(parts)
 
 
+def metrics(text: str) -> str:
+    """``metrics.md`` with the lists of the registry."""
+    for title, registered in (
+        ("calibration", CALIBRATION_METRICS),
+        ("segmentation", SEGMENTATION_METRICS),
+    ):
+        rows = "".join(f"| `{one.name}` | {one.formula} |\n" for one in registered.values())
+        head, table, rest = re.split(rf"(?<=<!-- {title}: )(.*\n\n.*\n.*\n)(?:\|.*\n)*", text)
+        text = head + table + rows + rest
+    return text
+
+
 if __name__ == "__main__":
-    for name, text in (("commands.md", commands()), ("reference.md", reference())):
+    lists = metrics((_ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"))
+    for name, text in (
+        ("commands.md", commands()),
+        ("reference.md", reference()),
+        ("metrics.md", lists),
+    ):
         (_ROOT / "docs" / name).write_text(text, encoding="utf-8")

@@ -147,3 +147,9 @@ def test_one_step_a_statement() -> None:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
                 packed += [f"{file.name}:{node.lineno}"] * isinstance(node.targets[0], ast.Tuple)
     assert len(packed) <= 3, packed
+
+
+def test_the_package_replaces_nothing_by_mocks() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        modules = {one.module for one in ast.walk(ast.parse(file.read_text())) if isinstance(one, ast.ImportFrom)}
+        assert "unittest" not in {str(module).partition(".")[0] for module in modules}, file

@@ -200,9 +200,12 @@ def experiment(
 
 
 def demo() -> int:
-    """Train, calibrate, predict and evaluate on a built-in data set, in minutes, in the folder nnunet_nacl_demo."""
+    """Compare nnU-Net's default loss and NACL on a built-in data set, in minutes, in the folder nnunet_nacl_demo.
+
+    Both are trained side by side, predict, are evaluated and calibrated, and share one report.
+    """
     from nnunet_nacl.demo import run_demo
 
     run_demo("nnunet_nacl_demo", device=find_device("auto"))
-    say_next("do the same with your own model and data:", *MAIN_PATH)
+    say_next("do the same with your own data, here data set 4:", *MAIN_PATH)
     return 0

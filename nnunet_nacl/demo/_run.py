@@ -1,12 +1,15 @@
-"""The demo from start to end: a study on the generated data, compared with the true posterior."""
+"""The demo from start to end: two losses side by side on generated data, compared with the true posterior."""
 
 import copy
+import multiprocessing
 import os
 import shlex
 import shutil
+import signal
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest import mock
+from types import FrameType
 
 from nnunet_nacl.demo._data import DATASET, write_data_set
 from nnunet_nacl.evaluation import SUMMARY_NAME, evaluate, format_table, read_result
@@ -14,6 +17,8 @@ from nnunet_nacl.files import write_json
 from nnunet_nacl.linking import trainers_path
 from nnunet_nacl.nnunet import PlansJson, Predictions
 from nnunet_nacl.paper.experiments import (
+    Experiment,
+    Job,
     plan_experiment,
     read_studies,
     run_command,
@@ -22,14 +27,15 @@ from nnunet_nacl.paper.experiments import (
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
-# The paper's Adam schedule: three hundred steps of it are enough.
-SUFFIX = "_paperSchedule_2epochs_150iterations"
+# The paper's Adam schedule: two hundred steps of it are enough for both losses
+SUFFIX = "_paperSchedule_2epochs_100iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
-    """Generate data, train with nnU-Net's default loss, calibrate the model, evaluate both, and report.
+    """Generate data, train with nnU-Net's default loss and with NACL, calibrate both models, evaluate, and report.
 
-    It uses nnU-Net's own commands, in ``folder``. A second call resumes where the first stopped.
+    It uses nnU-Net's own commands, in ``folder``, one process for each loss. A second call resumes where the first
+    stopped. nnU-Net's variables are set in this process's environment.
 
     Args:
         folder: working folder; created.
@@ -39,53 +45,33 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
         RuntimeError: a command of nnU-Net failed.
     """
     folder = Path(folder).resolve()
-    variables = {
-        f"nnUNet_{part}": str(folder / f"nnUNet_{part}")
-        for part in ("raw", "preprocessed", "results")
-    }
-    # Starting worker processes, or compiling, would take longer than their work.
-    variables |= {"nnUNet_def_n_proc": "1", "nnUNet_compile": "F", "PYTHONUNBUFFERED": "1"}
-    with mock.patch.dict(os.environ, {**variables, "nnUNet_extTrainer": str(trainers_path())}):
-        raw = folder / "nnUNet_raw" / DATASET
-        print(
-            "This takes some minutes on two idle cores. Steps that an earlier run finished are not repeated."
-        )
-        print(f"[1/5] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
-        if not (raw / "dataset.json").is_file():
-            write_data_set(raw.parent)
-        truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
+    os.environ.update(_environment(folder))
+    raw = folder / "nnUNet_raw" / DATASET
+    print(
+        "This takes about two minutes on two idle cores. Steps that an earlier run finished are not repeated."
+    )
+    print(f"[1/4] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
+    if not (raw / "dataset.json").is_file():
+        write_data_set(raw.parent)
+    truth = evaluate(Predictions.of_folder(raw / "labelsTs", raw / "posteriorTs"))
 
-        print("[2/5] Plan and preprocess", flush=True)
-        _plan(folder)
+    print("[2/4] Plan and preprocess", flush=True)
+    _plan(folder)
 
-        print("[3/5] Train, predict and evaluate, as with nnunet_nacl experiment", flush=True)
-        (study,) = read_studies(str(Path(__file__).with_name("demo.yaml")))
-        experiment = plan_experiment(
-            study,
-            DATASET,
-            CONFIGURATION,
-            suffix=SUFFIX,
-            output=folder,
-            device=device,
-            num_processes=0,
-        )
-        failures = run_experiments([experiment])
-        if failures:
-            raise RuntimeError(
-                "\n".join(f"{job.run}: {failure}" for job, failure in failures.items())
-            )
+    print(
+        "[3/4] Train with Dice + CE, nnU-Net's default, and with NACL, side by side; predict, evaluate, calibrate",
+        flush=True,
+    )
+    experiment = _experiment(folder, device)
+    _side_by_side(folder, device, num_jobs=len(experiment.jobs))
 
-        print("[4/5] Calibrate", flush=True)
-        predicted = {job.run.method: job.predictions for job in experiment.jobs}
-        predicted["Dice + CE, calibrated"] = _calibrate(experiment.jobs[0])
-
-    results = {
-        name: read_result(predictions / SUMMARY_NAME) for name, predictions in predicted.items()
-    }
+    predicted = {job.run.method: job.predictions for job in experiment.jobs}
+    predicted |= {f"{job.run.method}, calibrated": _calibrated(job) for job in experiment.jobs}
+    results = {name: read_result(of / SUMMARY_NAME) for name, of in predicted.items()}
     page = folder / "report.html"
-    folders = map(str, predicted.values())
-    command = ["nnunet_nacl", "report", *folders, "--names", *results, "-o", str(page)]
-    print(f"[5/5] Report\n$ {shlex.join(command)}", flush=True)
+    command = ["nnunet_nacl", "report", *map(str, predicted.values())]
+    command += ["--names", *results, "-o", str(page)]
+    print(f"[4/4] Report\n$ {shlex.join(command)}", flush=True)
     write_report({DATASET: results}, page, command=shlex.join(command), overwrite=True)
     results["true posterior"] = truth
     print(f"\n{format_table(results)}\n")
@@ -95,9 +81,86 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     print(f"\nOpen in a browser:\n    {page.as_uri()}")
 
 
-def _run(command: list[str], log: Path, **environment: str) -> None:
-    print(f"$ {shlex.join(command)}", flush=True)
-    run_command(command, environment={**os.environ, **environment}, log=log)
+def _environment(folder: Path) -> dict[str, str]:
+    """nnU-Net's folders, where it finds our trainers, and what keeps two trainings on two cores from disturbing."""
+    variables = {
+        f"nnUNet_{part}": str(folder / f"nnUNet_{part}")
+        for part in ("raw", "preprocessed", "results")
+    }
+    # Starting worker processes, or compiling, would take longer than their work
+    return variables | {
+        "nnUNet_extTrainer": str(trainers_path()),
+        "nnUNet_def_n_proc": "1",
+        "nnUNet_compile": "F",
+        "OMP_NUM_THREADS": "1",
+        # nnU-Net trains with a thread for each core all the same: these must not wait for each other busily
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _experiment(folder: Path, device: str) -> Experiment:
+    (study,) = read_studies(str(Path(__file__).with_name("demo.yaml")))
+    return plan_experiment(
+        study,
+        DATASET,
+        CONFIGURATION,
+        suffix=SUFFIX,
+        output=folder,
+        device=device,
+        num_processes=0,
+    )
+
+
+def _side_by_side(folder: Path, device: str, *, num_jobs: int) -> None:
+    """Carry out each job in a process of its own, and end all of them when this one is interrupted."""
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_train_and_calibrate, args=(folder, device, number))
+        for number in range(num_jobs)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.terminate()
+                process.join()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a step failed: see above. The same command runs what is left to do.")
+
+
+def _train_and_calibrate(folder: Path, device: str, number: int) -> None:
+    """What a process does: one of the experiment's jobs, then its calibration; 1 as exit status if a step failed."""
+    for number_of_signal in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number_of_signal, _interrupt)
+    experiment = _experiment(folder, device)
+    job = experiment.jobs[number]
+    try:
+        failures = run_experiments([replace(experiment, jobs=(job,))])
+        if failures:
+            sys.exit(1)
+        _calibrate(job)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except RuntimeError as error:
+        print(f"{job.run}: failed: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    """Stop cleanly, once: the terminal interrupts all processes, and this one's parent does so again."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _run(command: list[str], log: Path, *, prefix: str = "", **environment: str) -> None:
+    print(f"{prefix}$ {shlex.join(command)}", flush=True)
+    run_command(command, environment={**os.environ, **environment}, log=log, prefix=prefix)
 
 
 def _plan(folder: Path) -> None:
@@ -112,8 +175,8 @@ def _plan(folder: Path) -> None:
     # nnU-Net would continue with what an interrupted run left, even half-written files.
     shutil.rmtree(preprocessed, ignore_errors=True)
     command = f"nnUNetv2_plan_and_preprocess -d {DATASET[7:10]} -c 2d -npfp 1 -np 1".split()
-    # nnU-Net crashes without a process for augmentation; with more threads it takes longer.
-    _run(command, folder / "plan.log", nnUNet_n_proc_DA="1", OMP_NUM_THREADS="1")
+    # nnU-Net crashes without a process for augmentation
+    _run(command, folder / "plan.log", nnUNet_n_proc_DA="1")
     plans = PlansJson.read(plans_file).content
     architecture = copy.deepcopy(plans["configurations"]["2d"]["architecture"])
     # Only the first stages of nnU-Net's network, with half the features.
@@ -132,17 +195,26 @@ def _plan(folder: Path) -> None:
     write_json(plans_file, plans)
 
 
-def _calibrate(job: Any) -> Path:
-    """Calibrate a trained model on its validation cases, predict and evaluate the test cases; returns their folder."""
-    output: Path = job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
+def _calibrated(job: Job) -> Path:
+    """The folder of the calibrated model's predictions of the test cases."""
+    return job.output / "predictions_calibrated" / job.run.trainer / job.fold_folder.name
+
+
+def _calibrate(job: Job) -> None:
+    """Calibrate a trained model on its validation cases; predict and evaluate the test cases."""
+    output = _calibrated(job)
+    if (output / SUMMARY_NAME).is_file():
+        return
     model = f"-d {DATASET[7:10]} -c {CONFIGURATION} -tr {job.run.trainer} -f {job.run.fold}"
-    if not (output / SUMMARY_NAME).is_file():
-        calibrate = f"nnunet_nacl calibrate {model} -device {job.device} --overwrite".split()
-        folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
-        saved = "-chk checkpoint_calibrated.pth --save_probabilities"
-        options = f"{model} {saved} -device {job.device} -npp 0 -nps 0".split()
-        predict = ["nnUNetv2_predict", *folders, *options]
-        _run(calibrate, job.output / "logs" / "calibrate.log")
-        _run(predict, job.output / "logs" / "predict_calibrated.log")
-        evaluate(Predictions.of_folder(job.raw / "labelsTs", output))
-    return output
+    calibrate = f"nnunet_nacl calibrate {model} -device {job.device} --overwrite".split()
+    folders = ["-i", str(job.raw / "imagesTs"), "-o", str(output)]
+    saved = "-chk checkpoint_calibrated.pth --save_probabilities"
+    options = f"{model} {saved} -device {job.device} -npp 0 -nps 0".split()
+    logs = job.output / "logs"
+    for what, command in (
+        ("calibrate", calibrate),
+        ("predict_calibrated", ["nnUNetv2_predict", *folders, *options]),
+    ):
+        log = logs / f"{job.run.trainer}_fold_{job.run.fold}_{what}.log"
+        _run(command, log, prefix=f"{job.run}: ")
+    evaluate(Predictions.of_folder(job.raw / "labelsTs", output))

@@ -19,7 +19,7 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     CalibrationTables,
     CaseResult,
-    mean_interval,
+    Estimate,
     mean_of_known,
 )
 from nnunet_nacl.nnunet import CaseFiles
@@ -86,7 +86,9 @@ def _beside(summary: Path, name: str) -> Path:
 def summary_of(result: FolderResult) -> Record:
     """The content of ``calibration_summary.json``."""
     mean = _over_cases(lambda values: float(mean_of_known(values)), result.figures)
-    interval = _over_cases(mean_interval, result.figures)
+    interval = _over_cases(
+        lambda values: Estimate.of_means(np.array(values)[:, None]).interval, result.figures
+    )
     pooled = {}
     for voxels, tables in result.all_voxels.items():
         pooled[voxels] = {**result.pooled(voxels), "classes": result.by_class(tables)}

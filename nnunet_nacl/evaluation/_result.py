@@ -14,21 +14,19 @@ from nnunet_nacl.evaluation._origin import Origin
 from nnunet_nacl.evaluation._table import POOLED, format_table
 from nnunet_nacl.files import file_state
 from nnunet_nacl.metrics import (
-    SCORES,
+    CALIBRATION_METRICS,
+    METRICS,
+    PAPER_METRICS,
     VOXEL_SETS,
-    BinCounts,
     CalibrationTables,
     CaseResult,
+    Estimate,
     Interval,
     LabelMeaning,
     Settings,
     Structure,
     Voxels,
-    expected_calibration_error,
     mean_of_known,
-    percentile_interval,
-    ratio,
-    resample_weights,
 )
 from nnunet_nacl.nnunet import CaseFiles
 from nnunet_nacl.typing import Numbers, Record
@@ -120,13 +118,13 @@ class FolderResult:
     def row(self) -> Numbers:
         """Dice, the scores that compare methods, and the paper's metrics; NaN if unknown."""
         values = {metric: self.foreground_mean(metric) for metric in ("Dice", "HD95", "NSD")}
-        values["Dice of masks"] = self.foreground_mean("Dice_mask")
+        values[METRICS["Dice_mask"].titled()] = self.foreground_mean("Dice_mask")
         for title, (voxels, metric) in POOLED.items():
             values[title] = self.pooled(voxels).get(metric, np.nan)
-        for metric in ("ECE", "CECE"):
+        for metric in PAPER_METRICS:
             for voxels in VOXEL_SETS[:2]:
-                known = voxels in self.voxels
-                values[f"{metric} {voxels}"] = self.mean(voxels, metric) if known else np.nan
+                title = METRICS[metric].titled(voxels)
+                values[title] = self.mean(voxels, metric) if voxels in self.voxels else np.nan
         return values
 
     @cached_property
@@ -181,21 +179,11 @@ class FolderResult:
         if not self.cases:
             return {}
         tables = self.tables(voxels)
-        weights = resample_weights(len(self.cases))
-        top = BinCounts.stack([table.top for table in tables]).resampled(weights)
-        classwise = BinCounts.stack([table.classwise for table in tables]).resampled(weights)
-        num_classes = max(table.num_classes for table in tables)
-        values = {
-            "ECE": mean_of_known(expected_calibration_error(top)),
-            "CECE": mean_of_known(expected_calibration_error(classwise)[:, :num_classes]),
-            "over_confidence": mean_of_known(top.over_confidence),
-        }
-        if self._has_scores(voxels):
-            sums = weights @ np.array([list(table.score_sums().values()) for table in tables])
-            values |= zip(SCORES, ratio(sums[:, :2], sums[:, 2:]).T, strict=True)
+        how = {"pooled", "sums"} if self._has_scores(voxels) else {"pooled"}
         return {
-            name: percentile_interval(resampled, num_cases=len(tables))
-            for name, resampled in values.items()
+            metric.name: Estimate.of_tables(metric, tables).interval
+            for metric in CALIBRATION_METRICS.values()
+            if metric.over_cases in how
         }
 
     def _has_scores(self, voxels: Voxels) -> bool:

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.metrics import METRICS, Voxels
 
-POOLED: dict[str, tuple[Voxels, str]] = {
-    "NLL per foreground voxel": ("image", "NLL_per_foreground"),
-    "ECE near": ("near", "ECE"),
-    "confidence − accuracy": ("near", "over_confidence"),
-}
+_SHOWN: tuple[tuple[Voxels, str], ...] = (
+    ("image", "NLL_per_foreground"),
+    ("near", "ECE"),
+    ("near", "over_confidence"),
+)
+POOLED = {METRICS[name].titled(voxels): (voxels, name) for voxels, name in _SHOWN}
 """Columns over the voxels of all cases together: voxel set and metric."""
 
 
@@ -23,7 +24,7 @@ def format_table(results: Mapping[str, Any]) -> str:
     )
     formats = dict.fromkeys(shown, "{:.3f}".format) | {
         "HD95": "{:.1f}".format,
-        "confidence − accuracy": "{:+.3f}".format,
+        METRICS["over_confidence"].titled(): "{:+.3f}".format,
     }
     table = shown.to_string(formatters=formats, na_rep="–")
     lost = dict.fromkeys(result.meaning.what_is_lost for result in results.values())

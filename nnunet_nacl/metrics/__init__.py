@@ -15,7 +15,6 @@ from nnunet_nacl.metrics._arrays import (
 from nnunet_nacl.metrics._bins import BinCounts
 from nnunet_nacl.metrics._bootstrap import (
     Interval,
-    mean_interval,
     mean_of_known,
     percentile_interval,
     ratio,
@@ -30,18 +29,29 @@ from nnunet_nacl.metrics._calibration import (
 from nnunet_nacl.metrics._case import CaseResult, evaluate_arrays, evaluate_case
 from nnunet_nacl.metrics._channels import BLOCK, Channels, check_dtype
 from nnunet_nacl.metrics._count import CaseArrays
+from nnunet_nacl.metrics._estimate import Estimate
 from nnunet_nacl.metrics._labels import LabelMeaning, Structure, region_of
 from nnunet_nacl.metrics._near import near_core
 from nnunet_nacl.metrics._overlap import SurfaceDistances, confusion_matrix, dice
+from nnunet_nacl.metrics._registry import (
+    CALIBRATION_METRICS,
+    METRICS,
+    PAPER_METRICS,
+    SEGMENTATION_METRICS,
+    MetricDefinition,
+)
 from nnunet_nacl.metrics._settings import CORE_PROBABILITY, MARGIN_MM, VOXEL_SETS, Settings, Voxels
-from nnunet_nacl.metrics._tables import SCORES, CalibrationTables
+from nnunet_nacl.metrics._tables import CalibrationTables
 
 __all__ = [
     "BLOCK",
+    "CALIBRATION_METRICS",
     "CORE_PROBABILITY",
     "MARGIN_MM",
+    "METRICS",
     "NLL_CLIP",
-    "SCORES",
+    "PAPER_METRICS",
+    "SEGMENTATION_METRICS",
     "VOXEL_SETS",
     "Activation",
     "Array",
@@ -51,8 +61,10 @@ __all__ = [
     "CaseArrays",
     "CaseResult",
     "Channels",
+    "Estimate",
     "Interval",
     "LabelMeaning",
+    "MetricDefinition",
     "SavedAs",
     "Settings",
     "Structure",
@@ -72,7 +84,6 @@ __all__ = [
     "expected_calibration_error",
     "labels_given",
     "maximum_calibration_error",
-    "mean_interval",
     "mean_of_known",
     "near_core",
     "percentile_interval",

@@ -1,6 +1,5 @@
 """Means over cases and their uncertainty: the bootstrap over cases."""
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -42,17 +41,6 @@ def percentile_interval(resampled: Floats, *, num_cases: int) -> Interval:
         return np.nan, np.nan
     low, high = np.percentile(known, _PERCENTILES)
     return float(low), float(high)
-
-
-def mean_interval(values: Sequence[float]) -> Interval:
-    """95 % percentile bootstrap interval of the mean over cases.
-
-    All cases are drawn, then those with NaN left out, so that it is the interval of comparisons between methods.
-    """
-    known = ~np.isnan(values)
-    weights = resample_weights(len(values))
-    resampled = ratio(weights @ np.nan_to_num(values), weights @ known)
-    return percentile_interval(resampled, num_cases=int(known.sum()))
 
 
 def ratio(part: Floats, whole: NDArray[np.number]) -> Floats:

@@ -1,6 +1,6 @@
 """The tables that every calibration metric of a voxel set is computed from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -10,17 +10,12 @@ from numpy.typing import NDArray
 
 from nnunet_nacl.metrics._activation import Activation
 from nnunet_nacl.metrics._bins import BinCounts
-from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
-from nnunet_nacl.metrics._calibration import (
-    average_calibration_error,
-    expected_calibration_error,
-    maximum_calibration_error,
-)
+from nnunet_nacl.metrics._bootstrap import mean_of_known
+from nnunet_nacl.metrics._registry import CALIBRATION_METRICS, MetricDefinition
 from nnunet_nacl.typing import Floats, Numbers, Record
 
 _SUMS = ("nll", "brier", "image_voxels")
 _BIN_TABLES = ("top", "classwise", "expected_top", "expected_classwise")
-SCORES = ("NLL_per_foreground", "Brier_per_foreground")
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,24 @@ class CalibrationTables:
             sums[name] = None if own is None or others is None else own + others
         return replace(self, num_classes=max(self.num_classes, other.num_classes), **sums)
 
+    @classmethod
+    def stack(cls, tables: "Sequence[CalibrationTables]") -> "CalibrationTables":
+        """Those of several cases as one object, whose arrays have the cases as leading axis."""
+        stacked: Record = {name: np.stack([getattr(one, name) for one in tables]) for name in _SUMS}
+        for name in _BIN_TABLES:
+            of_cases = [getattr(one, name) for one in tables]
+            stacked[name] = None if None in of_cases else BinCounts.stack(of_cases)
+        num_classes = max(one.num_classes for one in tables)
+        return replace(tables[0], num_classes=num_classes, **stacked)
+
+    def resampled(self, weights: Floats) -> "CalibrationTables":
+        """Of stacked cases: (resamples, ...), the sums over the cases that each resample drew."""
+        drawn: Record = {name: np.tensordot(weights, getattr(self, name), 1) for name in _SUMS}
+        for name in _BIN_TABLES:
+            of_cases = getattr(self, name)
+            drawn[name] = None if of_cases is None else of_cases.resampled(weights)
+        return replace(self, **drawn)
+
     @property
     def foreground_voxels(self) -> int:
         """Ground truth foreground voxels in the set; for regions, summed over all regions."""
@@ -96,30 +109,17 @@ class CalibrationTables:
 
     @cached_property
     def _metrics(self) -> Numbers:
-        total = self.top.total
-        by_class = expected_calibration_error(self.classwise)[: self.num_classes]
-        metrics = {
-            "ECE": expected_calibration_error(self.top),
-            "CECE": by_class,
-            "CECE_fg": by_class[self.activation.first_structure :],
-            "CECE_sum": mean_of_known(by_class) * (~np.isnan(by_class)).sum(keepdims=True),
-            "MCE": maximum_calibration_error(self.top),
-            "ACE": average_calibration_error(self.top),
-            "NLL": ratio(self.nll, total),
-            "Brier": ratio(self.brier, total),
-            "over_confidence": self.top.over_confidence,
-        }
-        if self.expected_top is not None and self.expected_classwise is not None:
-            # Over the same regions and classes, and so means over the same cases, as the metrics beside them.
-            of_top = np.where(total > 0, expected_calibration_error(self.expected_top), np.nan)
-            of_classes = np.where(
-                self.classwise.total > 0,
-                expected_calibration_error(self.expected_classwise),
-                np.nan,
-            )
-            metrics |= {"ECE_expected": of_top, "CECE_expected": of_classes[: self.num_classes]}
-        metrics["share"] = ratio(total, self.image_voxels)
-        return {name: float(mean_of_known(values)) for name, values in metrics.items()}
+        of_set = [metric for metric in CALIBRATION_METRICS.values() if metric.over_cases != "sums"]
+        return self._values(of_set)
+
+    def _values(self, metrics: Sequence[MetricDefinition]) -> Numbers:
+        """Name -> value of those that these tables have."""
+        found = {}
+        for metric in metrics:
+            values = None if metric.of is None else metric.of(self)
+            if values is not None:
+                found[metric.name] = float(mean_of_known(values))
+        return found
 
     @property
     def ECE(self) -> float:  # noqa: N802 - as in papers
@@ -132,10 +132,14 @@ class CalibrationTables:
         return self.per_foreground()["NLL_per_foreground"]
 
     def class_metrics(self) -> list[Numbers]:
-        """ECE, MCE and ACE of each channel."""
-        errors = (expected_calibration_error, maximum_calibration_error, average_calibration_error)
-        by_channel = np.stack([error(self.classwise) for error in errors], axis=-1).tolist()
-        return [dict(zip(("ECE", "MCE", "ACE"), found, strict=True)) for found in by_channel]
+        """The metrics of each channel that a single class has."""
+        of_channels: list[Numbers] = [{} for _ in self.classwise.total]
+        for metric in CALIBRATION_METRICS.values():
+            if metric.of_class is None:
+                continue
+            for found, value in zip(of_channels, metric.of_class(self.classwise), strict=True):
+                found[metric.name] = float(value)
+        return of_channels
 
     def score_sums(self) -> Numbers:
         """The sums that ``per_foreground`` divides."""
@@ -153,8 +157,5 @@ class CalibrationTables:
         Of the image's tables of all cases added up, these are proper scores: every method is divided by the same
         number, no voxel is chosen by its label, and cases without foreground count. NaN without foreground.
         """
-        nll, brier, foreground = self.score_sums().values()
-        return {
-            name: sums / (foreground or np.nan)
-            for name, sums in zip(SCORES, (nll, brier), strict=True)
-        }
+        scores = [metric for metric in CALIBRATION_METRICS.values() if metric.over_cases == "sums"]
+        return self._values(scores)

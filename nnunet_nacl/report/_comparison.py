@@ -51,6 +51,15 @@ class Comparison:
     def __getitem__(self, name: str) -> Method:
         return {method.name: method for method in self.methods}[name]
 
+    def of_case(self, name: str) -> "Comparison":
+        """The same methods on one case, by whose name the comparison goes."""
+        row = self.cases.index(name)
+        methods = [
+            replace(method, result=replace(method.result, cases=[method.result.cases[row]]))
+            for method in self.methods
+        ]
+        return replace(self, dataset=name, methods=methods)
+
     @property
     def names(self) -> list[str]:
         return [method.name for method in self.methods]

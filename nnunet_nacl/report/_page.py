@@ -13,16 +13,16 @@ from tqdm import tqdm
 
 from nnunet_nacl.evaluation import Folders
 from nnunet_nacl.files import check_output
-from nnunet_nacl.metrics import Voxels
+from nnunet_nacl.metrics import METRICS, Voxels
 from nnunet_nacl.pages import write_page
 from nnunet_nacl.report import _panels as panels
 from nnunet_nacl.report import _tables as tables
 from nnunet_nacl.report._comparison import POOLED, Comparison, Method, Results, compare_all
 from nnunet_nacl.report._metrics import (
-    DICE,
     judging_metrics,
     number_text,
     paper_metrics,
+    titles_text,
     voxels_text,
 )
 from nnunet_nacl.report._pictures import case_views, confidence_colors, legend
@@ -30,7 +30,13 @@ from nnunet_nacl.report._published import published_data_set, published_method
 from nnunet_nacl.report._reliability import Judgement, Verdict, judge
 from nnunet_nacl.report._results import calibrated_by, evaluate_command
 from nnunet_nacl.report._review import read_reviews
-from nnunet_nacl.report._statistics import Difference, Order, all_rankings, differences, order_by
+from nnunet_nacl.report._statistics import (
+    AgainstBaseline,
+    Order,
+    against_baseline,
+    all_rankings,
+    order_by,
+)
 from nnunet_nacl.report._study import Study
 from nnunet_nacl.report.plots._methods import dice_scatter, rank_heatmap
 from nnunet_nacl.report.plots._style import Panel, draw_panels, to_svg
@@ -80,11 +86,9 @@ def write_report(
         _section(comparison, images, study)
         for comparison in tqdm(comparisons, desc="drawing", unit="data set")
     ]
-    alike = _of_shared_methods(comparisons)
-    shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
     content = {
         "sections": sections,
-        "together": _rankings(alike) if len(comparisons) > 1 and alike and shared else [],
+        "together": _together(comparisons),
         "published": [
             tables.published_table(comparison)
             for comparison in comparisons
@@ -92,6 +96,7 @@ def write_report(
             and any(map(published_method, comparison.names))
         ],
         "command": command,
+        "metrics": METRICS.values(),
         "voxel_sets": [
             name
             for name in _SWITCHED
@@ -102,6 +107,7 @@ def write_report(
     filters = {
         "voxels": voxels_text,
         "number": number_text,
+        "titles": titles_text,
         "p": tables.p_text,
         "csv": tables.to_csv,
         "latex": tables.to_latex,
@@ -136,8 +142,8 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "study": study,
         "study_pictures": _pictures(panels.study_panels(comparison, study) if study else []),
         "methods": tables.methods_table(comparison),
-        "folded": [],
-        "structures": tables.structures_table(comparison),
+        "paper": None,
+        "folded": [tables.structures_table(comparison)],
         "sets": [
             _voxel_set(comparison, voxels) for voxels in _SWITCHED if voxels in comparison.voxels
         ],
@@ -149,7 +155,10 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         "review_pictures": _pictures(
             partial(dice_scatter, reviews, judgement) for judgement in reviews.judgements
         ),
-        "case_views": case_views(comparison, images),
+        "case_views": [
+            {**view, "curves": _case_curves(comparison, view)}
+            for view in case_views(comparison, images)
+        ],
         "cases": tables.cases_table(comparison),
         "label_legend": legend(comparison.methods[0].result.meaning),
         "settings": {method.name: _settings(method) for method in comparison.methods},
@@ -162,8 +171,15 @@ def _section(comparison: Comparison, images: Path | None, study: Study | None) -
         section["radar"] = _pictures(panels.radar_panels(comparison))
         section["rankings"] = _rankings([comparison])
     if judging_metrics(comparison) and paper_metrics(comparison):
-        section["folded"].append(tables.paper_table(comparison, expected=True))
+        section["paper"] = tables.paper_table(comparison, expected=True)
     return section
+
+
+def _case_curves(comparison: Comparison, view: Record) -> list[Markup]:
+    """The reliability of a case whose pictures are shown."""
+    if not view["slices"]:
+        return []
+    return _pictures(panels.case_reliability_panels(comparison, view["name"]))
 
 
 def _voxel_set(comparison: Comparison, voxels: Voxels) -> Record:
@@ -181,6 +197,18 @@ def _voxel_set(comparison: Comparison, voxels: Voxels) -> Record:
         "scores": tables.scores_table(comparison, voxels),
         "by_label": voxels not in POOLED,
     }
+
+
+def _together(comparisons: Sequence[Comparison]) -> Record | None:
+    """Ranks and radar plots over several data sets; None if they share no two methods, or no voxel set."""
+    alike = _of_shared_methods(comparisons)
+    shared = set.intersection(*(set(comparison.voxels) for comparison in comparisons))
+    if len(comparisons) < 2 or not alike or not shared:
+        return None
+    radar: list[Panel] = []
+    if len(alike[0].names) > 2:
+        radar = [panel for comparison in alike for panel in panels.radar_panels(comparison)]
+    return {"rankings": _rankings(alike), "radar": _pictures(radar)}
 
 
 def _rankings(comparisons: Sequence[Comparison]) -> list[Record]:
@@ -204,7 +232,7 @@ class Answer:
         before: calibrated method -> the method before calibration.
         wide: methods whose near is nearly the whole image.
         order: the methods by the judging metric, and which differences are significant.
-        dice_gap: the first method's Dice minus the baseline's.
+        against_baseline: the named methods, compared with the baseline.
         lacking: method -> command that evaluates it over near and image.
         to_calibrate: badly calibrated methods, neither calibrated nor with a calibrated twin here.
         still_off: badly calibrated methods that are calibrated.
@@ -216,7 +244,7 @@ class Answer:
     before: dict[str, str]
     wide: list[str]
     order: Order | None
-    dice_gap: Difference | None
+    against_baseline: list[AgainstBaseline]
     lacking: dict[str, str]
     to_calibrate: list[str]
     still_off: list[str]
@@ -266,7 +294,11 @@ def answer(comparison: Comparison) -> Answer:
         before=before,
         wide=wide,
         order=order,
-        dice_gap=differences(comparison, DICE).get(names[0]),
+        against_baseline=[
+            against_baseline(comparison, name)
+            for name in comparison.names
+            if name in named and name != comparison.baseline
+        ],
         lacking={
             method.name: evaluate_command(method.result)
             for method in comparison.methods

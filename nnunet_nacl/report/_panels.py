@@ -82,6 +82,11 @@ def reliability_panels(
     ]
 
 
+def case_reliability_panels(comparison: Comparison, case: str) -> list[Panel]:
+    """The diagram of a single case, all methods in one; with regions, one for each region."""
+    return reliability_panels(comparison.of_case(case), overlaid=True)
+
+
 def tradeoff_panels(comparison: Comparison, voxels: Voxels | None = None) -> list[Panel]:
     """Dice against the metrics that judge calibration; over a given voxel set, against ECE and CECE."""
     metrics = (voxels is None and judging_metrics(comparison)) or paper_metrics(comparison, voxels)

@@ -10,14 +10,15 @@ from nnunet_nacl.metrics import (
     NLL_CLIP,
     Activation,
     BinCounts,
+    Estimate,
     Interval,
     Voxels,
     expected_calibration_error,
+    mean_of_known,
     ratio,
     resample_weights,
 )
 from nnunet_nacl.report._comparison import Comparison, Method
-from nnunet_nacl.report._metrics import pooled_error
 from nnunet_nacl.typing import Floats, Mask, Numbers
 
 FAINT = 0.001  # share of the voxels below which a bin is drawn faintly
@@ -25,6 +26,7 @@ ASKED = 0.9  # the confidence whose accuracy the page states
 _CLOSE = 0.01
 _CLOSE_WHERE_ASKED = 0.05  # a smaller ECE, or gap at 90 %, counts as none
 _NEARLY = 0.02  # a miscalibrated model is nearly right if neither ECE nor gap at 90 % is above
+_ONE_SIDED = 0.5  # below this share of the ECE, the signed gap has no side
 _FEWEST = 3  # of fewer cases, the interval by chance is too narrow
 # If chance alone gives a perfectly calibrated model a larger ECE, these cases cannot decide.
 _WIDE = 0.02
@@ -135,8 +137,9 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
 
     The confidences are off if the ECE is above that interval and above 0.01, or if the interval of the accuracy at 90 %
     (of the region where that is furthest off) lies outside 85 to 95 %. In the first case they are nearly right if the
-    ECE is at most 0.02 and that accuracy 88 to 92 %. Otherwise they are right, unless chance alone could give too large
-    an ECE, or there are fewer than three cases.
+    ECE is at most 0.02 and that accuracy 88 to 92 %, and off in both directions if mean confidence and accuracy differ
+    by less than half the ECE, or the other way round than at 90 %. Otherwise they are right, unless chance alone could
+    give too large an ECE, or there are fewer than three cases.
     """
     curves = top_label_curves(comparison, method, voxels)
     off = [abs(curve.read_off(curve.accuracy) - ASKED) for curve in curves]
@@ -151,10 +154,11 @@ def judge(comparison: Comparison, method: str, voxels: Voxels) -> Judgement:
         verdict = Verdict.UNTOLD
     elif error > max(by_chance[1], _CLOSE):
         verdict = Verdict.TOO_SURE if gap > 0 else Verdict.NOT_SURE_ENOUGH
-        if abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0:
-            verdict = Verdict.MIXED
-        elif max(error, abs(accuracy - ASKED)) <= _NEARLY:
+        opposite = abs(accuracy - ASKED) > _CLOSE_WHERE_ASKED and (accuracy - ASKED) * gap > 0
+        if max(error, abs(accuracy - ASKED)) <= _NEARLY:
             verdict = Verdict.NEARLY
+        elif opposite or abs(gap) < _ONE_SIDED * error:
+            verdict = Verdict.MIXED
     elif curve.read_off(curve.high) < ASKED - _CLOSE_WHERE_ASKED:
         verdict = Verdict.TOO_SURE
     elif curve.read_off(curve.low) > ASKED + _CLOSE_WHERE_ASKED:
@@ -173,7 +177,12 @@ def error_by_chance(comparison: Comparison, method: str, voxels: Voxels) -> Inte
     centered = gaps - tables.count * np.nan_to_num(ratio(gaps.sum(0), tables.count.sum(0)))
     # The residuals of n cases vary by (n − 1) / n less than the gaps do.
     spread = np.sqrt(len(gaps) / max(len(gaps) - 1, 1))
-    return pooled_error(replace(tables, confidence=tables.hits + centered * spread)).interval
+    right = replace(tables, confidence=tables.hits + centered * spread)
+
+    def errors(weights: Floats) -> Floats:
+        return mean_of_known(expected_calibration_error(right.resampled(weights)))
+
+    return Estimate(errors, len(gaps), int(tables.total.any(1).sum())).interval
 
 
 def split_scores(tables: BinCounts, activation: Activation) -> Numbers:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata, wilcoxon
 
-from nnunet_nacl.metrics import Interval, Voxels, ratio, resample_weights
+from nnunet_nacl.metrics import PAPER_METRICS, Estimate, Interval, Voxels, ratio, resample_weights
 from nnunet_nacl.report._comparison import POOLED, Comparison
 from nnunet_nacl.report._metrics import (
     DICE,
-    Estimate,
     Metric,
     judging_metrics,
+    paper_metrics,
     segmentation_metrics,
 )
 from nnunet_nacl.typing import Floats
@@ -46,6 +46,11 @@ class Difference:
         agree = self.tested * self.mean > 0 and not self.interval[0] <= 0 <= self.interval[1]
         return agree and bool(self.p_holm * num_methods / 2 < LEVEL)
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether there were cases enough for a test."""
+        return not np.isnan(self.p_holm)
+
 
 @lru_cache(maxsize=256)  # several tables, and the order of the methods, ask for the same tests
 def differences(
@@ -66,13 +71,15 @@ def differences(
 class Order:
     """Methods, the best by a metric first; ``leaders``: it and those not significantly worse, ``behind``: others.
 
-    What is significant is corrected for choosing the best.
+    What is significant is corrected for choosing the best. ``can_tell``: whether there are cases enough for any
+    difference to be significant, since no test of n cases has a p below 2^(1 − n).
     """
 
     metric: Metric
     names: list[str]
     leaders: list[str]
     behind: list[str]
+    can_tell: bool
 
 
 def order_by(comparison: Comparison, metric: Metric) -> Order:
@@ -87,7 +94,42 @@ def order_by(comparison: Comparison, metric: Metric) -> Order:
         for name in names[1:]
         if gaps[name].is_told_apart(len(names)) and sign * gaps[name].mean > 0
     ]
-    return Order(metric, names, [name for name in names if name not in behind], behind)
+    num_methods = len(names)
+    lowest_p = 2.0 ** (1 - len(comparison.cases)) * (num_methods - 1)  # after Holm's correction
+    return Order(
+        metric=metric,
+        names=names,
+        leaders=[name for name in names if name not in behind],
+        behind=behind,
+        can_tell=lowest_p * num_methods / 2 < LEVEL,
+    )
+
+
+@dataclass(frozen=True)
+class AgainstBaseline:
+    """A method compared with the baseline.
+
+    ``dice`` is the difference in Dice, None if there is none; ``better`` and ``worse`` are the calibration metrics that
+    differ significantly.
+    """
+
+    name: str
+    dice: Difference | None
+    better: list[Metric]
+    worse: list[Metric]
+
+
+def against_baseline(comparison: Comparison, name: str) -> AgainstBaseline:
+    """Compare a method with the baseline by the metrics that judge calibration, and by the paper's."""
+    better: list[Metric] = []
+    worse: list[Metric] = []
+    for metric in dict.fromkeys(judging_metrics(comparison) + paper_metrics(comparison)):
+        gap = differences(comparison, metric)[name]
+        if gap.is_told_apart():
+            improves = (gap.mean > 0) == metric.higher_is_better
+            (better if improves else worse).append(metric)
+    dice = differences(comparison, DICE)[name]
+    return AgainstBaseline(name, None if np.isnan(dice.mean) else dice, better, worse)
 
 
 def _p_value(gap: Estimate) -> float:
@@ -169,7 +211,7 @@ def rank_methods(
             f"voxels: mean-case-rank needs the ECE of each case; over the {voxels} it is pooled."
         )
     metrics = min((segmentation_metrics(comparison) for comparison in comparisons), key=len)
-    return _rank(comparisons, scheme, [*metrics, Metric("ECE", voxels), Metric("CECE", voxels)])
+    return _rank(comparisons, scheme, [*metrics, *(Metric(name, voxels) for name in PAPER_METRICS)])
 
 
 def _paper_voxels(comparisons: Sequence[Comparison]) -> Voxels:

@@ -6,8 +6,9 @@ from typing import Literal
 
 import numpy as np
 
+from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import Estimate, Metric
+from nnunet_nacl.report._metrics import Metric
 from nnunet_nacl.typing import Floats
 
 

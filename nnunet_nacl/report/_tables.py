@@ -9,7 +9,13 @@ import numpy as np
 import pandas as pd
 
 from nnunet_nacl.files import csv_text, printable
-from nnunet_nacl.metrics import Interval, Voxels, expected_calibration_error, mean_of_known
+from nnunet_nacl.metrics import (
+    CALIBRATION_METRICS,
+    Interval,
+    Voxels,
+    expected_calibration_error,
+    mean_of_known,
+)
 from nnunet_nacl.report import _metrics
 from nnunet_nacl.report._comparison import POOLED, Comparison, Results, compare_all
 from nnunet_nacl.report._metrics import DICE, Metric, number_text, voxels_text
@@ -188,10 +194,10 @@ def _columns(
         order = order_by(comparison, metric)
         columns.append(
             Column(
-                title=f"{metric.title} ({metric.unit})" if metric.unit else metric.title,
+                title=_with_unit(metric),
                 values=[estimate.value for estimate in estimates],
                 intervals=[estimate.interval for estimate in estimates],
-                digits=metric.digits,
+                digits=metric.definition.digits,
                 arrow=metric.arrow,
                 best=order.names[0] if len(order.leaders) == 1 and order.behind else None,
             )
@@ -202,6 +208,11 @@ def _columns(
             if not np.isnan(means).all():
                 columns.append(Column(by_model.title, means))
     return columns
+
+
+def _with_unit(metric: Metric) -> str:
+    unit = metric.definition.unit
+    return f"{metric.title} ({unit})" if unit else metric.title
 
 
 def methods_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
@@ -244,7 +255,7 @@ def published_table(comparison: Comparison, voxels: Voxels | None = None) -> Tab
     voxels = voxels or "foreground"
     metrics = [DICE]
     if comparison.has_surface:
-        metrics.append(Metric("HD95_voxels", digits=2, unit="voxels"))
+        metrics.append(Metric("HD95_voxels"))
     if voxels in comparison.voxels:
         metrics += _metrics.paper_metrics(comparison, voxels)
     columns = _columns(comparison, metrics)
@@ -280,7 +291,7 @@ def differences_table(comparison: Comparison, voxels: Voxels | None = None) -> T
                 values=[gap.mean for gap in gaps],
                 intervals=[gap.interval for gap in gaps],
                 p=[gap.p_holm for gap in gaps],
-                digits=metric.digits,
+                digits=metric.definition.digits,
                 signed=True,
                 arrow=metric.arrow,
             )
@@ -302,7 +313,9 @@ def structures_table(comparison: Comparison, voxels: Voxels | None = None) -> Ta
         for method in comparison.methods:
             means = list(mean_of_known(metric.values(method).T))
             title = f"{metric.title} {method.name}"
-            columns.append(Column(title, means, digits=metric.digits, arrow=metric.arrow))
+            columns.append(
+                Column(title, means, digits=metric.definition.digits, arrow=metric.arrow)
+            )
     for method in comparison.methods:
         counts = method.bins(voxels, "classwise")
         errors = expected_calibration_error(counts.sum()[None] if voxels in POOLED else counts)
@@ -318,20 +331,21 @@ def scores_table(comparison: Comparison, voxels: Voxels | None = None) -> Table:
     """ECE and CECE of all cases pooled, NLL and Brier split in two, and further calibration metrics."""
     voxels = voxels or comparison.main
     pooled = [method.result.pooled(voxels) for method in comparison.methods]
-    columns = [
-        Column(title, [values.get(metric, np.nan) for values in pooled], signed="−" in title)
-        for title, metric in (
-            ("pooled ECE", "ECE"),
-            ("pooled CECE", "CECE"),
-            ("confidence − accuracy", "over_confidence"),
-            ("pooled ECE if perfectly calibrated", "ECE_expected"),
-            ("share of the image", "share"),
-        )
-        if any(metric in values for values in pooled)
-    ]
-    for name in ("MCE", "ACE"):
-        metric = Metric(name, voxels)
-        columns.append(Column(name, [metric.of(method).value for method in comparison.methods]))
+    columns = []
+    for metric in CALIBRATION_METRICS.values():
+        if metric.further == "pooled" and any(metric.name in values for values in pooled):
+            title = metric.titled()
+            columns.append(
+                Column(
+                    title=f"pooled {title}" if metric.titled(voxels) != title else title,
+                    values=[values.get(metric.name, np.nan) for values in pooled],
+                    signed=metric.name == "over_confidence",
+                )
+            )
+    for metric in CALIBRATION_METRICS.values():
+        if metric.further == "mean":
+            means = [method.result.mean(voxels, metric.name) for method in comparison.methods]
+            columns.append(Column(metric.titled(), means))
     splits = [
         split_scores(method.classwise(voxels).sum(), comparison.activation)
         for method in comparison.methods

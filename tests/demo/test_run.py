@@ -24,7 +24,9 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert process.returncode == 0, printed
     folders = {
         "default": next(tmp_path.rglob("predictions/nnUNetTrainerDiceCE_*/fold_0")),
-        "calibrated": next(tmp_path.rglob("predictions_calibrated/*/fold_0")),
+        "NACL": next(tmp_path.rglob("predictions/nnUNetTrainerNACL_*/fold_0")),
+        "calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerDiceCE_*/fold_0")),
+        "NACL calibrated": next(tmp_path.rglob("predictions_calibrated/nnUNetTrainerNACL_*/fold_0")),
         "truth": tmp_path / "nnunet_nacl_demo" / "nnUNet_raw" / DATASET / "posteriorTs",
     }
     results = {name: read_result(folder / SUMMARY_NAME) for name, folder in folders.items()}
@@ -32,11 +34,19 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     near = {name: result.pooled("near") for name, result in results.items()}
     assert all(f"{nll[name]:.3f}" in printed and f"{near[name]['ECE']:.3f}" in printed for name in nll)
     assert nll["truth"] < nll["calibrated"] < nll["default"]
+    assert nll["truth"] < nll["NACL calibrated"] < nll["NACL"]
     assert near["truth"]["ECE"] < 0.01
+    # Both have learnt the three structures, so that their confidences can be compared
+    for name in ("default", "NACL"):
+        assert results[name].foreground_mean() > results["truth"].foreground_mean() - 0.05
+    assert near["NACL"]["over_confidence"] < near["default"]["over_confidence"]
     report = tmp_path / "nnunet_nacl_demo" / "report.html"
-    assert report.read_text().count("<svg") > 1
+    page = report.read_text()
+    assert page.count("<svg") > 1
+    assert page.index("<b>NACL</b> against Dice + CE: Dice") < page.index("What to do next")
     assert report.as_uri() in printed
-    assert printed.count(": ECE over near ") == 2  # epochs
+    assert printed.count(": ECE over near ") == 2 * 2  # epochs of both
+    assert "nnUNetv2_train 4 2d 0 -tr nnUNetTrainerNACL" in printed.partition(report.as_uri())[2]
 
     printed, _ = (again := start(tmp_path)).communicate()
     assert again.returncode == 0, printed

@@ -2,9 +2,13 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from nnunet_nacl.metrics import BinCounts, mean_interval, mean_of_known, percentile_interval, ratio, resample_weights
+from nnunet_nacl.metrics import BinCounts, Estimate, mean_of_known, percentile_interval, ratio, resample_weights
 
 NAN = float("nan")
+
+
+def mean_interval(values: list[float]) -> tuple[float, float]:
+    return Estimate.of_means(np.array(values)[:, None]).interval
 
 
 def test_weights_are_those_of_an_ordinary_bootstrap() -> None:

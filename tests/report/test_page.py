@@ -8,7 +8,7 @@ from pathlib import Path
 
 from nnunet_nacl.evaluation import FolderResult
 from nnunet_nacl.metrics import Settings
-from nnunet_nacl.report import FORMATS, TABLES, answer, compare, read_results, write_report
+from nnunet_nacl.report import FORMATS, TABLES, answer, chosen_cases, compare, read_results, write_report
 from nnunet_nacl.report.plots import INK
 from tests.report.generated import NAMED, make_blurred, make_result, with_origin
 
@@ -28,6 +28,7 @@ class Page(HTMLParser):
         self.attributes: list[tuple[str, str, str | None]] = []
         self.text = ""
         self.svg_labels: list[str] = []
+        self.is_folded: dict[str, bool] = {}  # by the tables' labels
         self.feed(text)
         self.close()
         assert self.open == []
@@ -41,6 +42,8 @@ class Page(HTMLParser):
         if tag == "svg":
             assert found["role"] == "img"
             self.svg_labels.append(str(found["aria-label"]))
+        if tag == "table":
+            self.is_folded[str(found["aria-label"])] = "details" in self.open
         if tag not in VOID:
             self.open.append(tag)
 
@@ -92,8 +95,8 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     assert "nnunet_nacl report a b 'c d'" in page.text
     assert f"nnunet_nacl evaluate {runs['soft'].parents[1] / 'labelsTs'} {runs['soft']}" in page.text
     # Curves and 3 methods over 3 voxel sets (no diagrams of the image); 2 trade-offs, radar, 3 rankings; 4 cases with
-    # image, ground truth and 2 pictures of each method.
-    assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3)
+    # image, ground truth, 2 pictures of each method and their curves.
+    assert page.tags["svg"] == 3 * (1 + 3) + 2 + 1 + 3 + 4 * (2 + 2 * 3 + 1)
     assert sum(one.startswith("Confidence of soft, slice 1 of case") for one in page.svg_labels) == 4
     assert "Not shown" not in page.text
     assert page_file.read_text().count("data:image/png;base64,") == 4 * (1 + 2 * 3)
@@ -102,6 +105,28 @@ def test_everything_is_there(runs: dict[str, Path], page_file: Path) -> None:
     table = TABLES["methods"](replace(comparison, dataset="Dataset004_Demo"), None)
     assert {FORMATS["csv"](table), FORMATS["latex"](table)} <= set(copied)
     assert page_file.stat().st_size < 2e6
+
+
+def test_the_papers_table_is_unfolded_below_the_verdict(runs: dict[str, Path], page_file: Path) -> None:
+    page = page_of(page_file)
+    title = "Segmentation and calibration, as in papers: Dataset004_Demo"
+    assert list(page.is_folded)[:2] == ["Methods: Dataset004_Demo", title]
+    assert not page.is_folded[title]
+    assert page.is_folded["Structures: Dataset004_Demo"]  # on request
+    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
+    columns = [one.replace(" ↓", "\u00a0↓") for one in TABLES["expected"](comparison, None).shown().columns]
+    assert columns[1:4] == ["HD95 (mm)\u00a0↓", "ECE foreground\u00a0↓", "ECE foreground if perfectly calibrated"]
+    above = page.text.partition("What to do next")[0]
+    assert all(one in above for one in columns[1:])
+
+
+def test_a_case_has_its_own_reliability_beside_its_pictures(runs: dict[str, Path], page_file: Path) -> None:
+    """The paper's figure 11: the legend has the ECE of that case."""
+    comparison = compare(read_results([*runs.values()])["Dataset004_Demo"])
+    worst = chosen_cases(comparison, "near")["Worst calibrated case"]
+    error = comparison["soft"].result.cases[comparison.cases.index(worst)].result["near"].ECE
+    (label,) = [one for one in page_of(page_file).svg_labels if one.startswith(f"{worst}. accuracy")]
+    assert f"soft ({error:.3f})" in label
 
 
 def test_the_first_screen(tmp_path: Path) -> None:
@@ -122,7 +147,7 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert answer(compare(named)).to_calibrate == ["soft"]  # calibrated predictions stand beside the others
     named["soft"] = with_origin(named["soft"], folders=(replace(pair, pred_folder="fold_0/validation_calibrated"),))
     assert answer(compare(named)).still_off == ["soft"]
-    first = write(tmp_path, results).text.partition("Structures and further tables")[0]
+    first = write(tmp_path, results).text.partition("Further tables")[0]
     assert "Near is more than 95" not in first
     assert re.search(
         r"true is as sure as it should be: where it says 90\s%, it is right (89|90|91)\s% of the time\.", first
@@ -130,6 +155,12 @@ def test_the_first_screen(tmp_path: Path) -> None:
     assert re.search(r"sharp is too sure: where it says 90\s%, it is right [67]\d\s% of the time\.", first)
     assert re.search(r"soft is not sure enough: where it says 90\s%, it is right 9\d\s% of the time\.", first)
     assert re.search(r"true is best, significantly better than (soft and sharp|sharp and soft)\.", first)
+    assert re.search(
+        r"true against soft: Dice [+−]?0\.\d{3} \(p [=<] [01]\.\d+\),\s*"
+        r"significantly better in NLL per foreground voxel, ECE near\.", first
+    )  # fmt: skip
+    told = first.partition("What makes a verdict")[0].rpartition("ECE near the structures, 12 cases")[2]
+    assert len(told.split()) < 40
     for command in ("calibrate VALIDATION_LABELS", "apply fit.json", "evaluate labelsTs", "review predictions/"):
         assert f"nnunet_nacl {command}" in first
 
@@ -208,4 +239,11 @@ def test_several_data_sets(tmp_path: Path) -> None:
     results = {name: make_result(t, settings=QUICK) for name, t in (("sharp", 0.4), ("soft", 1.8))}
     others = dict(reversed(results.items()))
     write_report({"A": results, "B": others}, tmp_path / "page.html")
-    assert "Ranks over A, B." in page_of(tmp_path / "page.html").text
+    page = page_of(tmp_path / "page.html")
+    assert "Ranks over A, B." in page.text
+    assert "radar" not in page.text  # of two methods it would be a line
+    three = {**results, "right": make_result(1.0, settings=QUICK)}
+    write_report({"A": three, "B": three}, tmp_path / "page.html", overwrite=True)
+    assert (
+        page_of(tmp_path / "page.html").text.partition("Ranks over A, B.")[2].count("Dice and ECE as radar plots") == 1
+    )

@@ -63,6 +63,19 @@ def test_the_region_that_is_furthest_off_decides(tmp_path: Path) -> None:
     assert (judgement.what, judgement.verdict.name) == ("core", "TOO_SURE")
 
 
+def test_errors_in_both_directions_have_no_side() -> None:
+    """Confidence .95 is right in 90 %, .6 in 65 %: the ECE is .05, confidence and accuracy the same on the whole."""
+    base = make_blurred(num_cases=4)
+    cases = []
+    for case in base.cases:
+        sure = np.repeat([0.95, 0.6], 500).reshape(1, 25, 40)
+        y = np.repeat([0, 1, 0, 1], [450, 50, 325, 175]).reshape(1, 25, 40)
+        cases.append(replace(case, result=evaluate_case(np.stack([1 - sure, sure])[::-1].copy(), y)))
+    judgement = judge(replace(base, cases=cases))
+    assert judgement.error == pytest.approx(0.05)
+    assert judgement.verdict.name == "MIXED"
+
+
 def test_too_sure_where_it_says_90_and_not_sure_enough_elsewhere() -> None:
     base = make_blurred(num_cases=4)
     generator = np.random.default_rng(0)

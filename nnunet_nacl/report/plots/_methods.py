@@ -7,8 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
+from nnunet_nacl.metrics import Estimate
 from nnunet_nacl.report._comparison import Comparison
-from nnunet_nacl.report._metrics import DICE, Estimate, Metric, number_text
+from nnunet_nacl.report._metrics import DICE, Metric, number_text
 from nnunet_nacl.report._reliability import Reliability
 from nnunet_nacl.report._review import Reviews
 from nnunet_nacl.report._statistics import Ranking

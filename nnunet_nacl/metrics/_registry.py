@@ -1,0 +1,325 @@
+"""Every metric once: what computes it, over which voxels and cases, which direction is better, and what it means.
+
+Summaries, CSV files, the report's tables and glossary, and docs/metrics.md are made from ``METRICS``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nnunet_nacl.metrics._activation import Activation
+from nnunet_nacl.metrics._bins import BinCounts
+from nnunet_nacl.metrics._bootstrap import mean_of_known, ratio
+from nnunet_nacl.metrics._calibration import (
+    average_calibration_error,
+    expected_calibration_error,
+    maximum_calibration_error,
+)
+from nnunet_nacl.typing import Floats
+
+
+class Tables(Protocol):
+    """What a metric is computed from: ``CalibrationTables``, of a case, of cases added up or with leading axes."""
+
+    @property
+    def top(self) -> BinCounts: ...
+    @property
+    def classwise(self) -> BinCounts: ...
+    @property
+    def expected_top(self) -> BinCounts | None: ...
+    @property
+    def expected_classwise(self) -> BinCounts | None: ...
+    @property
+    def nll(self) -> Floats: ...
+    @property
+    def brier(self) -> Floats: ...
+    @property
+    def image_voxels(self) -> NDArray[np.int64]: ...
+    @property
+    def num_classes(self) -> int: ...
+    @property
+    def activation(self) -> Activation: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricDefinition:
+    """A metric.
+
+    Attributes:
+        name: in summaries and CSV files.
+        title: in the report's tables; ``{voxels}`` stands for the voxel set.
+        formula: its definition, in docs/metrics.md.
+        sentence: what it says, in the report's glossary; empty for metrics that the report does not show.
+        term: its heading there, the title by default.
+        of: calibration metrics only: from tables, of a case, of cases added up or of resamples (...), to values
+            (..., n) of regions, classes or one; their mean without NaN is the metric. None if the tables lack it.
+        of_class: the same metric of a single class's bins, if it has one.
+        of_case: what is tested of a case, if a case by itself has no value.
+        over_cases: ``mean``: always a mean over cases; ``pooled``: over voxel sets that labels do not choose, of all
+            cases' voxels together; ``sums``: of all cases' sums, over the image alone.
+        higher_is_better: None if neither direction is.
+        digits: after the decimal point.
+        unit: of the value.
+        further: whether the report's table of further metrics shows it, ``pooled`` or as a ``mean`` over cases.
+    """
+
+    name: str
+    title: str
+    formula: str
+    sentence: str = ""
+    term: str = ""
+    of: Callable[[Tables], Floats | None] | None = None
+    of_class: Callable[[BinCounts], Floats] | None = None
+    of_case: Callable[[Tables], Floats] | None = None
+    over_cases: Literal["mean", "pooled", "sums"] = "mean"
+    higher_is_better: bool | None = False
+    digits: int = 3
+    unit: str = ""
+    further: Literal["pooled", "mean"] | None = None
+
+    def titled(self, voxels: str = "") -> str:
+        """The title with a voxel set."""
+        return " ".join(self.title.format(voxels=voxels).split())
+
+
+def _class_errors(tables: Tables) -> Floats:
+    return expected_calibration_error(tables.classwise)[..., : tables.num_classes]
+
+
+def _summed_class_errors(tables: Tables) -> Floats:
+    by_class = _class_errors(tables)
+    num_known = (~np.isnan(by_class)).sum(-1, keepdims=True)
+    return np.asarray(mean_of_known(by_class)[..., None] * num_known)
+
+
+def _expected_error(tables: Tables) -> Floats | None:
+    if tables.expected_top is None:
+        return None
+    # Over the same regions, and so a mean over the same cases, as the ECE beside it
+    return np.where(tables.top.total > 0, expected_calibration_error(tables.expected_top), np.nan)
+
+
+def _expected_class_errors(tables: Tables) -> Floats | None:
+    if tables.expected_classwise is None:
+        return None
+    by_class = expected_calibration_error(tables.expected_classwise)
+    known = np.where(tables.classwise.total > 0, by_class, np.nan)
+    return known[..., : tables.num_classes]
+
+
+def _per_foreground(sums: Floats, tables: Tables) -> Floats:
+    of_structures = tables.classwise.hits[..., tables.activation.first_structure :, :]
+    return ratio(sums.sum(-1, keepdims=True), of_structures.sum((-2, -1))[..., None])
+
+
+_CALIBRATION = (
+    MetricDefinition(
+        name="ECE",
+        title="ECE {voxels}",
+        term="ECE (expected calibration error)",
+        formula=r"Σ_m \|B_m\|/N · \|acc(B_m) − conf(B_m)\|, conf = max_k p_k, a hit where argmax p = y (Naeini et "
+        "al. 2015). ECE of class k: the same with conf = p_k and a hit where y = k",
+        sentence="How far confidence and accuracy are apart, averaged over the voxels. 0.05 means off by five "
+        "percentage points; 0 is perfect. Voxels are sorted into bins of confidence; each bin's gap is "
+        "weighted by its number of voxels. Over near and image it is pooled: computed from the voxels of "
+        "all cases at once. Within a case, errors occur together, so the mean over cases would not be 0 for"
+        " a perfectly calibrated model. The paper's metrics are means over cases; reliability diagrams show"
+        " the pooled ECE.",
+        of=lambda tables: expected_calibration_error(tables.top),
+        of_class=expected_calibration_error,
+        over_cases="pooled",
+        further="pooled",
+    ),
+    MetricDefinition(
+        name="CECE",
+        title="CECE {voxels}",
+        term="CECE (class-wise ECE)",
+        formula="mean of the classes' ECE over all C classes, background included, as in the authors' code",
+        sentence="The ECE of each class's probability, whether or not the model chooses that class, averaged over "
+        "the classes. Unlike ECE, it detects errors in the probabilities of classes that the model does not"
+        " choose.",
+        of=_class_errors,
+        over_cases="pooled",
+        further="pooled",
+    ),
+    MetricDefinition(
+        name="CECE_fg",
+        title="CECE_fg {voxels}",
+        formula="`CECE` without the background",
+        of=lambda tables: _class_errors(tables)[..., tables.activation.first_structure :],
+    ),
+    MetricDefinition(
+        name="CECE_sum",
+        title="CECE_sum {voxels}",
+        formula="sum over the classes in place of the mean, as in the paper's text",
+        of=_summed_class_errors,
+    ),
+    MetricDefinition(
+        name="MCE",
+        title="MCE {voxels}",
+        formula="largest gap of a bin",
+        sentence="The largest gap of any bin.",
+        of=lambda tables: maximum_calibration_error(tables.top),
+        of_class=maximum_calibration_error,
+        further="mean",
+    ),
+    MetricDefinition(
+        name="ACE",
+        title="ACE {voxels}",
+        formula="mean gap of the bins that hold voxels",
+        sentence="The mean gap of the bins that hold voxels, all weighted equally.",
+        of=lambda tables: average_calibration_error(tables.top),
+        of_class=average_calibration_error,
+        further="mean",
+    ),
+    MetricDefinition(
+        name="NLL",
+        title="NLL {voxels}",
+        formula="mean of −ln p_y, in nats; smaller p count as 1.19e-7, since nnU-Net saves zeros",
+        of=lambda tables: ratio(tables.nll, tables.top.total),
+    ),
+    MetricDefinition(
+        name="Brier",
+        title="Brier {voxels}",
+        formula="mean of Σ_k (p_k − [y = k])², 0 to 2",
+        of=lambda tables: ratio(tables.brier, tables.top.total),
+    ),
+    MetricDefinition(
+        name="over_confidence",
+        title="confidence − accuracy",
+        formula="mean confidence − accuracy",
+        sentence="Above 0: the model is too sure on the whole. Below 0: it is not sure enough.",
+        of=lambda tables: tables.top.over_confidence,
+        over_cases="pooled",
+        higher_is_better=None,
+        further="pooled",
+    ),
+    MetricDefinition(
+        name="ECE_expected",
+        title="ECE {voxels} if perfectly calibrated",
+        term="If perfectly calibrated",
+        formula="`ECE` of `foreground` and `union` under perfect calibration, see below",
+        sentence="What the model would score over the foreground or union if its probabilities were exactly right. "
+        "It follows from the probabilities alone, as the expected number of voxels and hits in each bin if "
+        "the labels were drawn from them. A model with a lower value is not sure enough, however small its "
+        "ECE.",
+        of=_expected_error,
+        further="pooled",
+    ),
+    MetricDefinition(
+        name="CECE_expected",
+        title="CECE {voxels} if perfectly calibrated",
+        formula="the same of `CECE`",
+        of=_expected_class_errors,
+    ),
+    MetricDefinition(
+        name="share",
+        title="share of the image",
+        formula="share of the image's voxels that are in the set",
+        sentence="How many of the image's voxels count. Each method has its own near: for one that is unsure "
+        "everywhere, near is large.",
+        of=lambda tables: ratio(tables.top.total, tables.image_voxels),
+        higher_is_better=None,
+        further="pooled",
+    ),
+    MetricDefinition(
+        name="NLL_per_foreground",
+        title="NLL per foreground voxel",
+        formula="of `image`: NLL summed over all voxels of all cases, divided by their number of voxels with y > 0",
+        sentence="The negative logarithm of the probability given to the true class, summed over all voxels of all "
+        "cases and divided by the number of foreground voxels in the ground truth. All voxels count, and "
+        "every method's sum is divided by the same number, so the model that knows the true probabilities "
+        "has the lowest value. It depends on calibration and on how well the classes are told apart "
+        "(discrimination); the further metrics have both parts.",
+        of=lambda tables: _per_foreground(tables.nll, tables),
+        of_case=lambda tables: tables.nll.sum(-1),
+        over_cases="sums",
+    ),
+    MetricDefinition(
+        name="Brier_per_foreground",
+        title="Brier per foreground voxel",
+        formula="the same of the Brier score",
+        sentence="The same with the squared difference between probabilities and truth.",
+        of=lambda tables: _per_foreground(tables.brier, tables),
+        of_case=lambda tables: tables.brier.sum(-1),
+        over_cases="sums",
+    ),
+)
+
+_SEGMENTATION = (
+    MetricDefinition(
+        name="Dice",
+        title="Dice",
+        formula="of the saved segmentation; NaN where neither prediction nor ground truth has the structure, as in "
+        "nnU-Net",
+        sentence="How well a predicted structure overlaps with the ground truth: 1 is perfect, 0 is no overlap. Mean"
+        " over the structures.",
+        higher_is_better=True,
+    ),
+    MetricDefinition(
+        name="Dice_mask",
+        title="Dice of masks",
+        formula="for [regions that a label map cannot hold](use.md#regions-that-a-label-map-cannot-hold): of each "
+        "region's own mask, p > ½ or as decoded; all others in this table are of the label map, as nnU-Net's, and a "
+        "perfect model's `Dice` is then below 1",
+        higher_is_better=True,
+    ),
+    MetricDefinition(
+        name="Missed",
+        title="missed",
+        formula="1 if a structure of the ground truth is not predicted",
+    ),
+    MetricDefinition(
+        name="Spurious",
+        title="spurious",
+        formula="1 if a predicted structure is not in the ground truth",
+    ),
+    MetricDefinition(
+        name="HD95",
+        title="HD95",
+        formula="the larger of the two directed 95th percentiles of surface distances, in mm",
+        sentence="How far the outlines are apart: 95 % of the outline is closer than this, in mm. A structure that "
+        "is missed entirely counts as the image's diagonal.",
+        digits=2,
+        unit="mm",
+    ),
+    MetricDefinition(
+        name="HD95_voxels",
+        title="HD95",
+        formula="`HD95` with a spacing of 1",
+        digits=2,
+        unit="voxels",
+    ),
+    MetricDefinition(
+        name="ASSD",
+        title="ASSD",
+        formula="mean of all surface distances, in mm",
+        digits=2,
+        unit="mm",
+    ),
+    MetricDefinition(
+        name="ASSD_voxels",
+        title="ASSD",
+        formula="`ASSD` with a spacing of 1",
+        digits=2,
+        unit="voxels",
+    ),
+    MetricDefinition(
+        name="NSD",
+        title="NSD",
+        formula="share of both surfaces within 1 mm of the other",
+        higher_is_better=True,
+    ),
+)
+
+CALIBRATION_METRICS = {metric.name: metric for metric in _CALIBRATION}
+"""Those of bin tables, in the order of summaries and CSV files."""
+SEGMENTATION_METRICS = {metric.name: metric for metric in _SEGMENTATION}
+"""Those of a segmentation, structure by structure."""
+METRICS = CALIBRATION_METRICS | SEGMENTATION_METRICS
+"""All of them by name."""
+PAPER_METRICS = ("ECE", "CECE")
+"""The paper's calibration metrics: over sets that labels choose, means over cases."""

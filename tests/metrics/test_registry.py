@@ -1,0 +1,78 @@
+"""Each metric stands in one place, which summaries, tables, the glossary and docs/metrics.md read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nnunet_nacl.metrics import (
+    CALIBRATION_METRICS,
+    METRICS,
+    SEGMENTATION_METRICS,
+    BinCounts,
+    CalibrationTables,
+    MetricDefinition,
+    mean_of_known,
+)
+from nnunet_nacl.report import TABLES, compare, write_report
+from tests.report.generated import NAMED, make_result
+
+
+def test_what_is_computed_is_registered() -> None:
+    result = make_result(cases=NAMED[:2])
+    frame = result.to_dataframe()
+    of_cases = set(frame["metric"]) - {"NLL_sum", "Brier_sum", "foreground_voxels"}  # what the scores are ratios of
+    scores = {name for name, metric in METRICS.items() if metric.over_cases == "sums"}
+    assert of_cases == set(METRICS) - scores - {"Dice_mask"}  # of regions that label maps cannot hold
+    assert set(frame[frame["voxels"] == ""]["metric"]) == set(SEGMENTATION_METRICS) - {"Dice_mask"}
+    assert set(result.pooled("image")) == (set(CALIBRATION_METRICS) - {"ECE_expected", "CECE_expected"})
+    assert set(result.pooled_interval("image")) == {"ECE", "CECE", "over_confidence", *scores}
+
+
+def root_mean_square(bins: BinCounts) -> np.ndarray:
+    gaps = np.nan_to_num((bins.hits - bins.confidence) / np.maximum(bins.count, 1))
+    return np.sqrt((bins.count * gaps**2).sum(-1) / bins.total)
+
+
+def test_a_new_metric_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    new = MetricDefinition(
+        name="RMSCE",
+        title="RMSCE {voxels}",
+        formula="√(Σ_m",
+        sentence="As ECE, but large gaps count for more.",
+        of=lambda tables: root_mean_square(tables.top),
+        of_class=root_mean_square,
+        over_cases="pooled",
+        further="pooled",
+    )
+    for registered in (CALIBRATION_METRICS, METRICS):
+        monkeypatch.setitem(registered, new.name, new)
+    result = make_result(0.4, cases=NAMED[:3])
+    summed = result.all_voxels["near"]
+    error = float(root_mean_square(summed.top)[0])
+    assert error > summed.ECE > 0
+    assert result.pooled("near")["RMSCE"] == pytest.approx(error)
+    low, high = result.pooled_interval("near")["RMSCE"]
+    assert low <= error < high
+    rows = result.to_dataframe().query("metric == 'RMSCE' and voxels == 'near'")
+    assert len(rows) == 3 * (1 + 4)  # and of each class
+    comparison = compare({"sharp": result})
+    assert TABLES["scores"](comparison, "near").values().loc["sharp", "pooled RMSCE"] == pytest.approx(error)
+    write_report({"": {"sharp": result}}, tmp_path / "page.html")
+    assert "<dt>RMSCE</dt><dd>As ECE, but large gaps count for more.</dd>" in (tmp_path / "page.html").read_text()
+
+
+def test_stacked_tables_and_their_resamples_are_sums_of_cases() -> None:
+    tables = make_result(0.4, cases=NAMED[:3]).tables("union")
+    weights = np.array([[1.0, 1, 1], [0, 2, 1]])
+    resampled = CalibrationTables.stack(tables).resampled(weights)
+    sums = [tables[0] + tables[1] + tables[2], tables[1] + tables[1] + tables[2]]
+    for name, metric in CALIBRATION_METRICS.items():
+        expected = [(one.metrics() | one.per_foreground())[name] for one in sums]
+        np.testing.assert_allclose(mean_of_known(metric.of(resampled)), expected, rtol=1e-12, err_msg=name)
+
+
+def test_docs_list_every_metric() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    for name, metric in METRICS.items():
+        assert f"| `{name}` | {metric.formula} |\n" in page, "run python docs/pages.py"

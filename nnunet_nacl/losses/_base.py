@@ -68,7 +68,7 @@ class SegmentationLoss(nn.Module, ABC):
 
         Returns:
             Scalar tensor, float32 (float64 for float64 logits). NaN or infinite if a logit that counts is NaN
-            or +infinity.
+            or +infinity; NaN if a target value that counts is not allowed, on any device but the CPU.
 
         Raises:
             ValueError: wrong shapes or dtypes, or on the CPU a target value that is not allowed.
@@ -93,11 +93,9 @@ class SegmentationLoss(nn.Module, ABC):
     def total(self, logits: Tensor, target: Target) -> Tensor:
         """The sum of ``voxel_loss`` over the voxels that count."""
         values = self.voxel_loss(_computable(logits, target), target)
-        return (
-            values.sum()
-            if target.valid is None
-            else torch.where(target.valid[:, 0], values, 0).sum()
-        )
+        if target.valid is not None:
+            values = torch.where(target.valid[:, 0], values, 0)
+        return target.poisoned(values.sum())
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that ``total`` needs."""
@@ -124,6 +122,7 @@ class SegmentationLoss(nn.Module, ABC):
         value: Tensor = dice(
             _computable(logits, canonical), canonical.map, loss_mask=canonical.valid
         )
+        value = canonical.poisoned(value)
         if canonical.valid is None:
             return value
         # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses, trainers
-from nnunet_nacl.losses import SegmentationLoss, _pieces
+from nnunet_nacl.losses import SegmentationLoss, _pieces, _target
 
 Make = Callable[..., SegmentationLoss]
 
@@ -293,6 +293,65 @@ def test_masks_that_are_not_binary(value: float) -> None:
         losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
 
 
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU as any other device: no value of a target is read back."""
+    monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
+
+
+@pytest.mark.usefixtures("unread")
+@each_kind
+@with_ignored
+@pytest.mark.parametrize("with_dice", [False, True], ids=["alone", "dice"])
+def test_unread_a_wrong_value_makes_the_loss_nan(
+    name: str, generator: torch.Generator, regions: bool, ignore: bool, with_dice: bool
+) -> None:
+    logits, target = draw(generator, regions=regions, ignore=ignore)
+    loss = make(name, regions=regions, ignore=ignore, dice=nnunets_dice() if with_dice else None)
+    assert torch.isfinite(loss(logits, target))
+    for wrong in (255, -1, 1.5, 0.5, math.nan):
+        changed = target.short() if isinstance(wrong, int) else target.float()
+        changed[1, :CLASSES, 2, 3] = wrong
+        changed[1, CLASSES:, 2, 3] = 0
+        value, gradient = value_and_gradient(loss, logits, changed)
+        assert value.isnan(), wrong
+        assert gradient.isnan().any(), wrong
+        changed[1, CLASSES:, 2, 3] = wrong  # neither ignored nor not
+        assert loss(logits, changed).isnan(), wrong
+        if regions and ignore:
+            changed[1, CLASSES:, 2, 3] = 1
+            assert torch.isfinite(loss(logits, changed)), wrong
+
+
+@pytest.mark.usefixtures("unread")
+@each_loss
+def test_unread_labels_that_are_all_wrong(name: str) -> None:
+    assert make(name)(torch.zeros(1, CLASSES, 4, 4), torch.full((1, 1, 4, 4), 255)).isnan()
+    assert losses.neighbor_shares(torch.full((1, 1, 4, 4), 255), CLASSES).isnan().all()
+
+
+@each_kind
+@with_ignored
+def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) -> None:
+    """Meta tensors have no values: a formula that asked for one would raise."""
+    channels = CLASSES + ignore if regions else 1
+    target = torch.empty(2, channels, 6, 6, device="meta", dtype=torch.float32)
+    logits = torch.empty(2, CLASSES, 6, 6, device="meta", requires_grad=True)
+    loss = make(name, regions=regions, ignore=ignore, dice=None if regions else nnunets_dice())
+    loss(logits, target).backward()
+    assert logits.grad.shape == logits.shape
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@each_kind
+def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Generator, regions: bool) -> None:
+    logits, target = draw(generator, regions=regions)
+    target = target.float()
+    target[1, 0, 2, 3] = 255
+    assert make(name, regions=regions)(logits.cuda(), target.cuda()).isnan()
+
+
 @pytest.mark.parametrize(
     ("channels", "target", "settings", "message"),
     [
@@ -336,7 +395,7 @@ def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) 
 
 # Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
 @pytest.mark.skipif(
-    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+    torch.__version__ < "2.14" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
 )
 @each_kind
 def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:

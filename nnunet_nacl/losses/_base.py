@@ -1,6 +1,8 @@
 """What all losses share: the ignore mask, float32 under autocast, the mean over voxels, and Dice."""
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -8,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from nnunet_nacl.losses._mean import mean_with_gradient
 from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._pieces import mean_in_pieces
 from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
 
@@ -19,6 +21,7 @@ class Shared(TypedDict, total=False):
     ignore_label: int | None
     regions: bool
     dice: nn.Module | None
+    compiled: bool
 
 
 class SegmentationLoss(nn.Module, ABC):
@@ -36,10 +39,15 @@ class SegmentationLoss(nn.Module, ABC):
         dice: module to add, called as ``dice(logits, target, loss_mask=mask)`` with float32 logits, the target
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.
+        compiled: on CUDA, let torch.compile make one piece of code for value and gradient, in up to half a minute. If
+            that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
     """
 
     _neighborhood: Neighborhood | None = None
     """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
+
+    tell: Callable[[str], object] = staticmethod(warnings.warn)
+    """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
 
     def __init__(
         self,
@@ -47,11 +55,13 @@ class SegmentationLoss(nn.Module, ABC):
         ignore_label: int | None = None,
         regions: bool = False,
         dice: nn.Module | None = None,
+        compiled: bool = False,
     ) -> None:
         super().__init__()
         self.ignore_label = ignore_label
         self.regions = regions
         self.dice = dice
+        self.compiled = compiled
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
@@ -80,7 +90,7 @@ class SegmentationLoss(nn.Module, ABC):
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
             # self.mean(logits, target) gives the same and holds more
-            loss = mean_in_pieces(self, logits, target)
+            loss = mean_with_gradient(self, logits, target)
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, target)
         return loss

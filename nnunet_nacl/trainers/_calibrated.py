@@ -83,7 +83,9 @@ class CalibratedLossMixin(nnUNetTrainer):
             ignore_label=labels.ignore_label,
             regions=labels.has_regions,
             dice=dice,
+            compiled=self._do_i_compile(),
         )
+        loss.tell = self.print_to_log_file
         return hooks.with_inner_loss(default, loss)
 
     def on_train_start(self) -> None:
@@ -175,12 +177,19 @@ def build_loss(
     ignore_label: int | None = None,
     regions: bool = False,
     dice: nn.Module | None = None,
+    compiled: bool = False,
 ) -> losses.SegmentationLoss:
     """The loss of a recipe; raises a ValueError for settings that the loss does not allow."""
     loss_class: Callable[..., losses.SegmentationLoss] = getattr(
         losses, LOSSES[recipe.loss].class_name
     )
-    return loss_class(**recipe.settings, ignore_label=ignore_label, regions=regions, dice=dice)
+    return loss_class(
+        **recipe.settings,
+        ignore_label=ignore_label,
+        regions=regions,
+        dice=dice,
+        compiled=compiled,
+    )
 
 
 def trainer_class(name: str) -> type | None:

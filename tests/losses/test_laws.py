@@ -83,7 +83,7 @@ def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, toleranc
 
 def test_settings_are_shown() -> None:
     assert repr(losses.LabelSmoothingLoss(ignore_label=3)) == (
-        "LabelSmoothingLoss(ignore_label=3, regions=False, dice=None, alpha=0.1)"
+        "LabelSmoothingLoss(ignore_label=3, regions=False, dice=None, compiled=False, alpha=0.1)"
     )
 
 
@@ -110,7 +110,7 @@ def test_pieces(
     name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_pieces._PIECE, "cpu", piece)
+    monkeypatch.setitem(_pieces.PIECE, "cpu", piece)
     logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore)
     assert_same(loss, logits, target)

@@ -18,7 +18,7 @@ from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 
 from nnunet_nacl import trainers
-from nnunet_nacl.losses import NACLLoss
+from nnunet_nacl.losses import NACLLoss, _compiled, _mean, _target
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
 
@@ -124,12 +124,28 @@ def test_cascade(make: Make) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own, and an error would stop it
 def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nnU-Net compiles, so do we; a loss that cannot be compiled goes on without, and the log says so once."""
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
+    _compiled._compiled.cache_clear()
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
-    assert np.isfinite(step(trainer))
+    said: list[str] = []
+    trainer.loss.loss.tell = said.append
+    values = [step(trainer)]  # the CPU reads values back, which cannot be compiled
+    assert not trainer.loss.loss.compiled
+    assert len(said) == 1
+    monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
+    trainer = make("DiceNACL")
+    values.append(step(trainer))
+    assert trainer.loss.loss.compiled
+    assert values[1] == pytest.approx(values[0], rel=1e-4)
+    assert trainer.loss.loss.tell == trainer.print_to_log_file
+    monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: False)
+    assert not make("DiceNACL").loss.loss.compiled
+    _compiled._compiled.cache_clear()
 
 
 def test_in_front_of_primus(make: Make) -> None:

@@ -1,11 +1,14 @@
 """Value and gradient compiled as one, as on a GPU, here on the CPU: the same values, few compilations, a way back."""
 
 import math
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 from torch import Tensor
 from torch._dynamo.utils import counters
 
@@ -23,6 +26,7 @@ from tests.losses.test_laws import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 # nnU-Net's outputs, of full resolution first
 SCALES = {
     "3d": [(24, 20, 16), (24, 10, 8), (12, 5, 4), (6, 3, 2), (3, 2, 1)],
@@ -184,29 +188,64 @@ def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> 
     assert counters["stats"]["unique_graphs"] <= MOST
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("scales", ["2d", "3d cubes"])
-@each_kind
-def test_on_cuda(name: str, generator: torch.Generator, regions: bool, scales: str) -> None:
+def check_on_cuda(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
     """Value and gradient as on the CPU in pieces, without a synchronization once it is compiled."""
+    loss.compiled = False
+    expected, slope = value_and_gradient(loss, logits, target)
+    on_device = logits.cuda(), target.cuda()
+    loss.compiled = True
+    value_and_gradient(loss, *on_device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value, gradient = value_and_gradient(loss, *on_device)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert loss.compiled
+    torch.testing.assert_close(value.cpu(), expected, rtol=1e-6, atol=1e-6)
+    scale = float(slope.abs().max())
+    tolerance = 1e-6 if logits.dtype == torch.float32 else 2 * torch.finfo(logits.dtype).eps
+    torch.testing.assert_close(gradient.cpu() / scale, slope / scale, rtol=0, atol=tolerance)
+
+
+@pytest.mark.gpu
+@on_cuda
+@each_kind
+def test_on_cuda(name: str, generator: torch.Generator, regions: bool) -> None:
     torch._dynamo.reset()
     loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
-    loss.compiled = True
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        for full, target in of_scales(generator, scales, regions=regions, ignore=True):
-            logits = full.to(dtype)
-            expected, slope = value_and_gradient(loss, logits, target)
-            on_device = logits.cuda(), target.cuda()
-            value_and_gradient(loss, *on_device)
-            torch.cuda.set_sync_debug_mode("error")
-            try:
-                value, gradient = value_and_gradient(loss, *on_device)
-            finally:
-                torch.cuda.set_sync_debug_mode("default")
-            assert loss.compiled
-            torch.testing.assert_close(value.cpu(), expected, rtol=1e-6, atol=1e-6)
-            scale = float(slope.abs().max())
-            tolerance = 1e-6 if dtype == torch.float32 else 2 * torch.finfo(dtype).eps
-            torch.testing.assert_close(gradient.cpu() / scale, slope / scale, rtol=0, atol=tolerance)
-        torch._dynamo.reset()  # a training has one dtype
+    logits, target = draw(generator, (64, 48), regions=regions, ignore=True)
+    check_on_cuda(loss, logits.float(), target)
+
+
+@pytest.mark.gpu
+@on_cuda
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_deep_supervision_on_cuda(generator: torch.Generator, scales: str, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    loss = make("NACL", ignore=True)
+    start = time.perf_counter()
+    for logits, target in of_scales(generator, scales, regions=False, ignore=True):
+        check_on_cuda(loss, logits.to(dtype), target)
+    assert counters["stats"]["unique_graphs"] <= MOST
+    assert time.perf_counter() - start < 30
+
+
+@pytest.mark.gpu
+@on_cuda
+def test_memory_on_cuda() -> None:
+    """Never above nnU-Net's Dice + CE."""
+    torch._dynamo.reset()
+    logits = torch.randn(2, 14, 64, 64, 64, device="cuda", dtype=torch.float16)
+    labels = torch.randint(14, (2, 1, 64, 64, 64), device="cuda").float()
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    default = DC_and_CE_loss(dice, {}, dice_class=MemoryEfficientSoftDiceLoss)
+    peaks = []
+    for loss in (losses.NACLLoss(compiled=True), default):
+        value_and_gradient(loss, logits, labels)
+        torch.cuda.reset_peak_memory_stats()
+        with torch.autocast("cuda"):
+            value_and_gradient(loss, logits, labels)
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[0] <= peaks[1]

@@ -2,14 +2,14 @@
 # What only a GPU can show, in one run of at most ten minutes: tests, losses, training steps, live curves, calibrate.
 #
 #     benchmarks/gpu.sh LOG                              on a GPU, from the repository, in an environment with the tests'
-#     DEVICE=cpu SHRINK=8 benchmarks/gpu.sh LOG          to try it: CPU, axes divided by 8
+#     DEVICE=cpu SHRINK=8 ROUNDS=1 PATIENCE=5 benchmarks/gpu.sh LOG      to try it: a CPU, axes divided by 8, more time
 #     HIPPOCAMPUS=.../Dataset004_Hippocampus benchmarks/gpu.sh LOG      with real cases for calibrate in 2D
 #
 # Each part has its share of the time, and one that fails leaves the others. The log's figures belong into
 # docs/performance.md, with the card and the date.
 set -u
 log=$(realpath -m "${1:?usage: benchmarks/gpu.sh LOG}")
-DEVICE=${DEVICE:-cuda} SHRINK=${SHRINK:-1} ROUNDS=${ROUNDS:-15}
+DEVICE=${DEVICE:-cuda} SHRINK=${SHRINK:-1} ROUNDS=${ROUNDS:-15} PATIENCE=${PATIENCE:-1}
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -22,7 +22,7 @@ part() { # part SECONDS COMMAND ...
     local limit=$1 start=$SECONDS
     shift
     echo "== $* =="
-    timeout "$limit" "$@" 2>&1
+    timeout $((limit * PATIENCE)) "$@" 2>&1
     echo "-- status $?, $((SECONDS - start)) s"
 }
 

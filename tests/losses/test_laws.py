@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses, trainers
-from nnunet_nacl.losses import SegmentationLoss, _pieces, _target
+from nnunet_nacl.losses import SegmentationLoss, _compiled, _pieces, _target
 
 Make = Callable[..., SegmentationLoss]
 
@@ -340,6 +340,9 @@ def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) 
     loss = make(name, regions=regions, ignore=ignore, dice=None if regions else nnunets_dice())
     loss(logits, target).backward()
     assert logits.grad.shape == logits.shape
+    # what is compiled on CUDA
+    _, _, gradient = _compiled._sum_and_gradient(loss, logits.detach(), target)
+    assert gradient.shape == logits.shape
 
 
 @pytest.mark.gpu

@@ -2,10 +2,11 @@
 
     python benchmarks/loss.py                 the table of bounds
     python benchmarks/loss.py --all           also every loss without pieces, all at once
+    python benchmarks/loss.py -device cuda    compiled, with logits in half precision under autocast, at four sizes
 
 All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is the
 most that torch has allocated at a time, beside the logits and labels. On a machine that does other work,
-``--threads 1`` measures the CPU time of one thread, which is steadier.
+``--threads 1`` measures the CPU time of one thread, which is steadier. ``--shrink 4`` divides the axes by 4, to try it.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -29,22 +31,32 @@ from torch.profiler import ProfilerActivity, profile
 
 from nnunet_nacl import losses
 
-SIZES = {"2d": (12, 4, (256, 256)), "3d": (2, 32, (64, 64, 64))}
+Size = tuple[int, int, tuple[int, ...]]
+SIZES: dict[str, dict[str, Size]] = {
+    "cpu": {"2d": (12, 4, (256, 256)), "3d": (2, 32, (64, 64, 64))},
+    "cuda": {
+        "2d": (12, 4, (256, 256)),
+        "3d": (2, 4, (128, 128, 128)),
+        "3d, 14 classes": (2, 14, (128, 128, 128)),
+        "3d, 105 classes": (2, 105, (96, 96, 96)),
+    },
+}
 BOUNDS = {
     "2d": {"F.cross_entropy": 2.5, "nnU-Net Dice + CE": 1.0, "MONAI NACLLoss": 0.8},
     "3d": {"F.cross_entropy": 1.8, "nnU-Net Dice + CE": 0.7, "MONAI NACLLoss": 0.3},
 }
-OURS = {
-    "NACL": losses.NACLLoss(),
-    "NACL gaussian": losses.NACLLoss(prior="gaussian"),
-    "NACL l2": losses.NACLLoss(penalty="l2"),
-    "CE": losses.CrossEntropyLoss(),
-    "SVLS": losses.SVLSLoss(),
-    "MbLS": losses.MbLSLoss(),
-    "FL": losses.FocalLoss(),
-    "ECP": losses.ECPLoss(),
-    "LS": losses.LabelSmoothingLoss(),
+OURS: dict[str, Callable[..., losses.SegmentationLoss]] = {
+    "NACL": losses.NACLLoss,
+    "NACL gaussian": partial(losses.NACLLoss, prior="gaussian"),
+    "NACL l2": partial(losses.NACLLoss, penalty="l2"),
+    "CE": losses.CrossEntropyLoss,
+    "SVLS": losses.SVLSLoss,
+    "MbLS": losses.MbLSLoss,
+    "FL": losses.FocalLoss,
+    "ECP": losses.ECPLoss,
+    "LS": losses.LabelSmoothingLoss,
 }
+PEERS = ("F.cross_entropy", "nnU-Net Dice + CE", "MONAI NACLLoss")
 CELL = {2: 26, 3: 20}  # voxels, so that about a tenth of all are near a boundary
 Call = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,25 +69,36 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--threads", type=int, help="default: as many as torch takes")
+    parser.add_argument("-device", choices=list(SIZES), default="cpu")
+    parser.add_argument("--shrink", type=int, default=1)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
+    on = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
     print(
-        f"{os.cpu_count()} cores, {torch.get_num_threads()} threads, Python {platform.python_version()}, "
-        f"torch {torch.__version__}\n"
+        f"{on}, {torch.get_num_threads()} threads, Python {platform.python_version()}, torch {torch.__version__}, "
+        f"{time.strftime('%Y-%m-%d')}\n"
     )
-    for size in SIZES:
-        _times(size, options.rounds, everything=options.all)
+    table: dict[str, list[str]] = {}
+    for size, (batch, classes, spatial) in SIZES[options.device].items():
+        shrunk = (batch, classes, tuple(side // options.shrink for side in spatial))
+        torch._dynamo.reset()  # each size is another training
+        measured = Measured(shrunk, options.device)
+        measured.print_times(BOUNDS.get(size, {}), options.rounds, everything=options.all)
+        for name in (*OURS, "NACL at once", *PEERS):
+            table.setdefault(name, []).append(f"{measured.peak(name):.2f}")
+    sizes = list(SIZES[options.device])
     print(
-        "| peak memory beside logits and labels, in sizes of the float32 logits | 2d | 3d |\n| --- | --- | --- |"
+        "| peak memory beside logits and labels, in sizes of the float32 logits | "
+        f"{' | '.join(sizes)} |\n| --- |{' --- |' * len(sizes)}"
     )
-    for name in (*OURS, "NACL at once", *BOUNDS["2d"]):
-        print(f"| {name} | {' | '.join(f'{_peak(size, name):.2f}' for size in SIZES)} |")
+    for name, peaks in table.items():
+        print(f"| {name} | {' | '.join(peaks)} |")
 
 
-def data(size: str) -> tuple[Tensor, Tensor]:
+def data(size: Size) -> tuple[Tensor, Tensor]:
     """Random logits, and labels with whole areas of one class."""
-    batch, classes, spatial = SIZES[size]
+    batch, classes, spatial = size
     torch.manual_seed(0)
     logits = 3 * torch.randn(batch, classes, *spatial)
     coarse = torch.randn(
@@ -85,67 +108,109 @@ def data(size: str) -> tuple[Tensor, Tensor]:
     return logits, F.interpolate(coarse, size=spatial, mode=mode).argmax(1, keepdim=True)
 
 
-def calls(size: str) -> dict[str, Call]:
-    """Name -> what to call with logits and labels (b, 1, *spatial)."""
-    _, classes, spatial = SIZES[size]
-    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
-    nnunet = DC_and_CE_loss(
-        dice,
-        {},
-        weight_ce=1,
-        weight_dice=1,
-        ignore_label=None,
-        dice_class=MemoryEfficientSoftDiceLoss,
-    )
-    monai = MonaiNACLLoss(classes=classes, dim=len(spatial))
-    made: dict[str, Call] = {
-        "F.cross_entropy": lambda logits, labels: F.cross_entropy(logits, labels[:, 0]),
-        "nnU-Net Dice + CE": nnunet,
-        "MONAI NACLLoss": lambda logits, labels: monai(logits, labels[:, 0]),
-    }
-    for name, loss in OURS.items():
-        made[name], made[f"{name} at once"] = loss, loss.mean
-    return made
+class Measured:
+    """The losses at one size on one device, where a GPU's logits come in half precision, under autocast."""
 
+    def __init__(self, size: Size, device: str) -> None:
+        _, classes, spatial = size
+        self.device = device
+        self.on_gpu = device == "cuda"
+        logits, labels = data(size)
+        self.edges = _share_near_boundaries(labels)
+        logits = (logits.half() if self.on_gpu else logits).to(device)
+        self.logits = logits.requires_grad_()
+        self.labels = labels.to(device)
+        dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+        monai = MonaiNACLLoss(classes=classes, dim=len(spatial)).to(device)
+        self.calls: dict[str, Call] = {
+            "F.cross_entropy": lambda logits, labels: F.cross_entropy(logits, labels[:, 0]),
+            "nnU-Net Dice + CE": DC_and_CE_loss(
+                dice, {}, ignore_label=None, dice_class=MemoryEfficientSoftDiceLoss
+            ),
+            "MONAI NACLLoss": lambda logits, labels: monai(logits.float(), labels[:, 0]),
+        }
+        for name, make in OURS.items():
+            loss = make(compiled=self.on_gpu)
+            self.calls[name] = loss
+            self.calls[f"{name} at once"] = loss.mean
 
-def _times(size: str, rounds: int, *, everything: bool) -> None:
-    logits, labels = data(size)
-    edges = _share_near_boundaries(labels)
-    shape = " × ".join(map(str, logits.shape))
-    print(
-        f"{shape}, {100 * edges:.0f} % of the voxels near a boundary, float32, forward and backward\n"
-    )
-    measured = {
-        name: call
-        for name, call in calls(size).items()
-        if everything or not name.endswith(" at once") or name == "NACL at once"
-    }
-    logits.requires_grad_()
-    seconds: dict[str, list[float]] = {name: [] for name in measured}
-    clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    for _ in range(rounds + 1):
-        for name, call in measured.items():
-            start = clock()
-            torch.autograd.grad(call(logits, labels), logits)
-            seconds[name].append(clock() - start)
-    peers = list(BOUNDS[size])
-    print(
-        f"| loss | ms | {' | '.join(f'over {peer}' for peer in peers)} |\n| --- | --- |{' --- |' * len(peers)}"
-    )
-    for name, own in seconds.items():
-        ratios = [
-            statistics.median(
-                one / other for one, other in zip(own[1:], seconds[peer][1:], strict=True)
-            )
-            for peer in peers
+    def run(self, name: str) -> None:
+        """Forward and backward."""
+        with torch.autocast(self.device, enabled=self.on_gpu):
+            value = self.calls[name](self.logits, self.labels)
+        torch.autograd.grad(value, self.logits)
+
+    def seconds(self, name: str) -> float:
+        """Of one run; of one thread, its CPU time."""
+        if self.on_gpu:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            self.run(name)
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1e3
+        clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+        begun = clock()
+        self.run(name)
+        return clock() - begun
+
+    def print_times(self, bounds: dict[str, float], rounds: int, *, everything: bool) -> None:
+        """A table of times, each beside those of the peers in the same round."""
+        shape = " × ".join(map(str, self.logits.shape))
+        print(
+            f"{shape}, {100 * self.edges:.0f} % of the voxels near a boundary, {self.logits.dtype}, forward and "
+            "backward\n"
+        )
+        names = [
+            name
+            for name in self.calls
+            if everything or not name.endswith(" at once") or name == "NACL at once"
         ]
-        bounds = BOUNDS[size].values() if name == "NACL" else (None,) * len(peers)
-        shown = [
-            f"{ratio:.2f}{f' (bound {bound})' if bound else ''}"
-            for ratio, bound in zip(ratios, bounds, strict=True)
-        ]
-        print(f"| {name} | {1e3 * statistics.median(own[1:]):.1f} | {' | '.join(shown)} |")
-    print()
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(rounds + 2):
+            for name in names:
+                taken = self.seconds(name)
+                if number >= 2:  # compiling comes before
+                    seconds[name].append(taken)
+        print(
+            f"| loss | ms | {' | '.join(f'over {peer}' for peer in PEERS)} |\n| --- | --- |{' --- |' * len(PEERS)}"
+        )
+        for name, own in seconds.items():
+            shown = []
+            for peer in PEERS:
+                ratio = statistics.median(
+                    one / other for one, other in zip(own, seconds[peer], strict=True)
+                )
+                bounded = self.device == "cpu" and name == "NACL" and peer in bounds
+                shown.append(f"{ratio:.2f}{f' (bound {bounds[peer]})' if bounded else ''}")
+            print(f"| {name} | {1e3 * statistics.median(own):.2f} | {' | '.join(shown)} |")
+        print()
+
+    def peak(self, name: str) -> float:
+        """The most that torch has allocated at a time in one run, over the size of the float32 logits."""
+        self.run(name)  # what is allocated once
+        if self.on_gpu:
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            self.run(name)
+            torch.cuda.synchronize()
+            most = torch.cuda.max_memory_allocated() - before
+        else:
+            most = self._peak_on_cpu(name)
+        return most / (4 * self.logits.numel())
+
+    def _peak_on_cpu(self, name: str) -> int:
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            self.run(name)
+        with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+            profiler.export_chrome_trace(trace.name)
+            events = json.loads(Path(trace.name).read_text())["traceEvents"]
+        events = sorted(
+            (event for event in events if event.get("name") == "[memory]"),
+            key=lambda event: event["ts"],
+        )
+        return int(max(itertools.accumulate(event["args"]["Bytes"] for event in events)))
 
 
 def _share_near_boundaries(labels: Tensor) -> float:
@@ -153,26 +218,6 @@ def _share_near_boundaries(labels: Tensor) -> float:
     as_float = labels.float()
     near = pool(as_float, 3, 1, 1) != -pool(-as_float, 3, 1, 1)
     return float(near.float().mean())
-
-
-def _peak(size: str, name: str) -> float:
-    """The most that torch has allocated at a time in one forward and backward, over the logits' size."""
-    logits, labels = data(size)
-    call = calls(size)[name]
-    logits.requires_grad_()
-    torch.autograd.grad(call(logits, labels), logits)  # what is allocated once
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        torch.autograd.grad(call(logits, labels), logits)
-    with tempfile.NamedTemporaryFile(suffix=".json") as trace:
-        profiler.export_chrome_trace(trace.name)
-        events = json.loads(Path(trace.name).read_text())["traceEvents"]
-    events = sorted(
-        (event for event in events if event.get("name") == "[memory]"),
-        key=lambda event: event["ts"],
-    )
-    return max(itertools.accumulate(event["args"]["Bytes"] for event in events)) / (
-        4 * logits.numel()
-    )
 
 
 if __name__ == "__main__":

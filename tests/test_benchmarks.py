@@ -91,16 +91,24 @@ RUNS: dict[str, Callable[[Run, Path], object]] = {
     "dice_candidates": lambda run, folder: train(run, folder, "nnUNetTrainerSharpDice_1epochs_3iterations"),
     "members, dice_optimal, before_after": of_folders,
     "evaluate": lambda run, folder: run("evaluate", "-o", folder, "--rounds", 1, "--shrink", 2),
-    "loss": lambda run, _: run("loss", "--rounds", 1),
+    "loss": lambda run, _: run("loss", "--rounds", 1, "--shrink", 4),
     "networks": lambda run, _: run("networks", "-d", 901, "-c", "2d_small", "--batch_size", 2),
     "peers": lambda run, _: run("peers", "--rounds", 1),
     "progress": lambda run, _: run("progress", "-d", 901, "-c", "2d_small", "--epochs", 1, "-device", "cpu"),
     "report": lambda run, _: run("report", "--methods", 2, "--cases", 3, "--repeats", 1),
-    "train_step": lambda run, _: run("train_step", "-d", 901, "-c", "2d_small", "-b", 2, "--rounds", 1),
+    "train_step": lambda run, _: train_steps(run),
+    "generated_cases": lambda run, _: run("generated_cases", "--shrink", 16),
     "use": lambda run, folder: run("use", "-o", folder / "use", "--cases", 2, "--shape", 64, 160, 160),
     "steps": lambda run, folder: run("steps", "-o", folder / "steps.png"),
     "yardstick": lambda run, folder: run("yardstick", "-o", folder / "yardstick.png"),
 }
+
+
+def train_steps(run: Run) -> None:
+    """Of a data set, and of the generated sizes."""
+    assert "ratio" in run("train_step", "-d", 901, "-c", "2d_small", "-b", 2, "--rounds", 1)
+    printed = run("train_step", "--shrink", 8, "--rounds", 1, "-device", "cpu")
+    assert printed.count("nnUNetTrainerNACL ") == 3
 
 
 @pytest.mark.parametrize("what", RUNS)

@@ -159,7 +159,7 @@ class MarginNACL(NACLLoss):
         assert self._neighborhood is not None
         assert target.around is not None
         shares = self._neighborhood.shares(target.around, logits.dtype)
-        return cross_entropy(logits, target) + self.weight * (
+        return cross_entropy(logits, target.map, regions=target.regions) + self.weight * (
             logits - self.margin * shares
         ).abs().mean(1)
 
@@ -181,7 +181,9 @@ class LogNACL(NACLLoss):
         assert target.around is not None
         shares = self._neighborhood.shares(target.around, logits.dtype)
         distance = (logits.log_softmax(1) - (shares + self.epsilon).log()).abs()
-        return cross_entropy(logits, target) + self.weight * distance.mean(1)
+        return cross_entropy(
+            logits, target.map, regions=target.regions
+        ) + self.weight * distance.mean(1)
 
 
 class ProperWeightedCrossEntropy(SegmentationLoss):
@@ -200,7 +202,7 @@ class ProperWeightedCrossEntropy(SegmentationLoss):
         """The loss of each voxel."""
         weights = logits.new_tensor([1.0] + [self.structures] * (logits.shape[1] - 1))
         shifted = logits + weights.log().reshape(-1, *[1] * (logits.ndim - 2))
-        return weights[target.map[:, 0]] * cross_entropy(shifted, target)
+        return weights[target.map[:, 0]] * cross_entropy(shifted, target.map)
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Losses for calibrated segmentation. Pure PyTorch: usable in any training loop.
 
-All are called as ``loss(logits, target)``; see ``SegmentationLoss`` for their common settings.
+All are called as ``loss(logits, target)``; see ``SegmentationLoss`` for their common settings. A loss of your own is a
+subclass with a ``voxel_loss``, for which ``cross_entropy`` and the other functions are the parts.
 """
 
-from nnunet_nacl.losses._base import SegmentationLoss
+from nnunet_nacl.losses._base import SegmentationLoss, Shared
 from nnunet_nacl.losses._cross_entropy import (
     CrossEntropyLoss,
     ECPLoss,
@@ -12,6 +13,10 @@ from nnunet_nacl.losses._cross_entropy import (
     MbLSLoss,
     SVLSLoss,
     cross_entropy,
+    entropy,
+    focal,
+    margin_excess,
+    soft_cross_entropy,
 )
 from nnunet_nacl.losses._nacl import NACLLoss
 from nnunet_nacl.losses._neighborhood import neighbor_shares
@@ -26,7 +31,12 @@ __all__ = [
     "NACLLoss",
     "SVLSLoss",
     "SegmentationLoss",
+    "Shared",
     "Target",
     "cross_entropy",
+    "entropy",
+    "focal",
+    "margin_excess",
     "neighbor_shares",
+    "soft_cross_entropy",
 ]

@@ -1,6 +1,8 @@
 """What all losses share: the ignore mask, float32 under autocast, the mean over voxels, and Dice."""
 
+import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -8,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from nnunet_nacl.losses._mean import mean_with_gradient
 from nnunet_nacl.losses._neighborhood import Neighborhood
-from nnunet_nacl.losses._pieces import mean_in_pieces
 from nnunet_nacl.losses._target import Target, canonical_target, check_logits
 
 
@@ -19,6 +21,7 @@ class Shared(TypedDict, total=False):
     ignore_label: int | None
     regions: bool
     dice: nn.Module | None
+    compiled: bool
 
 
 class SegmentationLoss(nn.Module, ABC):
@@ -36,10 +39,15 @@ class SegmentationLoss(nn.Module, ABC):
         dice: module to add, called as ``dice(logits, target, loss_mask=mask)`` with float32 logits, the target
             without ignored voxels, and the bool mask (b, 1, *spatial) of voxels that count, or None. nnU-Net's
             ``MemoryEfficientSoftDiceLoss`` fits.
+        compiled: on CUDA, let torch.compile make one piece of code for value and gradient, in up to half a minute. If
+            that fails, ``tell`` gets one line and the loss is computed without. On other devices it changes nothing.
     """
 
     _neighborhood: Neighborhood | None = None
     """Set by a loss that looks at the neighbors of a voxel: then its target comes with a border around it."""
+
+    tell: Callable[[str], object] = staticmethod(warnings.warn)
+    """Takes a line about a loss that could not be compiled; a trainer has a log for it."""
 
     def __init__(
         self,
@@ -47,11 +55,13 @@ class SegmentationLoss(nn.Module, ABC):
         ignore_label: int | None = None,
         regions: bool = False,
         dice: nn.Module | None = None,
+        compiled: bool = False,
     ) -> None:
         super().__init__()
         self.ignore_label = ignore_label
         self.regions = regions
         self.dice = dice
+        self.compiled = compiled
 
     @abstractmethod
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
@@ -68,7 +78,7 @@ class SegmentationLoss(nn.Module, ABC):
 
         Returns:
             Scalar tensor, float32 (float64 for float64 logits). NaN or infinite if a logit that counts is NaN
-            or +infinity.
+            or +infinity; NaN if a target value that counts is not allowed, on any device but the CPU.
 
         Raises:
             ValueError: wrong shapes or dtypes, or on the CPU a target value that is not allowed.
@@ -80,7 +90,7 @@ class SegmentationLoss(nn.Module, ABC):
         device = logits.device.type
         with torch.autocast(device, enabled=False) if device in ("cpu", "cuda") else nullcontext():
             # self.mean(logits, target) gives the same and holds more
-            loss = mean_in_pieces(self, logits, target)
+            loss = mean_with_gradient(self, logits, target)
             if self.dice is not None:
                 loss = loss + self._dice_term(self.dice, logits, target)
         return loss
@@ -93,11 +103,9 @@ class SegmentationLoss(nn.Module, ABC):
     def total(self, logits: Tensor, target: Target) -> Tensor:
         """The sum of ``voxel_loss`` over the voxels that count."""
         values = self.voxel_loss(_computable(logits, target), target)
-        return (
-            values.sum()
-            if target.valid is None
-            else torch.where(target.valid[:, 0], values, 0).sum()
-        )
+        if target.valid is not None:
+            values = torch.where(target.valid[:, 0], values, 0)
+        return target.poisoned(values.sum())
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that ``total`` needs."""
@@ -124,6 +132,7 @@ class SegmentationLoss(nn.Module, ABC):
         value: Tensor = dice(
             _computable(logits, canonical), canonical.map, loss_mask=canonical.valid
         )
+        value = canonical.poisoned(value)
         if canonical.valid is None:
             return value
         # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the

@@ -16,20 +16,60 @@ ClassReduction = Literal["mean", "sum"]
 """Whether a penalty is the mean or the sum over the classes."""
 
 
-def cross_entropy(logits: Tensor, target: Target) -> Tensor:
-    """``-log p_y``; over regions the mean binary cross-entropy."""
-    if target.regions:
-        return soft_cross_entropy(logits, target.map, regions=True)
-    return -logits.log_softmax(1).gather(1, target.map).squeeze(1)
+def cross_entropy(logits: Tensor, target: Tensor, *, regions: bool = False) -> Tensor:
+    """``-log p_y`` of each voxel; over regions the mean binary cross-entropy.
+
+    This and the functions below are what the losses are made of, for a ``voxel_loss`` of your own.
+
+    Args:
+        logits: (b, K, *spatial), or (b, R, *spatial) of regions; float32 or float64.
+        target: int64 labels (b, 1, *spatial), or masks (b, R, *spatial): ``Target.map``.
+        regions: one sigmoid for each region, instead of one softmax.
+
+    Returns:
+        (b, *spatial).
+
+    >>> cross_entropy(torch.zeros(1, 2, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64))  # log 2
+    tensor([[[0.6931]]])
+    """
+    if regions:
+        return soft_cross_entropy(logits, target, regions=True)
+    return -logits.log_softmax(1).gather(1, target).squeeze(1)
 
 
-def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool) -> Tensor:
+def soft_cross_entropy(logits: Tensor, shares: Tensor, *, regions: bool = False) -> Tensor:
     """``-sum_k t_k log p_k`` for soft targets t of the logits' shape; ``regions``: the mean binary cross-entropy."""
     if regions:
-        return F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none").mean(
-            1
-        )
+        binary = F.binary_cross_entropy_with_logits(logits, shares.to(logits), reduction="none")
+        return binary.mean(1)
     return -(shares * logits.log_softmax(1)).sum(1)
+
+
+def focal(logits: Tensor, target: Tensor, *, gamma: float, regions: bool = False) -> Tensor:
+    """``-(1 - p_y)^γ log p_y`` of each voxel; over regions the mean of its binary form. See ``cross_entropy``."""
+    if regions:
+        surprise = F.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
+    else:
+        surprise = cross_entropy(logits, target).unsqueeze(1)
+    # 1 - p = -expm1(log p) keeps its digits near p = 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
+    complement = -torch.expm1(-surprise)
+    return (complement.clamp_min(1e-12) ** gamma * surprise).mean(1)
+
+
+def entropy(logits: Tensor, *, regions: bool = False) -> Tensor:
+    """``-sum_k p_k log p_k`` of each voxel, in nats; over regions the mean binary entropy."""
+    if regions:
+        # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
+        inside = logits.sigmoid()
+        outside = (-logits).sigmoid()
+        return (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
+    log_probabilities = logits.log_softmax(1)
+    return -(log_probabilities.exp() * log_probabilities).sum(1)
+
+
+def margin_excess(logits: Tensor, *, margin: float) -> Tensor:
+    """``sum_k max(max_j l_j - l_k - m, 0)`` of each voxel."""
+    return (logits.amax(1, keepdim=True) - margin - logits).relu().sum(1)
 
 
 class CrossEntropyLoss(SegmentationLoss):
@@ -47,7 +87,7 @@ class CrossEntropyLoss(SegmentationLoss):
     """
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        return cross_entropy(logits, target)
+        return cross_entropy(logits, target.map, regions=target.regions)
 
 
 class LabelSmoothingLoss(SegmentationLoss):
@@ -135,15 +175,7 @@ class FocalLoss(SegmentationLoss):
         self.gamma = gamma
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        if target.regions:
-            surprise = F.binary_cross_entropy_with_logits(
-                logits, target.map.to(logits), reduction="none"
-            )
-        else:
-            surprise = cross_entropy(logits, target).unsqueeze(1)
-        # 1 - p = -expm1(log p) keeps its digits near p = 1; the floor keeps the gradient of x^γ finite at 0 for γ < 1.
-        complement = -torch.expm1(-surprise)
-        return (complement.clamp_min(1e-12) ** self.gamma * surprise).mean(1)
+        return focal(logits, target.map, gamma=self.gamma, regions=target.regions)
 
 
 class ECPLoss(SegmentationLoss):
@@ -181,15 +213,8 @@ class ECPLoss(SegmentationLoss):
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
         sides = 2 if target.regions else logits.shape[1]
         alpha = self.alpha / sides if self.class_reduction == "mean" else self.alpha
-        if target.regions:
-            # -log p = softplus(-l) and -log(1 - p) = softplus(l): no logarithm of a rounded 0.
-            inside = logits.sigmoid()
-            outside = (-logits).sigmoid()
-            entropy = (inside * F.softplus(-logits) + outside * F.softplus(logits)).mean(1)
-        else:
-            log_probabilities = logits.log_softmax(1)
-            entropy = -(log_probabilities.exp() * log_probabilities).sum(1)
-        return cross_entropy(logits, target) - alpha * entropy
+        surprise = cross_entropy(logits, target.map, regions=target.regions)
+        return surprise - alpha * entropy(logits, regions=target.regions)
 
 
 class MbLSLoss(SegmentationLoss):
@@ -227,5 +252,5 @@ class MbLSLoss(SegmentationLoss):
         self.weight = weight
 
     def voxel_loss(self, logits: Tensor, target: Target) -> Tensor:
-        excess = (logits.amax(1, keepdim=True) - self.margin - logits).relu().sum(1)
-        return cross_entropy(logits, target) + self.weight / logits.shape[1] * excess
+        excess = margin_excess(logits, margin=self.margin)
+        return cross_entropy(logits, target.map) + self.weight / logits.shape[1] * excess

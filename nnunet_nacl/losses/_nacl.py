@@ -80,4 +80,5 @@ class NACLLoss(SegmentationLoss):
         distance = distance.abs() if self.penalty == "l1" else distance.square()
         # λ / K times the sum is the mean in one operation less.
         weight = self.weight / logits.shape[1] if self.class_reduction == "mean" else self.weight
-        return cross_entropy(logits, target) + weight * distance.sum(1)
+        surprise = cross_entropy(logits, target.map, regions=target.regions)
+        return surprise + weight * distance.sum(1)

@@ -49,7 +49,8 @@ def neighbor_shares(
         regions: ``labels`` holds region masks.
 
     Returns:
-        τ, float32 (b, K or R, *spatial); 0 where a window holds no voxel that counts.
+        τ, float32 (b, K or R, *spatial); 0 where a window holds no voxel that counts. On any device but the CPU all
+        of it is NaN if a label is not allowed.
 
     References:
         Murugesan et al., Medical Image Analysis 2025, sections 3.2 and 3.3; τ in equation 6 leaves the center out, in
@@ -65,7 +66,7 @@ def neighbor_shares(
     target = canonical_target(
         labels, logits_shape=shape, ignore_label=ignore_label, regions=regions
     )
-    return neighborhood.shares(neighborhood.pad(target), torch.float32)
+    return target.poisoned(neighborhood.shares(neighborhood.pad(target), torch.float32))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+_VALUES_ARE_READ = frozenset({"cpu"})
+"""Devices on which a wrong value is an error; on others it makes the loss NaN."""
+_NOT_WHOLE = torch.iinfo(torch.int64).min
+"""Stands for a label that is no whole number, NaN among them."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -17,6 +22,8 @@ class Target:
         num_channels: K or R, the number of logit channels.
         around: the target with a border as wide as the neighborhood that a loss looks at (``Neighborhood.pad``);
             None for a loss that looks at each voxel alone.
+        poison: a scalar that multiplies the loss, NaN if the target held a value that is not allowed and 1 if not;
+            None where such a value is an error, and for bool masks.
     """
 
     map: Tensor
@@ -24,6 +31,7 @@ class Target:
     valid: Tensor | None
     num_channels: int
     around: "Target | None" = None
+    poison: Tensor | None = None
 
     def num_valid(self) -> Tensor:
         """The number of voxels that count, an int64 scalar on the target's device."""
@@ -31,6 +39,10 @@ class Target:
             return self.valid.sum()
         # torch.tensor would wait for the device
         return torch.full((), self.map[:, 0].numel(), device=self.map.device)
+
+    def poisoned(self, value: Tensor) -> Tensor:
+        """The value, but NaN, and with gradients of NaN, if the target held a value that is not allowed."""
+        return value if self.poison is None else value * self.poison
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""
@@ -58,8 +70,8 @@ def canonical_target(
 ) -> Target:
     """Bring a training target into the form that the losses compute with.
 
-    Values are checked only on the CPU: elsewhere, reading them back would make the training loop wait for the device.
-    On CUDA a label outside 0..K-1 trips the device's own index assertion.
+    Values are read only on the CPU: elsewhere, that would make the training loop wait for the device. There a value
+    that is not allowed becomes the nearest class and sets ``Target.poison``. At ignored voxels any value is allowed.
 
     Args:
         target: label map (b, 1, *spatial) of any dtype; with ``regions`` the masks (b, R, *spatial), followed by the
@@ -82,33 +94,61 @@ def canonical_target(
             f"target must have the shape {expected}, {masks if regions else 'one label map'}, for logits of shape "
             f"{tuple(logits_shape)}; got {tuple(target.shape)}."
         )
-    on_cpu = target.device.type == "cpu"
     if regions:
-        if (
-            on_cpu
-            and target.dtype != torch.bool
-            and not bool(((target == 0) | (target == 1)).all())
-        ):
-            raise ValueError("target holds values other than 0 and 1, which region masks must not.")
-        found = target[:, :channels].float()
-        valid = target[:, channels:] != 1 if ignores else None
-    else:
-        # Before the comparison: uint8 would wrap an ignore label of 257 or -1
-        found = target.long()
-        if on_cpu and target.is_floating_point() and not bool((found == target).all()):
-            raise ValueError("target holds labels that are not whole numbers.")
-        valid = None if ignore_label is None else found != ignore_label
+        return _from_masks(target, channels, ignores=ignores)
+    return _from_labels(target, channels, ignore_label)
+
+
+def _from_labels(target: Tensor, classes: int, ignore_label: int | None) -> Target:
+    # Before the comparison: uint8 would wrap an ignore label of 257 or -1
+    found = target.long()
+    if target.is_floating_point():
+        found = torch.where(found == target, found, _NOT_WHOLE)
+    valid = None if ignore_label is None else found != ignore_label
     if valid is not None:
         found = torch.where(valid, found, 0)
-    if on_cpu and not regions and found.numel() > 0:
-        lowest, highest = (int(value) for value in found.aminmax())
-        if lowest < 0 or highest >= channels:
-            allowed = f"the whole numbers 0 to {channels - 1} ({channels} logit channels)"
-            raise ValueError(
-                f"target holds the label {lowest if lowest < 0 else highest}; allowed are {allowed}"
-                + (f" and the ignore label {ignore_label}." if ignores else ".")
-            )
-    return Target(found, regions, valid, channels)
+    if target.device.type in _VALUES_ARE_READ:
+        _check_labels(found, classes, ignore_label)
+        return Target(found, regions=False, valid=valid, num_channels=classes)
+    # No loss may look a label up that is no class: what happens then differs from device to device
+    known = found.clamp(0, classes - 1)
+    poison = _nan_if((known != found).any())
+    return Target(known, regions=False, valid=valid, num_channels=classes, poison=poison)
+
+
+def _check_labels(found: Tensor, classes: int, ignore_label: int | None) -> None:
+    if found.numel() == 0:
+        return
+    lowest, highest = (int(value) for value in found.aminmax())
+    if lowest == _NOT_WHOLE:
+        raise ValueError("target holds labels that are not whole numbers.")
+    if lowest < 0 or highest >= classes:
+        allowed = f"the whole numbers 0 to {classes - 1} ({classes} logit channels)"
+        raise ValueError(
+            f"target holds the label {lowest if lowest < 0 else highest}; allowed are {allowed}"
+            + ("." if ignore_label is None else f" and the ignore label {ignore_label}.")
+        )
+
+
+def _from_masks(target: Tensor, regions: int, *, ignores: bool) -> Target:
+    found = target[:, :regions].float()
+    valid = target[:, regions:] != 1 if ignores else None
+    if valid is not None:
+        found = torch.where(valid, found, 0)
+    poison = None
+    if target.dtype != torch.bool:
+        wrong = ((found != 0) & (found != 1)).any()
+        if valid is not None:
+            wrong = wrong | (valid & (target[:, regions:] != 0)).any()
+        if target.device.type not in _VALUES_ARE_READ:
+            poison = _nan_if(wrong)
+        elif bool(wrong):
+            raise ValueError("target holds values other than 0 and 1, which region masks must not.")
+    return Target(found, regions=True, valid=valid, num_channels=regions, poison=poison)
+
+
+def _nan_if(wrong: Tensor) -> Tensor:
+    return torch.where(wrong, torch.nan, 1.0)
 
 
 def check_logits(logits: Tensor, *, regions: bool) -> None:

@@ -21,7 +21,7 @@ from nnunet_nacl.trainers._names import (
 )
 
 if TYPE_CHECKING:
-    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss
+    from nnunet_nacl.trainers._calibrated import CalibratedLossMixin, build_loss, default_of
 
 __all__ = [
     "LOSSES",
@@ -32,6 +32,7 @@ __all__ = [
     "CalibratedLossMixin",
     "Recipe",
     "build_loss",
+    "default_of",
     "parse_name",
     "trainer_names",
 ]

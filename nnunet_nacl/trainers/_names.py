@@ -23,13 +23,13 @@ class Recipe:
     """The loss and settings of one of our trainers; numbers that are None are the trainer's own.
 
     Attributes:
-        loss: a key of ``LOSSES``.
+        loss: a key of ``LOSSES``; None for the trainer's own ``loss_class``.
         dice: add nnU-Net's own Dice loss.
         settings: keyword settings of the loss class that differ from its defaults.
         paper_schedule: Adam, 1e-3 then 1e-4 from half time, 100 epochs unless ``num_epochs`` says otherwise.
     """
 
-    loss: str
+    loss: str | None = None
     dice: bool = False
     settings: Mapping[str, object] = field(default_factory=dict)
     num_epochs: int | None = None
@@ -38,19 +38,18 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Raise a ValueError unless ``loss`` is one of ours."""
-        if self.loss not in LOSSES:
+        if self.loss is not None and self.loss not in LOSSES:
             raise ValueError(f"loss must be one of {', '.join(LOSSES)}; got {self.loss!r}.")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A keyword of a loss class, its default there, its values in the paper, and the suffixes that set it.
+    """A keyword of a loss class, its values in the paper, and the suffixes that set it.
 
     A suffix is either one of ``words``, each with the value that it stands for, or ``prefix`` and a number.
     """
 
     name: str
-    default: str
     paper: str
     prefix: str = ""
     words: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +75,8 @@ class Loss:
     settings: tuple[Setting, ...] = ()
 
 
-_ALPHA = Setting("alpha", "0.1", "0.1, 0.2, 0.3", "alpha")
-_KERNEL_SIZE = Setting("kernel_size", "3", "3", "kernel")
+_ALPHA = Setting("alpha", "0.1, 0.2, 0.3", "alpha")
+_KERNEL_SIZE = Setting("kernel_size", "3", "kernel")
 _PRIORS = {"mean": "mean", "gaussian": "gaussian", "plainGaussian": "plain_gaussian"}
 _CLASS_REDUCTIONS = {"classMean": "mean", "classSum": "sum"}
 _BORDERS = {"borderValid": "valid", "borderBackground": "background", "borderZero": "zero"}
@@ -87,38 +86,37 @@ LOSSES: Mapping[str, Loss] = {
         "NACLLoss",
         "CE + weight · |class shares of the neighborhood - logits|",
         (
-            Setting("weight", "0.1", "0.1, 0.2, 0.3", "weight"),
-            Setting("prior", "mean", "mean, gaussian", words=_PRIORS),
-            Setting("sigma", "1", "1, 2, 3", "sigma"),
+            Setting("weight", "0.1, 0.2, 0.3", "weight"),
+            Setting("prior", "mean, gaussian", words=_PRIORS),
+            Setting("sigma", "1, 2, 3", "sigma"),
             _KERNEL_SIZE,
-            Setting("penalty", "l1", "l1, l2", words={"l1": "l1", "l2": "l2"}),
+            Setting("penalty", "l1, l2", words={"l1": "l1", "l2": "l2"}),
             Setting(
                 "constraint",
-                "logits",
                 "logits, softmax",
                 words={"logits": "logits", "softmax": "softmax"},
             ),
-            Setting("class_reduction", "mean", "mean", words=_CLASS_REDUCTIONS),
-            Setting("border", "valid", "background", words=_BORDERS),
+            Setting("class_reduction", "mean", words=_CLASS_REDUCTIONS),
+            Setting("border", "background", words=_BORDERS),
         ),
     ),
     "CE": Loss("CrossEntropyLoss", "cross-entropy"),
-    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "3", "1, 2, 3", "gamma"),)),
+    "FL": Loss("FocalLoss", "focal loss", (Setting("gamma", "1, 2, 3", "gamma"),)),
     "ECP": Loss(
         "ECPLoss",
         "CE - alpha · entropy of the prediction",
-        (_ALPHA, Setting("class_reduction", "sum", "mean", words=_CLASS_REDUCTIONS)),
+        (_ALPHA, Setting("class_reduction", "mean", words=_CLASS_REDUCTIONS)),
     ),
     "LS": Loss("LabelSmoothingLoss", "label smoothing", (_ALPHA,)),
     "SVLS": Loss(
         "SVLSLoss",
         "spatially varying label smoothing",
-        (Setting("sigma", "2", "0.5, 1, 2", "sigma"), _KERNEL_SIZE),
+        (Setting("sigma", "0.5, 1, 2", "sigma"), _KERNEL_SIZE),
     ),
     "MbLS": Loss(
         "MbLSLoss",
         "margin-based label smoothing (labels only, no regions)",
-        (Setting("margin", "5", "3, 5, 10", "margin"), Setting("weight", "0.1", "0.1", "weight")),
+        (Setting("margin", "3, 5, 10", "margin"), Setting("weight", "0.1", "weight")),
     ),
 }
 

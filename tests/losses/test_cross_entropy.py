@@ -21,6 +21,11 @@ from nnunet_nacl.losses import (
     MbLSLoss,
     SegmentationLoss,
     SVLSLoss,
+    cross_entropy,
+    entropy,
+    focal,
+    margin_excess,
+    soft_cross_entropy,
 )
 
 DICE = {"batch_dice": True, "smooth": 1e-5, "ddp": False}
@@ -81,6 +86,27 @@ def test_nnunets_own_loss_of_a_patch_of_only_ignored_voxels(generator: torch.Gen
     value = default(logits, torch.ones(2, 4, 9, 8))
     assert value.item() == -1
     assert not torch.autograd.grad(value, logits)[0].any()
+
+
+@pytest.mark.parametrize("regions", [False, True])
+def test_losses_are_composed_of_public_functions(generator: torch.Generator, regions: bool) -> None:
+    logits, labels = draw(generator, 3, 6, 5)
+    target = (torch.rand(logits.shape, generator=generator) < 0.4).double() if regions else labels
+    surprise = cross_entropy(logits, target, regions=regions)
+    for loss, parts in (
+        (CrossEntropyLoss(regions=regions), surprise),
+        (FocalLoss(gamma=2, regions=regions), focal(logits, target, gamma=2, regions=regions)),
+        (ECPLoss(alpha=0.3, regions=regions), surprise - 0.3 * entropy(logits, regions=regions)),
+    ):
+        assert parts.shape == (2, 6, 5)
+        torch.testing.assert_close(loss(logits, target), parts.mean())
+    if regions:
+        torch.testing.assert_close(soft_cross_entropy(logits, target, regions=True), surprise)
+        return
+    hot = F.one_hot(labels[:, 0], 3).movedim(-1, 1).double()
+    torch.testing.assert_close(soft_cross_entropy(logits, hot), surprise)
+    penalty = margin_excess(logits, margin=1.0) / 3
+    torch.testing.assert_close(MbLSLoss(margin=1.0, weight=0.2)(logits, labels), (surprise + 0.2 * penalty).mean())
 
 
 def test_focal_by_hand() -> None:

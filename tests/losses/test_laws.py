@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nnunet_nacl import losses, trainers
-from nnunet_nacl.losses import SegmentationLoss, _pieces
+from nnunet_nacl.losses import SegmentationLoss, _compiled, _pieces, _target
 
 Make = Callable[..., SegmentationLoss]
 
@@ -83,7 +83,7 @@ def assert_same(loss: SegmentationLoss, logits: Tensor, target: Tensor, toleranc
 
 def test_settings_are_shown() -> None:
     assert repr(losses.LabelSmoothingLoss(ignore_label=3)) == (
-        "LabelSmoothingLoss(ignore_label=3, regions=False, dice=None, alpha=0.1)"
+        "LabelSmoothingLoss(ignore_label=3, regions=False, dice=None, compiled=False, alpha=0.1)"
     )
 
 
@@ -110,7 +110,7 @@ def test_pieces(
     name: str, generator: torch.Generator, spatial: tuple[int, ...], regions: bool, ignore: bool, piece: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setitem(_pieces._PIECE, "cpu", piece)
+    monkeypatch.setitem(_pieces.PIECE, "cpu", piece)
     logits, target = draw(generator, spatial, regions=regions, ignore=ignore)
     loss = make(name, regions=regions, ignore=ignore)
     assert_same(loss, logits, target)
@@ -305,6 +305,68 @@ def test_masks_that_are_not_binary(value: float) -> None:
         losses.NACLLoss(regions=True)(torch.zeros(1, 2, 2, 2), masks)
 
 
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU as any other device: no value of a target is read back."""
+    monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
+
+
+@pytest.mark.usefixtures("unread")
+@each_kind
+@with_ignored
+@pytest.mark.parametrize("with_dice", [False, True], ids=["alone", "dice"])
+def test_unread_a_wrong_value_makes_the_loss_nan(
+    name: str, generator: torch.Generator, regions: bool, ignore: bool, with_dice: bool
+) -> None:
+    logits, target = draw(generator, regions=regions, ignore=ignore)
+    loss = make(name, regions=regions, ignore=ignore, dice=nnunets_dice() if with_dice else None)
+    assert torch.isfinite(loss(logits, target))
+    for wrong in (255, -1, 1.5, 0.5, math.nan):
+        changed = target.short() if isinstance(wrong, int) else target.float()
+        changed[1, :CLASSES, 2, 3] = wrong
+        changed[1, CLASSES:, 2, 3] = 0
+        value, gradient = value_and_gradient(loss, logits, changed)
+        assert value.isnan(), wrong
+        assert gradient.isnan().any(), wrong
+        changed[1, CLASSES:, 2, 3] = wrong  # neither ignored nor not
+        assert loss(logits, changed).isnan(), wrong
+        if regions and ignore:
+            changed[1, CLASSES:, 2, 3] = 1
+            assert torch.isfinite(loss(logits, changed)), wrong
+
+
+@pytest.mark.usefixtures("unread")
+@each_loss
+def test_unread_labels_that_are_all_wrong(name: str) -> None:
+    assert make(name)(torch.zeros(1, CLASSES, 4, 4), torch.full((1, 1, 4, 4), 255)).isnan()
+    assert losses.neighbor_shares(torch.full((1, 1, 4, 4), 255), CLASSES).isnan().all()
+
+
+@each_kind
+@with_ignored
+def test_the_formula_reads_nothing_back(name: str, regions: bool, ignore: bool) -> None:
+    """Meta tensors have no values: a formula that asked for one would raise."""
+    channels = CLASSES + ignore if regions else 1
+    target = torch.empty(2, channels, 6, 6, device="meta", dtype=torch.float32)
+    logits = torch.empty(2, CLASSES, 6, 6, device="meta", requires_grad=True)
+    loss = make(name, regions=regions, ignore=ignore, dice=None if regions else nnunets_dice())
+    loss(logits, target).backward()
+    assert logits.grad.shape == logits.shape
+    # what is compiled on CUDA
+    _, _, gradient = _compiled._sum_and_gradient(loss, logits.detach(), target)
+    assert gradient.shape == logits.shape
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@each_kind
+def test_on_cuda_a_wrong_value_makes_the_loss_nan(name: str, generator: torch.Generator, regions: bool) -> None:
+    logits, target = draw(generator, regions=regions)
+    target = target.float()
+    target[1, 0, 2, 3] = 255
+    assert make(name, regions=regions)(logits.cuda(), target.cuda()).isnan()
+
+
 @pytest.mark.parametrize(
     ("channels", "target", "settings", "message"),
     [
@@ -348,7 +410,7 @@ def test_wrong_settings(loss: Make, setting: str, value: object, expected: str) 
 
 # Without a driver, early versions of PyTorch make no tensor without values, and 2.6 aborts in autograd.
 @pytest.mark.skipif(
-    torch.__version__ < "2.15" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
+    torch.__version__ < "2.14" and not torch.cuda.is_available(), reason="needs PyTorch 2.15, or a CUDA device"
 )
 @each_kind
 def test_on_cuda_nothing_is_read_back(name: str, regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.losses.test_laws import assert_same, value_and_gradient
 def test_neighbors_in_other_pieces(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, prior: str, border: str
 ) -> None:
-    monkeypatch.setitem(_pieces._PIECE, "cpu", 68)
+    monkeypatch.setitem(_pieces.PIECE, "cpu", 68)
     for shape, kernel_size in (((2, 13, 9), 3), ((2, 9, 4), 7), ((1, 7, 6, 5), 5)):
         logits = torch.randn(shape[0], 3, *shape[1:], generator=generator, dtype=torch.float64)
         loss = losses.NACLLoss(prior=prior, border=border, kernel_size=kernel_size, sigma=1.3, ignore_label=3)

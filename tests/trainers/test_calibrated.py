@@ -17,13 +17,16 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.training.nnUNetTrainer.primus.primus_trainers import nnUNet_Primus_S_Trainer
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find
 from torch import nn
+from typing_extensions import Unpack
 
 from nnunet_nacl import trainers
 from nnunet_nacl.linking import trainers_path
-from nnunet_nacl.losses import NACLLoss
+from nnunet_nacl.losses import NACLLoss, SegmentationLoss, Shared, Target, _compiled, _mean, _target
+from nnunet_nacl.nnunet import hooks
 from nnunet_nacl.trainers import MAX_LOGIT_HISTOGRAM, MAX_LOGIT_QUANTILES, CalibratedLossMixin, Recipe, _calibrated
 from tests.conftest import KINDS, NNUNet, Planned, trainer_on_cpu
 
+PAGE = Path(__file__).parents[2] / "docs" / "experiments.md"
 VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
 Make = Callable[..., nnUNetTrainer]
 
@@ -126,12 +129,28 @@ def test_cascade(make: Make) -> None:
 
 @pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own, and an error would stop it
 def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nnU-Net compiles, so do we; a loss that cannot be compiled goes on without, and the log says so once."""
     # nnU-Net compiles on CUDA only; the tracing is the same, the code generator is left out.
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
+    _compiled._compiled.cache_clear()
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
-    assert np.isfinite(step(trainer))
+    said: list[str] = []
+    trainer.loss.loss.tell = said.append
+    values = [step(trainer)]  # the CPU reads values back, which cannot be compiled
+    assert not trainer.loss.loss.compiled
+    assert len(said) == 1
+    monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
+    trainer = make("DiceNACL")
+    values.append(step(trainer))
+    assert trainer.loss.loss.compiled
+    assert values[1] == pytest.approx(values[0], rel=1e-4)
+    assert trainer.loss.loss.tell == trainer.print_to_log_file
+    monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: False)
+    assert not make("DiceNACL").loss.loss.compiled
+    _compiled._compiled.cache_clear()
 
 
 def test_in_front_of_primus(make: Make) -> None:
@@ -152,6 +171,69 @@ def test_other_trainers(make: Make) -> None:
     assert np.isfinite(step(trainer))
     with pytest.raises(ValueError, match=r"the loss of the trainer below it, RobustCrossEntropyLoss, has no Dice part"):
         make(mixed(find("nnUNetTrainerCELoss"), Recipe("NACL", dice=True)))
+
+
+class Brier(SegmentationLoss):
+    """``Σ_k (p_k - y_k)²`` times a setting of its own."""
+
+    def __init__(self, *, factor: float = 1.0, **shared: Unpack[Shared]) -> None:
+        super().__init__(**shared)
+        self.factor = factor
+
+    def voxel_loss(self, logits: torch.Tensor, target: Target) -> torch.Tensor:
+        p = logits.sigmoid() if target.regions else logits.softmax(1)
+        return self.factor * (p - target.one_hot(p.dtype)).square().sum(1)
+
+
+@pytest.mark.parametrize("below", ["nnUNetTrainer", "nnUNetTrainerNoDeepSupervision"])
+@pytest.mark.parametrize("kind", ["labels", "regions_ignore"])
+def test_a_loss_of_ones_own(make: Make, kind: str, below: str) -> None:
+    attributes = {"loss_class": Brier}
+    trainer = make(type("nnUNetTrainerBrier", (CalibratedLossMixin, find(below)), attributes), kind)
+    loss = hooks.inner_loss(trainer.loss)
+    assert isinstance(loss, Brier)
+    assert (loss.regions, loss.ignore_label) == ((True, 3) if kind == "regions_ignore" else (False, None))
+    assert np.isfinite(step(trainer))
+    if below == "nnUNetTrainer":
+        attributes["recipe"] = Recipe(dice=True, settings={"factor": 2.0}, num_epochs=7)
+        trainer = make(type("nnUNetTrainerBrier", (CalibratedLossMixin, nnUNetTrainer), attributes), kind)
+        assert (trainer.loss.loss.factor, trainer.num_epochs) == (2.0, 7)
+        assert isinstance(trainer.loss.loss.dice, MemoryEfficientSoftDiceLoss)
+
+
+@pytest.mark.parametrize("below", ["nnUNetTrainer", "nnUNetTrainerNoDeepSupervision"])
+def test_the_pages_loss_of_ones_own(make: Make, below: str) -> None:
+    """Its values as torch computes them; that the page's commands run is a slow test of the studies."""
+    section = PAGE.read_text().partition("## A loss of your own")[2]
+    names: dict[str, Any] = {"__name__": "brier"}
+    exec(section.partition("```python\n")[2].partition("```")[0], names)
+    trainer = make(type("nnUNetTrainerMine", (names["nnUNetTrainerBrier"], find(below)), {}))
+    assert isinstance(hooks.inner_loss(trainer.loss), names["Brier"])
+    assert 0 < step(trainer) < 2
+    p, labels = torch.full((1, 4, 3, 3), 0.25), torch.ones(1, 1, 3, 3)
+    assert float(names["Brier"]()(p.log(), labels)) == pytest.approx(0.75**2 + 3 * 0.25**2)
+
+
+def test_a_trainer_without_a_loss(make: Make) -> None:
+    with pytest.raises(ValueError, match="There is no loss: set the trainer's loss_class, or name one, as in Recipe"):
+        make(type("nnUNetTrainerNothing", (CalibratedLossMixin, nnUNetTrainer), {}))
+
+
+def test_the_log_says_what_starts_late_and_what_near_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nnUNetTrainer, "on_train_start", lambda _: None)
+    late, whole = "learns small structures late under nnU-Net's SGD", "is that of all its voxels"
+    for name, changes, expected in (
+        ("NACL", {}, [late]),
+        ("DiceNACL", {}, []),
+        ("NACL_paperSchedule", {}, []),
+        ("DiceCE", {"spacing": [0.001, 0.002, 0.002]}, [whole]),
+    ):
+        trainer = make(name, **changes)
+        said: list[str] = []
+        monkeypatch.setattr(trainer, "print_to_log_file", lambda line, said=said, **_: said.append(line))
+        trainer.on_train_start()
+        assert [line for line in (late, whole) if any(line in one for one in said)] == expected
+        assert len(said) == len(expected)
 
 
 @pytest.mark.parametrize(("suffix", "epochs"), [("", 100), ("_8epochs_5iterations", 8)])

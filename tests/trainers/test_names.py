@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from nnunet_nacl import losses
-from nnunet_nacl.losses._base import Shared
-from nnunet_nacl.trainers import LOSSES, Recipe, parse_name, trainer_names
+from nnunet_nacl.losses import Shared
+from nnunet_nacl.trainers import LOSSES, Recipe, default_of, parse_name, trainer_names
 
 
 def test_the_names_without_suffixes() -> None:
@@ -15,13 +15,12 @@ def test_the_names_without_suffixes() -> None:
 
 def test_every_loss_setting_has_a_suffix_and_the_right_default() -> None:
     shared = {"self", "shared", *Shared.__annotations__}
-    for loss in LOSSES.values():
+    for name, loss in LOSSES.items():
         parameters = inspect.signature(getattr(losses, loss.class_name).__init__).parameters
         own = {name: p.default for name, p in parameters.items() if name not in shared}
         assert {setting.name for setting in loss.settings} == set(own)
         for setting in loss.settings:
-            default = setting.default if isinstance(own[setting.name], str) else float(setting.default)
-            assert default == own[setting.name]
+            assert default_of(name, setting.name) == own[setting.name]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import torch
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from nnunet_nacl.metrics import evaluate_case
+from nnunet_nacl.metrics import evaluate_case, near_core
 from nnunet_nacl.trainers import MAX_LOGIT_EDGES, _progress
-from nnunet_nacl.trainers._progress import EpochCalibration
+from nnunet_nacl.trainers._progress import EpochCalibration, covers, near_core_on_device
 
 SPACING = (4.0, 2.5, 3.0)
 
@@ -85,6 +85,44 @@ def test_few_of_many_voxels_are_as_good() -> None:
     assert 10_000 < sum(epoch.histogram()) <= 20_000
     expected = evaluate_case((2 * logits).softmax(1)[0, :, None].numpy(), labels[0].numpy()).calibration["near"]
     assert epoch.values()["ece_near"] == pytest.approx(expected.metrics()["ECE"], abs=0.01)
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0), (0.32, 2.0), (3.0, 1.0, 0.5), (9.0, 0.7, 0.7)])
+def test_near_on_the_device_is_near(spacing: tuple[float, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    core = torch.rand(2, 1, *(40, 33, 21)[: len(spacing)], generator=generator) > 0.999
+    found = near_core_on_device(core, spacing)
+    assert 0 < found.sum() < found.numel()
+    assert np.array_equal(found.numpy(), near_core(core, spacing, 5))
+
+
+@pytest.mark.parametrize("spacing", [(0.1, 0.1), (0.05, 0.2), (0.1, 0.1, 0.1)])
+def test_near_of_fine_voxels_takes_little_work(spacing: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a sixteenth of the margin, in a few operations, however fine the voxels are."""
+    core = torch.zeros(1, 1, *(200, 150, 120)[: len(spacing)], dtype=torch.bool)
+    core[(0, 0, *(60,) * len(spacing))] = True
+    minima = []
+    minimum = torch.minimum
+    monkeypatch.setattr(torch, "minimum", lambda *a, **k: minima.append(a[0].shape) or minimum(*a, **k))
+    found = near_core_on_device(core, spacing).numpy()
+    assert len(minima) <= 32 * len(spacing)
+    inner, outer = (near_core(core, spacing, 5 * factor) for factor in (0.8, 1.2))
+    assert (found >= inner).all()
+    assert (found <= outer).all()
+    micrometers = (0.001,) * len(spacing)
+    assert near_core_on_device(core, micrometers).all()
+    assert covers(core.shape[2:], micrometers)
+    assert not covers(core.shape[2:], spacing)
+
+
+def test_of_five_batches_the_first_is_counted() -> None:
+    pairs = batches(4, regions=False, ignore=False)
+    watched, counted = (EpochCalibration(regions=False, ignore_label=None, spacing_mm=SPACING) for _ in range(2))
+    for number in range(7):
+        watched.watch(*pairs[number % 3])
+    counted.add(*pairs[0])
+    counted.add(*pairs[2])  # number 5
+    assert watched.values() == counted.values()
 
 
 def test_distributed_training(monkeypatch: pytest.MonkeyPatch) -> None:

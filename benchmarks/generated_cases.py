@@ -1,0 +1,114 @@
+"""The data sets of gpu.sh: 40 validation cases like Hippocampus (or the real ones), and 5 large ones with 15 classes.
+
+    python benchmarks/generated_cases.py --hippocampus .../Dataset004_Hippocampus    into nnUNet_raw
+    python benchmarks/generated_cases.py --splits 4            fold 0 of data set 4: its last cases are the validation's
+
+Smooth random structures with noise: what ``calibrate`` costs depends on sizes, classes and boundaries, not on anatomy.
+"""
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import SimpleITK as sitk
+from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+from nnunetv2.utilities.utils import get_identifiers_from_splitted_dataset_folder
+from scipy.ndimage import zoom
+
+SEED = 0
+
+
+class Data(NamedTuple):
+    """A generated data set."""
+
+    name: str
+    shape: tuple[int, int, int]
+    classes: int
+    training: int
+    validation: int
+
+
+DATA = (
+    Data("Dataset004_Hippocampus", (36, 50, 35), 3, 20, 40),
+    Data("Dataset994_Large", (160, 320, 320), 15, 2, 5),
+)
+
+
+def main() -> None:
+    """Write both, or the splits of one."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hippocampus", type=Path, help="a raw data set in place of the first")
+    parser.add_argument("--shrink", type=int, default=1, help="divide the large axes by it")
+    parser.add_argument("--splits", type=int)
+    options = parser.parse_args()
+    if options.splits is not None:
+        write_splits(options.splits)
+        return
+    raw = Path(os.environ["nnUNet_raw"])
+    small, large = DATA
+    if options.hippocampus:
+        shutil.copytree(options.hippocampus, raw / small.name)
+    else:
+        write(raw, small)
+    shape = tuple(side // options.shrink for side in large.shape)
+    write(raw, large._replace(shape=shape))
+
+
+def write(raw: Path, data: Data) -> None:
+    """Images and labels, in nnU-Net's raw format."""
+    folder = raw / data.name
+    for part in ("imagesTr", "labelsTr"):
+        (folder / part).mkdir(parents=True)
+    generator = np.random.default_rng(SEED)
+    for number in range(data.training + data.validation):
+        labels = _labels(data, generator)
+        image = (labels + generator.normal(0, 0.5, labels.shape)).astype(np.float32)
+        for array, name in (
+            (image, f"imagesTr/case_{number:03}_0000.nii.gz"),
+            (labels, f"labelsTr/case_{number:03}.nii.gz"),
+        ):
+            sitk.WriteImage(sitk.GetImageFromArray(array), str(folder / name))
+    names = ["background", *(f"structure_{k}" for k in range(1, data.classes))]
+    described = {
+        "channel_names": {"0": "MRI"},
+        "labels": {name: label for label, name in enumerate(names)},
+        "numTraining": data.training + data.validation,
+        "file_ending": ".nii.gz",
+    }
+    (folder / "dataset.json").write_text(json.dumps(described))
+
+
+def _labels(data: Data, generator: np.random.Generator) -> np.ndarray:
+    """The largest of smooth fields, one for each class, with a background that is larger than the others."""
+    coarse = [max(2, side // 20) for side in data.shape]
+    largest = np.full(data.shape, -np.inf, np.float32)
+    labels = np.zeros(data.shape, np.uint8)
+    for label in range(data.classes):
+        field = generator.normal(1.5 * (label == 0), 1, coarse).astype(np.float32)
+        factors = [side / few for side, few in zip(data.shape, coarse, strict=True)]
+        smooth = zoom(field, factors, order=1)
+        labels[smooth > largest] = label
+        largest = np.maximum(largest, smooth)
+    return labels
+
+
+def write_splits(number: int) -> None:
+    """Of fold 0; the other folds are not trained."""
+    name = maybe_convert_to_dataset_name(number)
+    folder = Path(os.environ["nnUNet_preprocessed"]) / name
+    ending = json.loads((folder / "dataset.json").read_text())["file_ending"]
+    images = Path(os.environ["nnUNet_raw"]) / name / "imagesTr"
+    cases = sorted(get_identifiers_from_splitted_dataset_folder(str(images), ending))
+    validation = {data.name: data.validation for data in DATA}[name]
+    split = {"train": cases[:-validation], "val": cases[-validation:]}
+    (folder / "splits_final.json").write_text(json.dumps([split] * 5))
+
+
+if __name__ == "__main__":
+    main()

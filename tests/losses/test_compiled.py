@@ -1,0 +1,251 @@
+"""Value and gradient compiled as one, as on a GPU, here on the CPU: the same values, few compilations, a way back."""
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from nnunet_nacl import losses
+from nnunet_nacl.losses import SegmentationLoss, _compiled, _mean, _target
+from tests.losses.test_laws import (
+    CLASSES,
+    draw,
+    each_kind,
+    each_loss,
+    make,
+    nnunets_dice,
+    value_and_gradient,
+    with_ignored,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what torch says while it traces is torch's own
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+# nnU-Net's outputs, of full resolution first
+SCALES = {
+    "3d": [(24, 20, 16), (24, 10, 8), (12, 5, 4), (6, 3, 2), (3, 2, 1)],
+    "3d cubes": [(32, 32, 32), (16, 16, 16), (8, 8, 8), (4, 4, 4)],
+    "2d": [(96, 64), (48, 32), (24, 16), (12, 8), (6, 4), (3, 2)],
+}
+
+
+MOST = 4
+"""Compilations for all scales: the first size, any other, and where axes keep their length or end at one voxel."""
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The CPU as if it were a GPU: no value is read back, and value and gradient are compiled as one, by Inductor."""
+    monkeypatch.setattr(_target, "_VALUES_ARE_READ", frozenset())
+    monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def tracing(compiling: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
+    """The same without code: what was traced, forward and backward, is run by torch itself."""
+    traced = torch.compile(_compiled._sum_and_gradient, fullgraph=True, backend="aot_eager")
+    monkeypatch.setattr(_compiled, "_compiled", lambda: traced)
+
+
+def check(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
+    """The value to 1e-6 of that in pieces, the gradient to 1e-6 of its largest entry, or to its dtype's digits."""
+    logits = logits.float() if logits.dtype == torch.float64 else logits
+    loss.compiled = False
+    expected, slope = value_and_gradient(loss, logits, target)
+    loss.compiled = True
+    value, gradient = value_and_gradient(loss, logits, target)
+    assert loss.compiled
+    assert gradient.dtype == logits.dtype
+    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7)
+    scale = float(slope.abs().max())
+    tolerance = 1e-6 if logits.dtype == torch.float32 else torch.finfo(logits.dtype).eps
+    torch.testing.assert_close(gradient / scale, slope / scale, rtol=0, atol=tolerance)
+    with torch.no_grad():
+        assert torch.equal(loss(logits, target), value)
+
+
+def of_scales(generator: torch.Generator, scales: str, *, regions: bool, ignore: bool) -> list[tuple[Tensor, Tensor]]:
+    pairs = [draw(generator, size, regions=regions, ignore=ignore) for size in SCALES[scales]]
+    return [(logits.float(), target if regions else target.short()) for logits, target in pairs]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tracing")
+@each_kind
+@with_ignored
+def test_the_same_as_in_pieces(name: str, generator: torch.Generator, regions: bool, ignore: bool) -> None:
+    logits, target = draw(generator, regions=regions, ignore=ignore)
+    check(make(name, regions=regions, ignore=ignore), logits, target)
+
+
+@pytest.mark.usefixtures("tracing")
+@pytest.mark.parametrize(("dtype", "regions"), [(torch.float16, True), (torch.bfloat16, False)])
+def test_half_precision_and_dice(generator: torch.Generator, dtype: torch.dtype, regions: bool) -> None:
+    logits, target = draw(generator, regions=regions, ignore=True)
+    check(make("NACL", regions=regions, ignore=True, dice=nnunets_dice()), logits.to(dtype), target)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("tracing")
+@each_loss
+def test_wrong_labels_make_it_nan(name: str, generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    labels[1, 0, 2, 3] = 255
+    loss = make(name)
+    loss.compiled = True
+    value, gradient = value_and_gradient(loss, logits.float(), labels)
+    assert value.isnan()
+    assert gradient.isnan().any()
+    assert loss.compiled
+
+
+@pytest.mark.usefixtures("tracing")
+def test_ignored_voxels_and_second_derivatives(generator: torch.Generator) -> None:
+    logits, labels = draw(generator, (3, 2), ignore=True)
+    loss = make("NACL l2 gaussian", ignore=True)
+    loss.compiled = True
+    assert torch.autograd.gradgradcheck(lambda x: 5 * loss(x, labels), logits.clone().requires_grad_())
+    logits = torch.where(labels == CLASSES, math.nan, logits)
+    value, gradient = value_and_gradient(loss, logits, labels)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+    assert loss.compiled
+
+
+@pytest.mark.usefixtures("tracing")
+@pytest.mark.parametrize("scales", ["2d", *(pytest.param(each, marks=pytest.mark.slow) for each in ("3d", "3d cubes"))])
+def test_deep_supervision_is_compiled_once(generator: torch.Generator, scales: str) -> None:
+    """Few times for all scales, and not once more in later steps, nor in validation."""
+    loss = make("NACL", ignore=True)
+    loss.compiled = True
+    steps = [of_scales(generator, scales, regions=False, ignore=True) for _ in range(3)]
+    for logits, target in steps[0]:
+        value_and_gradient(loss, logits, target)
+    compiled = counters["stats"]["unique_graphs"]
+    assert 0 < compiled <= MOST
+    for step in steps[1:]:
+        for logits, target in step:
+            value_and_gradient(loss, logits, target)
+            with torch.no_grad():
+                loss(logits, target)
+    assert counters["stats"]["unique_graphs"] == compiled
+    assert loss.compiled
+
+
+@pytest.mark.usefixtures("compiling")
+def test_without_a_compiler_it_is_computed_in_pieces(
+    generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    logits, labels = draw(generator)
+    loss = losses.NACLLoss(compiled=True)
+    told: list[str] = []
+    loss.tell = told.append
+    expected = losses.NACLLoss()(logits, labels)
+    for _ in range(2):
+        assert torch.equal(loss(logits, labels), expected)
+    (line,) = told
+    assert line.startswith("NACLLoss could not be compiled and takes longer now, with the same values: ")
+    assert "\n" not in line
+    assert not loss.compiled
+    with pytest.warns(UserWarning, match="NACLLoss could not be compiled"):
+        losses.NACLLoss(compiled=True)(logits, labels)
+
+
+@pytest.mark.usefixtures("tracing")
+def test_a_wrong_shape_is_still_named(generator: torch.Generator) -> None:
+    logits, labels = draw(generator)
+    loss = losses.NACLLoss(compiled=True)
+    with pytest.raises(ValueError, match="target must have the shape"):
+        loss(logits, labels[..., 1:])
+    assert loss.compiled
+
+
+def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_compiled, "_compiled", None)
+    losses.NACLLoss(compiled=True)(*draw(generator))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiling")
+@pytest.mark.parametrize("name", ["CE", "NACL", "SVLS"])
+@pytest.mark.parametrize("regions", [False, True])
+def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> None:
+    loss = make(name, regions=regions, ignore=regions, dice=None if regions else nnunets_dice())
+    for logits, target in of_scales(generator, "2d", regions=regions, ignore=regions):
+        check(loss, logits, target)
+    assert counters["stats"]["unique_graphs"] <= MOST
+
+
+def check_on_cuda(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
+    """Value and gradient as on the CPU in pieces, without a synchronization once it is compiled."""
+    loss.compiled = False
+    expected, slope = value_and_gradient(loss, logits, target)
+    on_device = logits.cuda(), target.cuda()
+    loss.compiled = True
+    value_and_gradient(loss, *on_device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value, gradient = value_and_gradient(loss, *on_device)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert loss.compiled
+    torch.testing.assert_close(value.cpu(), expected, rtol=1e-6, atol=1e-6)
+    scale = float(slope.abs().max())
+    tolerance = 1e-6 if logits.dtype == torch.float32 else 2 * torch.finfo(logits.dtype).eps
+    torch.testing.assert_close(gradient.cpu() / scale, slope / scale, rtol=0, atol=tolerance)
+
+
+@pytest.mark.gpu
+@on_cuda
+@each_kind
+def test_on_cuda(name: str, generator: torch.Generator, regions: bool) -> None:
+    torch._dynamo.reset()
+    loss = make(name, regions=regions, ignore=True, dice=None if regions else nnunets_dice())
+    logits, target = draw(generator, (64, 48), regions=regions, ignore=True)
+    check_on_cuda(loss, logits.float(), target)
+
+
+@pytest.mark.gpu
+@on_cuda
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_deep_supervision_on_cuda(generator: torch.Generator, scales: str, dtype: torch.dtype) -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    loss = make("NACL", ignore=True)
+    start = time.perf_counter()
+    for logits, target in of_scales(generator, scales, regions=False, ignore=True):
+        check_on_cuda(loss, logits.to(dtype), target)
+    assert counters["stats"]["unique_graphs"] <= MOST
+    assert time.perf_counter() - start < 30
+
+
+@pytest.mark.gpu
+@on_cuda
+def test_memory_on_cuda() -> None:
+    """Never above nnU-Net's Dice + CE."""
+    torch._dynamo.reset()
+    logits = torch.randn(2, 14, 64, 64, 64, device="cuda", dtype=torch.float16)
+    labels = torch.randint(14, (2, 1, 64, 64, 64), device="cuda").float()
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    default = DC_and_CE_loss(dice, {}, dice_class=MemoryEfficientSoftDiceLoss)
+    peaks = []
+    for loss in (losses.NACLLoss(compiled=True), default):
+        value_and_gradient(loss, logits, labels)
+        torch.cuda.reset_peak_memory_stats()
+        with torch.autocast("cuda"):
+            value_and_gradient(loss, logits, labels)
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[0] <= peaks[1]

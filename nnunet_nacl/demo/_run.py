@@ -27,8 +27,8 @@ from nnunet_nacl.paper.experiments import (
 from nnunet_nacl.report import write_report
 
 CONFIGURATION = "2d_demo"
-# The paper's Adam schedule: two hundred steps of it are enough for both losses
-SUFFIX = "_paperSchedule_2epochs_100iterations"
+# The paper's Adam schedule: three hundred steps of it are enough for both losses
+SUFFIX = "_paperSchedule_2epochs_150iterations"
 
 
 def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
@@ -48,7 +48,7 @@ def run_demo(folder: str | Path, *, device: str = "cpu") -> None:
     os.environ.update(_environment(folder))
     raw = folder / "nnUNet_raw" / DATASET
     print(
-        "This takes about two minutes on two idle cores. Steps that an earlier run finished are not repeated."
+        "This takes two to three minutes on two idle cores. Steps that an earlier run finished are not repeated."
     )
     print(f"[1/4] Data: nested structures with ambiguous boundaries, in {raw}", flush=True)
     if not (raw / "dataset.json").is_file():

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a σ in a method's name must not stop the command
-    signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         return command.run(words[len(command.name.split()) :])
     except (OSError, ValueError, RuntimeError) as error:
@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"\nnnunet_nacl {command.name}: interrupted.", file=sys.stderr)
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)  # processes started later inherit what is ignored
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -146,9 +146,11 @@ def test_trainers_are_listed_with_settings_and_the_papers_values(capsys: pytest.
 def test_an_interrupt_exits_with_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("nnunet_nacl.linking.link", lambda: signal.raise_signal(number))
     assert cli.main(["link"]) == 130
     assert "nnunet_nacl link: interrupted." in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_from_predictions_to_a_list_of_cases(

@@ -1,5 +1,6 @@
 """Data sets in nnU-Net's folders: raw, and planned and preprocessed, with their splits."""
 
+import glob
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,21 +99,26 @@ def labelled_cases(
 
     Raises an OSError if a file is missing, a ValueError if a case's files have not all channels.
     """
+    cases = _cases_of(images, labels, described["file_ending"])
+    _check_cases(cases, images, described, reader)
+    return cases
+
+
+def _cases_of(images: Path, labels: Path, ending: str) -> dict[str, RawCase]:
+    """As ``create_lists_from_splitted_dataset_folder``, without forking a process that has threads."""
     from nnunetv2.utilities.utils import (
-        create_lists_from_splitted_dataset_folder,
+        create_paths_fn,
         get_identifiers_from_splitted_dataset_folder,
     )
 
-    ending = described["file_ending"]
     existing_folder(labels)
     folder = str(existing_folder(images))
-    found = get_identifiers_from_splitted_dataset_folder(folder, ending)
-    names = [str(name) for name in found if not name.startswith(".")]  # macOS leaves hidden files
-    files = create_lists_from_splitted_dataset_folder(folder, ending, names, num_processes=1)
+    files = sorted(file.name for file in images.glob(f"*{glob.escape(ending)}"))
     cases = {}
-    for name, of_case in zip(names, files, strict=True):
-        cases[name] = RawCase(list(map(Path, of_case)), labels / f"{name}{ending}")
-    _check_cases(cases, images, described, reader)
+    for name in map(str, get_identifiers_from_splitted_dataset_folder(folder, ending)):
+        if not name.startswith("."):  # macOS leaves hidden files
+            of_case = create_paths_fn(folder, files, ending, name)
+            cases[name] = RawCase(list(map(Path, of_case)), labels / f"{name}{ending}")
     return cases
 
 
@@ -125,16 +131,15 @@ def raw_cases(dataset: int | str) -> tuple[Path, dict[str, RawCase]]:
     described = read_dataset_json(file)
     images = folder / "imagesTr"
     labels = folder / "labelsTr"
-    if "dataset" not in described:  # where it lists the files, they may lie anywhere
-        existing_folder(images)
-        existing_folder(labels)
-    with naming(file):
-        found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, Record))
-    cases = {}
-    for name, of_case in sorted(found.items()):
-        if not name.startswith("."):
-            cases[name] = RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
     ending = described["file_ending"]
+    cases = {}
+    if "dataset" in described:  # where it lists the files, they may lie anywhere
+        with naming(file):
+            found = get_filenames_of_train_images_and_targets(str(folder), read_json(file, Record))
+        for name, of_case in sorted(found.items()):
+            cases[name] = RawCase(list(map(Path, of_case["images"])), Path(of_case["label"]))
+    else:
+        cases = _cases_of(images, labels, ending)
     lost = sorted(cases_in(labels, ending) - set(cases))
     if lost and "dataset" not in described:
         raise FileNotFoundError(

@@ -298,7 +298,7 @@ def test_features_beyond_half_precision(copy_of: Callable[..., Copy], factor: fl
     for network in (as_it_is, changed):
         sample, _ = network.sample()
         trained.append(judge(sample, sample.logits).NLL)
-        head = Head.of(sample, network.layer)
+        head = Head.of(sample, network.layer, keeping=0)  # smooth: kinks end a search elsewhere
         fitted.append(judge(sample, head.logits(sample.logits, sample.features)).NLL)
     assert trained[1] == pytest.approx(trained[0], rel=1e-4)
     assert fitted[1] == pytest.approx(fitted[0], rel=1e-3)

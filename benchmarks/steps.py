@@ -27,7 +27,7 @@ def main() -> None:
     import matplotlib.pyplot as plt
 
     rows = checkpoints()
-    rows = rows[rows["model"].str.startswith("DiceCE SGD,")]
+    rows = rows[rows["model"].isin(["DiceCE SGD", "DiceCE SGD, again"])]
     data_sets = sorted(rows["data"].unique())
     figure, axes = plt.subplots(
         len(METRICS),

@@ -73,10 +73,9 @@ def losses_hippocampus() -> str:
     columns = {
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
-        "NLL (95 %)": "{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})",
+        "NLL": "{NLL:.3f}",
         "of it, cap": "{NLL_cap:.3f}",
         **ECE_NEAR,
-        "near": "{near_share:.2f}",
         "fold 1: NLL": "{NLL_fold_1:.3f}",
     }
     return table(rows[rows["fold"] == "0"].join(again, on="method"), columns)
@@ -104,13 +103,33 @@ def losses_long() -> str:
         "loss": "{method}",
         "Dice": "{Dice:.3f}",
         "HD95 (mm)": "{HD95:.2f}",
-        "NLL (95 %)": "{NLL:.3f} ({NLL_low:.3f} to {NLL_high:.3f})",
-        "ECE near (95 %)": "{ECE_near:.3f} ({ECE_near_low:.3f} to {ECE_near_high:.3f})",
-        "confidence − accuracy": "{over_confidence:+.3f}",
         "ECE foreground": "{ECE_foreground:.3f} ({ECE_foreground_expected:.3f})",
+        "CECE foreground": "{CECE_foreground:.3f} ({CECE_foreground_expected:.3f})",
         **UNION,
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
     }
     return table(rows, columns)
+
+
+LAMBDAS = {"CE": "0 (CE)", "NACL, λ = 0.01": "0.01", "NACL": "0.1"}
+
+
+def losses_lambda() -> str:
+    """NACL with three λ."""
+    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
+    rows = rows[rows["method"].isin(LAMBDAS)]
+    rows["λ"] = rows["method"].map(LAMBDAS) + rows["training"].map(AGAIN)
+    columns = {
+        "λ": "{λ}",
+        "Dice": "{Dice:.3f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "ECE union": "{ECE_union:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows.sort_values("λ"), columns)
 
 
 def paper_long() -> str:
@@ -129,40 +148,53 @@ def paper_long() -> str:
     return table(rows.join(means, on="in_paper"), columns)
 
 
+PAIRED = {"Dice": 4, "ECE union": 3, "NLL": 3}
+
+
 def losses_paired() -> str:
-    """The same models: method minus DiceCE, paired by case."""
-    metrics = {
-        "Dice": ("Dice", 4),
-        "NLL": ("NLL per foreground voxel", 3),
-        "ECE near": ("ECE near", 3),
-        "ECE union": ("ECE union", 3),
-    }
-    columns = {"minus DiceCE": "{method}"}
-    for title, (metric, digits) in metrics.items():
-        ends = (f"{{{metric}{end}:+.{digits}f}}" for end in ("", " low", " high"))
-        columns[title] = "{} ({} to {})".format(*ends)
-    return table(read("losses_paired"), columns)
-
-
-def losses_paired_again(suffix: str) -> str:
-    """The models whose values of each case were kept: method minus DiceCE, with the interval of a paired bootstrap."""
-    values = {}
-    rows = read("losses_cases", f"trainer.str.endswith('{suffix}') and fold == '0'")
-    for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
-        name = loss_name(trainer) + AGAIN[training]
-        values[name] = _over_cases(cases.set_index("case"))
-    base = values.pop("DiceCE, again")
-    lines = [["minus DiceCE, again", *base]]
-    for name, of_model in values.items():
-        cells = [name]
-        for metric, (mean, drawn) in of_model.items():
-            gap = mean - base[metric][0]
-            low, high = np.percentile(drawn - base[metric][1], [2.5, 97.5])
-            digits = 4 if metric == "Dice" else 3
-            cell = f"{{0:+.{digits}f}} ({{1:+.{digits}f}} to {{2:+.{digits}f}})"
-            cells.append(cell.format(gap, low, high).replace("-", "−"))
+    """Methods minus DiceCE of the same optimizer, paired by case."""
+    lines = [["minus DiceCE", *PAIRED]]
+    for row in read("losses_paired").to_dict("records"):
+        cells = [f"{row['method']}, Adam"]
+        for metric, digits in PAIRED.items():
+            name = "NLL per foreground voxel" if metric == "NLL" else metric
+            cells.append(difference(row[name], row[f"{name} low"], row[f"{name} high"], digits))
         lines.append(cells)
+    for suffix, optimizer in (("_paperSchedule", "Adam"), ("_100epochs", "SGD")):
+        for name, cells in _paired_by_case(suffix, "DiceCE, again", PAIRED).items():
+            lines.append([f"{name}, {optimizer}", *cells])
     return markdown(lines)
+
+
+def losses_lambda_paired() -> str:
+    """NACL with a small λ minus cross-entropy, paired by case."""
+    metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
+    method = "NACL, λ = 0.01"
+    cells = _paired_by_case("_paperSchedule", "CE, again", metrics)[method]
+    return markdown([["minus CE, again", *metrics], [method, *cells]])
+
+
+def difference(value: float, low: float, high: float, digits: int) -> str:
+    """A cell such as ``−0.179 (−0.210 to −0.151)``."""
+    template = f"{{0:+.{digits}f}} ({{1:+.{digits}f}} to {{2:+.{digits}f}})"
+    return template.format(value, low, high).replace("-", "−")
+
+
+def _paired_by_case(suffix: str, base: str, metrics: Mapping[str, int]) -> dict[str, list[str]]:
+    """The models whose values of each case were kept, minus ``base``; with intervals of a paired bootstrap."""
+    rows = read("losses_cases", f"trainer.str.endswith('{suffix}') and fold == '0'")
+    values = {}
+    for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
+        values[loss_name(trainer) + AGAIN[training]] = _over_cases(cases.set_index("case"))
+    of_base = values.pop(base)
+    found: dict[str, list[str]] = {}
+    for name, of_model in values.items():
+        found[name] = []
+        for metric, digits in metrics.items():
+            (mean, drawn), (base_mean, base_drawn) = of_model[metric], of_base[metric]
+            low, high = np.percentile(drawn - base_drawn, [2.5, 97.5])
+            found[name].append(difference(mean - base_mean, low, high, digits))
+    return found
 
 
 def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
@@ -175,6 +207,7 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
         "Dice": (weights @ dice / weights.sum(1, keepdims=True)).mean(1),
         "NLL": weights @ cases["NLL_sum"] / (weights @ cases["foreground"]),
         "ECE near": np.abs(gaps).sum(1) / (weights @ cases["near"]),
+        "ECE foreground": weights @ cases["ECE_foreground"] / weights.sum(1),
         "ECE union": weights @ cases["ECE_union"] / weights.sum(1),
     }
     return {metric: (float(both[0]), both[1:]) for metric, both in values.items()}
@@ -208,62 +241,38 @@ def calibrations(where: str) -> pd.DataFrame:
     """A row for each model of calibrate.csv, with columns such as ``NLL_head`` for each method."""
     rows = read("calibrate", where)
     rows = rows[~rows["method"].str.contains("cases")].replace({"method": "as trained"}, "trained")
-    kept = ["NLL", "ECE", "over_confidence", "Dice", "decoded", "NLL_minus_vector",
-            "NLL_minus_vector_low", "NLL_minus_vector_high"]  # fmt: skip
     of_model = ["data_set", "configuration", "trainer", "folds", "training"]
-    wide = rows.pivot_table(index=of_model, columns="method", values=kept)
+    wide = rows.pivot_table(index=of_model, columns="method", values=["NLL", "Dice"])
     wide.columns = wide.columns.map("_".join)
     wide = wide.reset_index()
-    named(wide, wide["folds"].str.replace(" ", "+") + wide["training"].map(AGAIN))
-    return wide.sort_values(["data", "steps", "model"])
+    return named(wide).sort_values(["data", "steps", "model"])
 
 
-def named(models: pd.DataFrame, folds: pd.Series) -> None:
-    """Add columns ``model``, such as ``DiceCE SGD 3D, 0``, and ``steps``, from trainer and configuration."""
+def named(models: pd.DataFrame) -> pd.DataFrame:
+    """With columns ``data``, ``model``, such as ``DiceCE SGD 3D``, and ``steps``, from trainer and configuration."""
     trainer = models["trainer"]
     loss = trainer.map(loss_name)
     optimizer = trainer.str.contains("paperSchedule").map({True: "Adam", False: "SGD"})
     dimensions = models["configuration"].str.startswith("3d").map({True: " 3D", False: ""})
     models["data"] = models["data_set"].str.partition("_")[2]
-    models["model"] = loss + " " + optimizer + dimensions + ", " + folds
+    models["model"] = loss + " " + optimizer + dimensions + models["training"].map(AGAIN)
     epochs = trainer.str.extract(r"_(\d+)epochs")[0].fillna("100").astype(int)
-    models["steps"] = epochs * trainer.str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
-
-
-def calibrate(data_set: str) -> str:
-    """NLL of each method, and what the last layer fitted by cross-entropy alone does to the rest."""
-    alone = "{{{}_head by CE alone:{}}}"
-    gap = [alone.format(f"NLL_minus_vector{end}", "+.3f") for end in ("", "_low", "_high")]
-    columns = {
-        "trained with, fold": "{model}",
-        "steps": "{steps:,}",
-        "trained": "{NLL_trained:.3f}",
-        "temperature": "{NLL_temperature:.3f}",
-        "vector": "{NLL_vector by CE alone:.3f}",
-        "isotonic": "{NLL_isotonic:.3f}",
-        "head": alone.format("NLL", ".3f"),
-        "head − vector (95 %)": "{} ({} to {})".format(*gap),
-        "ECE near": "{ECE_trained:.3f}→" + alone.format("ECE", ".3f"),
-        "confidence − accuracy": "{over_confidence_trained:+.3f}→"
-        + alone.format("over_confidence", "+.3f"),
-        "Dice": "{Dice_trained:.3f}→" + alone.format("Dice", ".3f"),
-        "decoded": "{decoded_trained:.3f}→" + alone.format("decoded", ".3f"),
-    }
-    return table(calibrations(f"data_set == '{data_set}' and decoded.notna()"), columns)
+    iterations = trainer.str.extract(r"_(\d+)iterations")[0].fillna("250").astype(int)
+    models["steps"] = epochs * iterations
+    return models
 
 
 def calibrate_long() -> str:
     """NLL and Dice of the last layers with and without the term that keeps labels, in the longest trainings."""
-    columns = {"data": "{data}", "trained with, fold": "{model}", "steps": "{steps:,}"}
     methods = {
-        "trained": "trained", "temperature": "temperature", "isotonic": "isotonic", "vector": "vector",
-        "vector by CE alone": "by CE alone", "head": "head", "head by CE alone": "by CE alone ",
+        "trained": "trained", "temperature": "temperature", "isotonic": "isotonic",
+        "head": "head", "head by CE alone": "by CE alone",
     }  # fmt: skip
-    for method, title in methods.items():
-        columns[title] = f"{{NLL_{method}:.3f}}"
-    columns["Dice: trained"] = "{Dice_trained:.4f}"
-    columns["head "] = "{Dice_head:.4f}"
-    columns["by CE alone  "] = "{Dice_head by CE alone:.4f}"
+    columns = {"trained with": "{data}, {model}", "steps": "{steps:,}"}
+    columns |= {title: f"{{NLL_{method}:.3f}}" for method, title in methods.items()}
+    columns["Dice: trained→head→by CE alone"] = (
+        "{Dice_trained:.4f}→{Dice_head:.4f}→{Dice_head by CE alone:.4f}"
+    )
     return table(calibrations("decoded.isna()"), columns)
 
 
@@ -276,63 +285,40 @@ def checkpoints() -> pd.DataFrame:
     wide.columns = wide.columns.map("_".join)
     written = rows[rows["checkpoint"] == "best"].set_index(of_model)["written"]
     wide = wide.join(written).reset_index()
-    named(wide, wide["fold"] + wide["training"].map(AGAIN))
-    return wide.sort_values(["data_set", "model", "steps"])
+    return named(wide).sort_values(["data_set", "model", "steps"])
 
 
 def calibrate_written() -> str:
-    """What the command writes, predicted by a stock nnU-Net."""
+    """What the command writes, predicted by a stock nnU-Net, for fold 0 and trainings that are not short."""
     columns = {
-        "data": "{data}",
-        "trained with, fold": "{model}",
+        "trained with": "{data}, {model}",
         "steps": "{steps:,}",
         "written": "{written}",
         "NLL: trained": "{NLL_trained:.3f}",
         "temperature": "{NLL_temperature:.3f}",
         "written ": "{NLL_best:.3f}",
-        "ECE near: trained": "{ECE_trained:.3f}",
-        "temperature ": "{ECE_temperature:.3f}",
-        "written  ": "{ECE_best:.3f}",
-        "Dice: trained": "{Dice_trained:.4f}",
-        "written   ": "{Dice_best:.4f}",
+        "ECE near: trained→written": "{ECE_trained:.3f}→{ECE_best:.3f}",
+        "Dice: trained→written": "{Dice_trained:.4f}→{Dice_best:.4f}",
         "labels changed": "{changed_best:.1%}",
     }
-    return table(checkpoints(), columns)
+    rows = checkpoints()
+    return table(rows.query("fold == '0' and steps >= 2000"), columns)
 
 
 def ensemble() -> str:
     """Five folds together and one by one, as trained and calibrated, on the same cases."""
     rows = read("ensemble", "checkpoint != 'ensemble'").replace({"as trained": "trained"})
-    metrics = ["NLL", "ECE", "Dice", "change", "change_low", "change_high"]
-    wide = rows.pivot_table(index="predicted_with", columns="checkpoint", values=metrics)
-    wide.columns = wide.columns.map("_".join)
-    columns = {
-        "folds": "{folds}",
-        "NLL: trained": "{NLL_trained:.3f}",
-        "calibrated": "{NLL_folds:.3f}",
-        "difference (95 %)": "{change_folds:+.3f} ({change_low_folds:+.3f} to {change_high_folds:+.3f})",
-        "ECE near: trained": "{ECE_trained:.4f}",
-        "calibrated ": "{ECE_folds:.4f}",
-        "Dice: trained": "{Dice_trained:.4f}",
-        "calibrated  ": "{Dice_folds:.4f}",
-    }
-    wide["folds"] = wide.index.str.replace(" ", "+")
-    return table(wide.sort_index(key=lambda folds: -folds.str.len(), kind="stable"), columns)
-
-
-def resampled() -> str:
-    """What calibrate prints of held-out cases, beside evaluate of the same predictions."""
-    rows = read("resampled")
-    of_model = ["configuration", "checkpoint"]
     wide = rows.pivot_table(
-        index=of_model, columns="scored", values=["NLL", "ECE", "Dice"], sort=False
+        index="predicted_with", columns="checkpoint", values=["NLL", "ECE", "Dice"]
     )
     wide.columns = wide.columns.map("_".join)
-    columns = {"plan": "`{configuration}`", "checkpoint": "{checkpoint}"}
-    for title, name, digits in (("NLL", "NLL", 3), ("ECE near", "ECE", 3)):
-        columns[f"{title}: `calibrate`"] = f"{{{name}_calibrate:.{digits}f}}"
-        columns[f"`evaluate` ({title})"] = f"{{{name}_evaluate:.{digits}f}}"
-    return table(wide.reset_index(), columns)
+    columns = {"folds": "{folds}"}
+    for title, metric, digits in (("NLL", "NLL", 3), ("ECE near", "ECE", 4), ("Dice", "Dice", 4)):
+        columns[f"{title}: trained→calibrated"] = (
+            f"{{{metric}_trained:.{digits}f}}→{{{metric}_folds:.{digits}f}}"
+        )
+    wide["folds"] = wide.index.str.replace(" ", "+")
+    return table(wide.sort_index(key=lambda folds: -folds.str.len(), kind="stable"), columns)
 
 
 README_LOSSES = ["DiceCE", "CE", "NACL", "NACL, λ = 0.01"]
@@ -374,19 +360,18 @@ def calibrate_cases() -> str:
     rows = read("few_cases", "method.str.contains(' cases, ')")
     named = r"(?P<of>\w+) of (?P<cases>\d+) cases, (?P<draw>\d+)"
     parts = rows["method"].str.extract(named).astype({"cases": int})
-    rows = rows[["NLL", "Dice"]].join(parts)
+    rows = rows[["NLL"]].join(parts)
     of_draws = rows.pivot(index=["cases", "draw"], columns="of", values="NLL")
     better = of_draws["head"] < of_draws["temperature"]
     wide = rows.pivot_table(
-        index="cases", columns="of", values=["NLL", "Dice"], aggfunc=["median", "min", "max"]
+        index="cases", columns="of", values="NLL", aggfunc=["median", "min", "max"]
     )
     wide.columns = wide.columns.map("_".join)
     wide["better"] = better.groupby("cases").mean()
     spread = "{{median_{0}:.3f}} ({{min_{0}:.3f}} to {{max_{0}:.3f}})"
     columns = {"cases": "{cases}"}
-    for method in ("temperature", "vector", "head"):
-        columns[f"{method}: NLL"] = spread.format(f"NLL_{method}")
-    columns["head: Dice"] = spread.format("Dice_head")
+    for method in ("temperature", "head"):
+        columns[f"{method}: NLL"] = spread.format(method)
     columns["head beats temperature in"] = "{better:.0%}"
     return table(wide.reset_index(), columns)
 
@@ -459,7 +444,7 @@ def loss_time() -> str:
     """Of each loss, and its memory."""
     columns = {"2D: time": ("2d", "over_nnunet"), "memory": ("2d", "memory")}
     columns |= {"3D: time": ("3d", "over_nnunet"), "memory ": ("3d", "memory")}
-    rows = read("loss_time")
+    rows = read("loss_time", "loss not in ['NACL gaussian', 'NACL l2']")
     shapes = {
         shape: rows[rows["shape"] == shape].set_index("loss").add_suffix(f"_{shape}")
         for shape in ("2d", "3d")
@@ -475,20 +460,17 @@ def loss_time() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "calibrate-hippocampus": lambda: calibrate("Dataset004_Hippocampus"),
-    "calibrate-usgra": lambda: calibrate("Dataset051_USGRA"),
     "calibrate-long": calibrate_long,
     "calibrate-cases": calibrate_cases,
     "calibrate-written": calibrate_written,
     "readme": readme,
     "ensemble": ensemble,
-    "resampled": resampled,
     "losses-hippocampus": losses_hippocampus,
     "losses-usgra": losses_usgra,
     "losses-long": losses_long,
     "losses-paired": losses_paired,
-    "losses-paired-again": lambda: losses_paired_again("_paperSchedule"),
-    "losses-paired-sgd": lambda: losses_paired_again("_100epochs"),
+    "losses-lambda": losses_lambda,
+    "losses-lambda-paired": losses_lambda_paired,
     "paper-long": paper_long,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,

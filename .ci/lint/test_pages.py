@@ -99,7 +99,7 @@ def test_the_cost_of_each_study() -> None:
 
 @pytest.mark.parametrize("page", [name for name in NAMES if "tests/" in (ROOT / name).read_text()])
 def test_tests_that_pages_name_exist(page: str) -> None:
-    for path, function in tests_named_in((ROOT / page).read_text()):
+    for path, function in named_tests((ROOT / page).read_text()):
         assert (ROOT / path).exists(), path
         if function:
             assert f"\ndef {function}(" in (ROOT / path).read_text(), f"{path} has no {function}"
@@ -107,7 +107,7 @@ def test_tests_that_pages_name_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", [name for name in NAMES if name.startswith("docs/decisions/")])
 def test_every_decision_names_the_test_that_holds_it(page: str) -> None:
-    assert any(path.endswith(".py") for path, _ in tests_named_in((ROOT / page).read_text()))
+    assert any(path.endswith(".py") for path, _ in named_tests((ROOT / page).read_text()))
 
 
 def test_every_promise_names_the_test_that_holds_it() -> None:
@@ -115,11 +115,11 @@ def test_every_promise_names_the_test_that_holds_it() -> None:
     rows = re.findall(r"^\| \*\*.*", page, re.MULTILINE)
     assert len(rows) >= 7
     for row in rows:
-        assert all(path.endswith(".py") for path, _ in tests_named_in(row)), row
-        assert tests_named_in(row), row
+        assert all(path.endswith(".py") for path, _ in named_tests(row)), row
+        assert named_tests(row), row
 
 
-def tests_named_in(text: str) -> list[tuple[str, str]]:
+def named_tests(text: str) -> list[tuple[str, str]]:
     """Files or folders of tests, and the function that stands after ``::``, if any."""
     return re.findall(r"`((?:tests|\.ci/lint)/[\w./]+)(?:::(\w+))?`", text)
 

@@ -574,7 +574,8 @@ def _calibrate_together(
         image, labels, properties = cases.load(case.name)
         shape = image.shape[1:]
         size = first.meaning.num_channels, math.prod(shape)
-        raw, averaged = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        raw = np.zeros(size, np.float32)
+        averaged = np.zeros(size, np.float32)
         for network, of_fold in zip(networks, layers, strict=True):
             _add_logits(network.features(image), of_fold, (raw, averaged), 1 / len(networks))
         drawn = first.draw(

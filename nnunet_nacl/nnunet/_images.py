@@ -166,7 +166,8 @@ def _scaling(file: Path) -> str:
     if not file.name.endswith(_NIFTI):
         return ""
     with _nifti(file) as (image, _):
-        slope, inter = image.dataobj.slope, image.dataobj.inter
+        slope = image.dataobj.slope
+        inter = image.dataobj.inter
     if (slope, inter) == (1, 0):
         return ""
     return (

@@ -96,7 +96,8 @@ def _allowed() -> list[Any]:
     dtypes = [np.dtype(code) for code in np.typecodes["All"] if code not in "OV"]
     allowed: list[Any] = [np.ndarray, np.dtype, *{type(dtype) for dtype in dtypes}]
     allowed += {dtype.type for dtype in dtypes}
-    array, scalar = np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]
+    array = np.zeros(0).__reduce__()[0]
+    scalar = np.float64(0).__reduce__()[0]
     for core in ("core", "_core"):  # of NumPy 1, of NumPy 2
         allowed.append((array, f"numpy.{core}.multiarray._reconstruct"))
         allowed.append((scalar, f"numpy.{core}.multiarray.scalar"))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from nnunet_nacl.calibrate._sample import Sample, flattened
-from nnunet_nacl.calibrate._search import Objective, minimum, on_device
+from nnunet_nacl.calibrate._search import Objective, minimum, on_device, with_gradients
 from nnunet_nacl.metrics import Activation, Array, to_numpy
 from nnunet_nacl.typing import Floats
 
@@ -207,6 +207,7 @@ class Vector(_OfLogits):
         return len(self.shift)
 
     @classmethod
+    @with_gradients
     def of(cls, sample: Sample, _: Layer | None = None, *, keeping: float = KEEPING) -> "Vector":
         """The minimum of CE + μ · hinge (see ``Head``), by L-BFGS, starting at the best temperature.
 
@@ -319,6 +320,7 @@ class Head:
         return cls.of(sample, (weight, bias))
 
     @classmethod
+    @with_gradients
     def of(
         cls,
         sample: Sample,

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -13,6 +14,9 @@ from nnunet_nacl.typing import Floats
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 OPTIONS = {"maxiter": 1000, "maxcor": 20, "ftol": 1e-8, "gtol": 1e-7}
 """Of L-BFGS. A search ends when a step lowers the loss by less than a share of ``ftol``."""
@@ -73,6 +77,19 @@ def on_device(values: Any, device: str) -> "Tensor":
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+
+
+def with_gradients(fit: Callable[Given, Found]) -> Callable[Given, Found]:
+    """A fit that also works inside ``torch.no_grad`` and ``torch.inference_mode``."""
+
+    @wraps(fit)
+    def inside(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        import torch
+
+        with torch.inference_mode(mode=False):
+            return fit(*args, **kwargs)
+
+    return inside
 
 
 def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Tensor", bool]:

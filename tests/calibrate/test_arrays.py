@@ -41,6 +41,17 @@ def test_arrays_tensors_and_axes_agree() -> None:
     assert vector.probabilities(first).sum(0) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_a_fit_where_torch_records_no_gradients(context: type[torch.no_grad]) -> None:
+    logits, labels = drawn()
+    layer = (np.eye(3, dtype=np.float32), np.zeros(3, np.float32))
+    expected = Vector.fit(logits, labels, channel_axis=1), Head.fit(logits, labels, layer, channel_axis=1)
+    with context():
+        given = torch.from_numpy(logits)
+        assert Vector.fit(given, labels, channel_axis=1) == expected[0]
+        assert Head.fit(given, labels, layer, channel_axis=1) == expected[1]
+
+
 def test_comparison_has_the_scores_of_an_evaluation() -> None:
     logits, labels = drawn()
     frame = compare(logits, labels, channel_axis=1)

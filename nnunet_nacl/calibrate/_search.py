@@ -80,8 +80,9 @@ def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Ten
     import torch
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
-        point = torch.from_numpy(flat).to(start.device).reshape(start.shape).requires_grad_()
-        value = loss(point)
+        with torch.enable_grad():  # features are often computed without, and the fit stands beside them
+            point = torch.from_numpy(flat).to(start.device).reshape(start.shape).requires_grad_()
+            value = loss(point)
         (gradient,) = torch.autograd.grad(value, point)
         return value.item(), gradient.reshape(-1).cpu().numpy()
 

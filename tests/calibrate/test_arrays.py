@@ -41,6 +41,14 @@ def test_arrays_tensors_and_axes_agree() -> None:
     assert vector.probabilities(first).sum(0) == pytest.approx(1, abs=1e-6)
 
 
+def test_fits_where_gradients_are_off() -> None:
+    """As around a network whose features are computed."""
+    logits, labels = drawn()
+    with torch.no_grad():
+        fit = Vector.fit(torch.from_numpy(logits), labels, channel_axis=1)
+    assert fit == Vector.fit(logits, labels, channel_axis=1)
+
+
 def test_comparison_has_the_scores_of_an_evaluation() -> None:
     logits, labels = drawn()
     frame = compare(logits, labels, channel_axis=1)

@@ -80,7 +80,7 @@ def minimum(loss: Callable[["Tensor"], "Tensor"], start: "Tensor") -> tuple["Ten
     import torch
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
-        with torch.enable_grad():  # features are often computed without, and the fit stands beside them
+        with torch.enable_grad():  # also beside a network whose features are computed without
             point = torch.from_numpy(flat).to(start.device).reshape(start.shape).requires_grad_()
             value = loss(point)
         (gradient,) = torch.autograd.grad(value, point)

@@ -401,13 +401,6 @@ def use() -> str:
     return table(read("use"), columns)
 
 
-def members() -> str:
-    """Two folds, and their mean."""
-    predictions = ("fold 0", "fold 1", "mean of probabilities", "mean of logits")
-    columns = {name: f"prediction == '{name}'" for name in predictions}
-    return crossed(read("members"), columns, "{NLL:.3f}, {ECE_near:.3f}", by="loss")
-
-
 def logits() -> str:
     """The mean of each logit, by true class."""
     names = ("background", "anterior", "posterior")
@@ -476,7 +469,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-dice": losses_dice,
     "yardstick": yardstick,
     "use": use,
-    "members": members,
     "logits": logits,
     "max-logits": max_logits,
     "evaluation-time": evaluation_time,

@@ -67,7 +67,7 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Unchanged:
-    """Keep the logits of a model as trained, or of folds that are calibrated one by one."""
+    """The identity: what every calibration must beat."""
 
     method: Literal["as trained", "folds"] = "as trained"
     num_channels: ClassVar[None] = None

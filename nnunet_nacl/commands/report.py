@@ -96,7 +96,7 @@ def plot(
     """Draw a plot of the report as SVG, PDF or PNG.
 
     Args:
-        kind: tradeoff: Dice against calibration error
+        kind: KIND: reliability (confidence against accuracy), tradeoff (Dice against calibration error), radar, ranks
         o: FILE ending in .svg, .pdf or .png, replaced if it exists (default: KIND.svg)
     """
     from nnunet_nacl.report import read_results, write_plot

@@ -187,7 +187,10 @@ class FolderResult:
         }
 
     def _has_scores(self, voxels: Voxels) -> bool:
-        """With the authors' protocol tables lack the voxels with p = 0, and so may the count of foreground voxels."""
+        """Whether it has scores per foreground voxel.
+
+        Not with the authors' protocol: its tables leave out voxels with p = 0, so their foreground may be incomplete.
+        """
         return voxels == "image" and self.settings.counts_all_voxels
 
     def by_class(self, tables: CalibrationTables) -> dict[str, Numbers]:

@@ -137,7 +137,7 @@ _CALIBRATION = (
         name="CECE",
         title="CECE {voxels}",
         term="CECE (class-wise ECE)",
-        formula="mean of the classes' ECE over all C classes, background included, as in the authors' code",
+        formula="mean ECE of all C classes, background included, as in the authors' code",
         sentence="The ECE of each class's probability, whether or not the model chooses that class, averaged over "
         "the classes. Unlike ECE, it detects errors in the probabilities of classes that the model does not"
         " choose.",
@@ -218,7 +218,7 @@ _CALIBRATION = (
     MetricDefinition(
         name="share",
         title="share of the image",
-        formula="share of the image's voxels that are in the set",
+        formula="share of the image's voxels",
         sentence="How many of the image's voxels count. Each method has its own near: for one that is unsure "
         "everywhere, near is large.",
         of=lambda tables: ratio(tables.top.total, tables.image_voxels),
@@ -262,9 +262,8 @@ _SEGMENTATION = (
     MetricDefinition(
         name="Dice_mask",
         title="Dice of masks",
-        formula="for [regions that a label map cannot hold](use.md#regions-that-a-label-map-cannot-hold): of each "
-        "region's own mask, p > ½ or as decoded; all others in this table are of the label map, as nnU-Net's, and a "
-        "perfect model's `Dice` is then below 1",
+        formula="of each region's own mask, p > ½ or as decoded, for [regions that a label map cannot "
+        "hold](use.md#regions-that-a-label-map-cannot-hold). All others in this table are of the label map",
         higher_is_better=True,
     ),
     MetricDefinition(

@@ -201,7 +201,7 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
     """Of each metric the value over all cases, and those over resamples of them."""
     cases = cases.sort_index()
     weights = np.vstack([np.ones(len(cases)), resample_weights(len(cases))])
-    dice = cases.filter(regex="^Dice_").to_numpy()
+    dice = cases.filter(regex="^Dice_").dropna(axis=1, how="all").to_numpy()  # of its structures
     gaps = weights @ cases.filter(regex="^gap_").to_numpy()
     values = {
         "Dice": (weights @ dice / weights.sum(1, keepdims=True)).mean(1),

@@ -28,6 +28,7 @@ def test_tables_are_those_of_the_data(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- table ") == len(MARKED.findall(text)) == text.count("<!-- end -->")
     assert text == written(text), f"{page}: run python benchmarks/tables.py"
+    assert not re.search(r"\bnan\b", text)
 
 
 def test_every_table_is_in_a_page() -> None:

@@ -78,7 +78,7 @@ def forward(model: Path, checkpoint: str, image: torch.Tensor) -> np.ndarray:
     ("kind", "configuration"),
     [
         ("labels", "2d_small"),
-        ("regions", "3d_small"),
+        pytest.param("regions", "3d_small", marks=pytest.mark.slow),
         pytest.param("regions_ignore", "2d_small", marks=pytest.mark.slow),
     ],
 )

@@ -165,6 +165,7 @@ def test_data_sets_one_after_the_other(nnunet: NNUNet, capsys: pytest.CaptureFix
     assert "-d 901 77 905 -c 2d_small" in printed.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_best_checkpoint_predicts(nnunet: NNUNet, run: Command, trained: Trained, tmp_path: Path) -> None:
     """A model whose best checkpoint says ``shell`` everywhere: so do the test cases, and the last epoch's stay."""
     source = trained("labels", "2d_small", "nnUNetTrainerNACL_2epochs_2iterations")

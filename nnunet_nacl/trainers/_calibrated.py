@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from typing_extensions import Unpack
 
 from nnunet_nacl import losses
-from nnunet_nacl.metrics import MARGIN_MM
+from nnunet_nacl.metrics import MARGIN_MM, Settings
 from nnunet_nacl.nnunet import Predictions, hooks
 from nnunet_nacl.trainers._names import (
     LOSSES,
@@ -173,6 +173,7 @@ class CalibratedLossMixin(nnUNetTrainer):
         try:
             result = evaluate(
                 Predictions.of_validation(*folders, [self.fold]),
+                Settings(surface=True),  # as the command, so that it finds this result
                 num_processes=default_num_processes,
             )
         # The model is trained; nothing of it may be lost

@@ -90,7 +90,7 @@ def test_logits_are_the_affine_map(copy_of: Callable[..., Copy], kind: str, conf
     trained = forward(copy.model, "checkpoint_final.pth", image)
     flat = trained.reshape(len(trained), -1)
     kept = {file.name: file.read_bytes() for file in (copy.model / "fold_0").glob("checkpoint_*")}
-    for method in ("temperature", "vector", "head"):
+    for method in ("vector", "head") if kind == "labels" else ("temperature", "vector", "head"):
         ((fit, _),) = calibrate(copy.model, 0, method=method, overwrite=True)
         calibrated = forward(copy.model, "checkpoint_calibrated.pth", image).reshape(flat.shape)
         assert fit == Fit.read(copy.model / "fold_0" / "calibration.json")

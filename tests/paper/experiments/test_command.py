@@ -54,6 +54,7 @@ def run(nnunet: NNUNet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return run_here
 
 
+@pytest.mark.slow
 def test_a_model_that_is_there_is_predicted_with(
     nnunet: NNUNet, trained: Trained, run: Command, tmp_path: Path
 ) -> None:

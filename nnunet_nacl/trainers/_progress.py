@@ -29,7 +29,7 @@ _MOST_VOXELS = 10_000
 _MOST_PROBABILITIES = 100_000
 """How much of a batch is counted."""
 _EVERY = 5
-"""Of so many batches one is counted: nnU-Net validates on 50 an epoch, and on a GPU they take a second."""
+"""Of so many batches one is counted: nnU-Net validates on 50 an epoch, and ten say enough."""
 _MOST_STEPS = 16
 """How far near reaches along an axis, in voxels. Where it is further, blocks of voxels stand for voxels."""
 
@@ -121,7 +121,7 @@ def covers(patch_size: Sequence[int], spacing_mm: Sequence[float]) -> bool:
 
 
 def near_core_on_device(core: Tensor, spacing_mm: Sequence[float]) -> Tensor:
-    """``metrics.near_core`` within ``MARGIN_MM``, on the core's device, where a batch takes a millisecond.
+    """``metrics.near_core`` within ``MARGIN_MM``, on the core's device.
 
     Where the margin is more than 16 voxels, a block of voxels is in the core if one of them is, and the margin is
     counted in blocks: so the work does not grow with the resolution.

@@ -9,7 +9,8 @@ from nnunet_nacl.calibrate._folder import (
 )
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
 from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged, Vector
-from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, Network, calibrate_model
+from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, calibrate_model
+from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._sample import Sample
 
 __all__ = [

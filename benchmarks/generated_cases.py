@@ -1,7 +1,8 @@
 """The data sets of gpu.sh: 40 validation cases like Hippocampus (or the real ones), and 5 large ones with 15 classes.
 
     python benchmarks/generated_cases.py --hippocampus .../Dataset004_Hippocampus    into nnUNet_raw
-    python benchmarks/generated_cases.py --splits 4            fold 0 of data set 4: its last cases are the validation's
+    python benchmarks/generated_cases.py --planned 4           when nnU-Net has planned data set 4: fold 0, whose
+                                                               validation cases are its last, and 2d_bs8, batches of 8
 
 Smooth random structures with noise: what ``calibrate`` costs depends on sizes, classes and boundaries, not on anatomy.
 """
@@ -39,16 +40,17 @@ DATA = (
 
 
 def main() -> None:
-    """Write both, or the splits of one."""
+    """Write both, or what one needs when it is planned."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--hippocampus", type=Path, help="a raw data set in place of the first")
     parser.add_argument("--shrink", type=int, default=1, help="divide the large axes by it")
-    parser.add_argument("--splits", type=int)
+    parser.add_argument("--planned", type=int)
     options = parser.parse_args()
-    if options.splits is not None:
-        write_splits(options.splits)
+    if options.planned is not None:
+        write_splits(options.planned)
+        write_small_batches(options.planned)
         return
     raw = Path(os.environ["nnUNet_raw"])
     small, large = DATA
@@ -108,6 +110,17 @@ def write_splits(number: int) -> None:
     validation = {data.name: data.validation for data in DATA}[name]
     split = {"train": cases[:-validation], "val": cases[-validation:]}
     (folder / "splits_final.json").write_text(json.dumps([split] * 5))
+
+
+def write_small_batches(number: int) -> None:
+    """Add the configuration 2d_bs8, as a small data set needs it: nnU-Net plans batches that fill a GPU's memory."""
+    name = maybe_convert_to_dataset_name(number)
+    file = Path(os.environ["nnUNet_preprocessed"]) / name / "nnUNetPlans.json"
+    plans = json.loads(file.read_text())
+    data = plans["configurations"]["2d"]["data_identifier"]
+    small = {"inherits_from": "2d", "batch_size": 8, "data_identifier": data}
+    plans["configurations"]["2d_bs8"] = small
+    file.write_text(json.dumps(plans))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
 #     DEVICE=cpu SHRINK=8 ROUNDS=1 PATIENCE=5 benchmarks/gpu.sh LOG      to try it: a CPU, axes divided by 8, more time
 #     HIPPOCAMPUS=.../Dataset004_Hippocampus benchmarks/gpu.sh LOG      with real cases for calibrate in 2D
 #
-# Each part has its share of the time, and one that fails leaves the others. The log's figures belong into
-# docs/performance.md, with the card and the date.
+# First, side by side, what is not timed: the tests, two models to calibrate, and once what PyTorch compiles and keeps.
+# Then the measurements, one after the other. Each part has its share of the time, and one that fails leaves the others.
+# The log's figures belong into docs/performance.md, with the card and the date.
 set -u
 log=$(realpath -m "${1:?usage: benchmarks/gpu.sh LOG}")
 DEVICE=${DEVICE:-cuda} SHRINK=${SHRINK:-1} ROUNDS=${ROUNDS:-15} PATIENCE=${PATIENCE:-1}
@@ -17,6 +18,8 @@ export nnUNet_raw=$work/raw nnUNet_preprocessed=$work/preprocessed nnUNet_result
 mkdir -p "$nnUNet_raw" "$nnUNet_preprocessed" "$nnUNet_results"
 nnUNet_extTrainer=$(python -c "from nnunet_nacl.linking import trainers_path; print(trainers_path())")
 export nnUNet_extTrainer
+MODEL="nnUNetTrainerDiceCE_1epochs_100iterations"
+LARGE_MODEL="nnUNetTrainerDiceCE_1epochs_20iterations"
 
 part() { # part SECONDS COMMAND ...
     local limit=$1 start=$SECONDS
@@ -26,29 +29,50 @@ part() { # part SECONDS COMMAND ...
     echo "-- status $?, $((SECONDS - start)) s"
 }
 
-train() { # train DATASET CONFIGURATION: a few steps; what calibrate costs does not depend on how good the model is
-    part 120 nnUNetv2_train "$1" "$2" 0 -tr nnUNetTrainerDiceCE_1epochs_20iterations -device "$DEVICE" | tail -n 4
+loss() { # loss SECONDS OPTION ...
+    part "$1" python benchmarks/loss.py -device "$DEVICE" --rounds "$ROUNDS" --shrink "$SHRINK" "${@:2}"
 }
 
-calibrate() { # calibrate DATASET CONFIGURATION
-    part 150 nnunet_nacl calibrate -d "$1" -c "$2" -f 0 -tr nnUNetTrainerDiceCE_1epochs_20iterations -device "$DEVICE"
+steps() { # steps ROUNDS SIZE TRAINER ...
+    part 120 python benchmarks/train_step.py -device "$DEVICE" --shrink "$SHRINK" --rounds "$1" --sizes "$2" --trainers "${@:3}"
+}
+
+run_tests() {
+    # Compiled in their own processes, which may be many
+    export TORCHINDUCTOR_COMPILE_THREADS=1
+    part 150 python -m pytest -q -n 6 -m gpu $(grep -rl "mark.gpu" tests)
+}
+
+prepare() { # prepare DATASET CONFIGURATION TRAINER: a few steps are enough to see what calibrate costs
+    part 120 nnUNetv2_plan_and_preprocess -d "$1" -c "${2/_bs8/}" -npfp "$(nproc)" -np "$(nproc)"
+    python benchmarks/generated_cases.py --planned "$1"
+    part 120 nnUNetv2_train "$1" "$2" 0 -tr "$3" -device "$DEVICE"
+}
+
+calibrate() { # calibrate DATASET CONFIGURATION TRAINER
+    part 150 nnunet_nacl calibrate -d "$1" -c "$2" -f 0 -tr "$3" -device "$DEVICE"
 }
 
 {
     date
-    git log -1 --format=%h
     python -c "import torch; print(torch.__version__, torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU')"
-    part 180 python -m pytest -q -n 0 -m gpu
-    part 90 python benchmarks/loss.py -device "$DEVICE" --rounds "$ROUNDS" --shrink "$SHRINK"
-    part 90 python benchmarks/train_step.py -device "$DEVICE" --rounds "$ROUNDS" --shrink "$SHRINK"
-
     python benchmarks/generated_cases.py --shrink "$SHRINK" ${HIPPOCAMPUS:+--hippocampus "$HIPPOCAMPUS"}
-    for data in "4 2d" "994 3d_fullres"; do
-        read -r number configuration <<< "$data"
-        part 120 nnUNetv2_plan_and_preprocess -d "$number" -c "$configuration" -npfp 2 -np 4 | tail -n 3
-        python benchmarks/generated_cases.py --splits "$number"
-        train "$number" "$configuration"
-        calibrate "$number" "$configuration"
+    run_tests > "$work/tests" &
+    prepare 4 2d_bs8 $MODEL > "$work/small" &
+    prepare 994 3d_fullres $LARGE_MODEL > "$work/large" &
+    for size in 2d 3d 3d_14_classes; do
+        steps 1 $size NACL DiceCE > "$work/steps_$size" &
     done
-    part 90 python benchmarks/progress.py -d 4 -c 2d --epochs 3 -device "$DEVICE"
+    wait
+    cat "$work/tests"
+    tail -n 5 "$work/small" "$work/large" "$work"/steps_*
+
+    loss 60 --losses NACL
+    loss 90 --sizes 3d
+    for size in 2d 3d 3d_14_classes; do
+        steps "$ROUNDS" $size NACL DiceCE
+    done
+    calibrate 4 2d_bs8 $MODEL
+    calibrate 994 3d_fullres $LARGE_MODEL
+    part 90 python benchmarks/progress.py -d 4 -c 2d_bs8 --epochs 3 -device "$DEVICE"
 } 2>&1 | tee "$log"

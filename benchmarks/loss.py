@@ -3,6 +3,7 @@
     python benchmarks/loss.py                 the table of bounds
     python benchmarks/loss.py --all           also every loss without pieces, all at once
     python benchmarks/loss.py -device cuda    compiled, with logits in half precision under autocast, at four sizes
+    python benchmarks/loss.py --sizes 2d --losses NACL CE       some of both
 
 All take turns; a ratio is the median over rounds of one's time over the other's in the same round. Memory is the
 most that torch has allocated at a time, beside the logits and labels. On a machine that does other work,
@@ -17,7 +18,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,8 +38,8 @@ SIZES: dict[str, dict[str, Size]] = {
     "cuda": {
         "2d": (12, 4, (256, 256)),
         "3d": (2, 4, (128, 128, 128)),
-        "3d, 14 classes": (2, 14, (128, 128, 128)),
-        "3d, 105 classes": (2, 105, (96, 96, 96)),
+        "3d_14_classes": (2, 14, (128, 128, 128)),
+        "3d_105_classes": (2, 105, (96, 96, 96)),
     },
 }
 BOUNDS = {
@@ -70,8 +71,11 @@ def main() -> None:
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--threads", type=int, help="default: as many as torch takes")
     parser.add_argument("-device", choices=list(SIZES), default="cpu")
+    parser.add_argument("--sizes", nargs="+", help="default: all that are measured on the device")
+    parser.add_argument("--losses", nargs="+", choices=OURS, default=list(OURS))
     parser.add_argument("--shrink", type=int, default=1)
     options = parser.parse_args()
+    sizes = options.sizes or list(SIZES[options.device])
     if options.threads:
         torch.set_num_threads(options.threads)
     on = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores"
@@ -80,14 +84,14 @@ def main() -> None:
         f"{time.strftime('%Y-%m-%d')}\n"
     )
     table: dict[str, list[str]] = {}
-    for size, (batch, classes, spatial) in SIZES[options.device].items():
+    for size in sizes:
+        batch, classes, spatial = SIZES[options.device][size]
         shrunk = (batch, classes, tuple(side // options.shrink for side in spatial))
         torch._dynamo.reset()  # each size is another training
-        measured = Measured(shrunk, options.device)
+        measured = Measured(shrunk, options.device, options.losses)
         measured.print_times(BOUNDS.get(size, {}), options.rounds, everything=options.all)
-        for name in (*OURS, "NACL at once", *PEERS):
+        for name in measured.shown:
             table.setdefault(name, []).append(f"{measured.peak(name):.2f}")
-    sizes = list(SIZES[options.device])
     print(
         "| peak memory beside logits and labels, in sizes of the float32 logits | "
         f"{' | '.join(sizes)} |\n| --- |{' --- |' * len(sizes)}"
@@ -111,7 +115,7 @@ def data(size: Size) -> tuple[Tensor, Tensor]:
 class Measured:
     """The losses at one size on one device, where a GPU's logits come in half precision, under autocast."""
 
-    def __init__(self, size: Size, device: str) -> None:
+    def __init__(self, size: Size, device: str, names: Sequence[str]) -> None:
         _, classes, spatial = size
         self.device = device
         self.on_gpu = device == "cuda"
@@ -129,10 +133,16 @@ class Measured:
             ),
             "MONAI NACLLoss": lambda logits, labels: monai(logits.float(), labels[:, 0]),
         }
-        for name, make in OURS.items():
-            loss = make(compiled=self.on_gpu)
+        for name in names:
+            loss = OURS[name](compiled=self.on_gpu)
             self.calls[name] = loss
             self.calls[f"{name} at once"] = loss.mean
+        # All at once costs much time and memory: one shows it
+        self.shown = [
+            name
+            for name in self.calls
+            if not name.endswith(" at once") or name == f"{names[0]} at once"
+        ]
 
     def run(self, name: str) -> None:
         """Forward and backward."""
@@ -161,11 +171,7 @@ class Measured:
             f"{shape}, {100 * self.edges:.0f} % of the voxels near a boundary, {self.logits.dtype}, forward and "
             "backward\n"
         )
-        names = [
-            name
-            for name in self.calls
-            if everything or not name.endswith(" at once") or name == "NACL at once"
-        ]
+        names = list(self.calls) if everything else self.shown
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for number in range(rounds + 2):
             for name in names:

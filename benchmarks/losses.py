@@ -40,7 +40,15 @@ def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -
     ):
         output.mkdir(parents=True, exist_ok=True)
         files = ["-i", str(raw / "imagesTs"), "-o", str(output)]
-        how = ["-device", "cpu", "--save_probabilities", "-npp", "1", "-nps", "1"]
+        how = [
+            "-device",
+            options.device,
+            "--save_probabilities",
+            "-npp",
+            options.np,
+            "-nps",
+            options.np,
+        ]
         # One thread: nnU-Net asks for as many as it may have processes.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "nnUNet_def_n_proc": "1"}
         subprocess.run(
@@ -52,7 +60,7 @@ def predict_and_evaluate(options: argparse.Namespace, raw: Path, output: Path) -
         str(raw / "labelsTs"),
         str(output),
         "-np",
-        "1",
+        options.np,
     ]
     subprocess.run(evaluate, check=True)
     return read_result(output / SUMMARY)
@@ -155,6 +163,8 @@ def main() -> None:
     parser.add_argument("csv", type=Path)
     parser.add_argument("predictions", type=Path)
     add_model(parser)
+    parser.add_argument("-device", default="cpu", help="that predicts (default: cpu)")
+    parser.add_argument("-np", default="1", help="number of processes (default: 1)")
     options = parser.parse_args()
     model = model_folder(options.data_set, options.configuration, trainer=options.trainer)
     name = f"{options.trainer}__{options.configuration}"

@@ -1,6 +1,7 @@
 """Time of a training step with our trainers as a ratio to nnU-Net's default trainer, on the same plan.
 
     python benchmarks/train_step.py                                  nnU-Net's own sizes, on generated data
+    python benchmarks/train_step.py --sizes 2d --trainers NACL CE     some of both
     python benchmarks/train_step.py --shrink 4 --rounds 2            smaller, to try it
     python benchmarks/train_step.py -d 4 -c 2d 3d_fullres -b 2       a data set that nnU-Net has preprocessed
 
@@ -29,7 +30,7 @@ from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_datas
 
 from nnunet_nacl import trainers
 
-NAMES = ("nnUNetTrainerNACL", "nnUNetTrainerDiceNACL", "nnUNetTrainerDiceCE", "nnUNetTrainerCE")
+NAMES = ("NACL", "DiceNACL", "DiceCE", "CE")
 
 
 class Size(NamedTuple):
@@ -43,11 +44,11 @@ class Size(NamedTuple):
     classes: int
 
 
-SIZES = (
-    Size("Dataset991_2d", (32, 256, 256), "2d", (256, 256), 12, 4),
-    Size("Dataset992_3d", (144, 144, 144), "3d_fullres", (128, 128, 128), 2, 4),
-    Size("Dataset993_3d14", (144, 144, 144), "3d_fullres", (128, 128, 128), 2, 14),
-)
+SIZES = {
+    "2d": Size("Dataset991_2d", (32, 256, 256), "2d", (256, 256), 12, 4),
+    "3d": Size("Dataset992_3d", (144, 144, 144), "3d_fullres", (128, 128, 128), 2, 4),
+    "3d_14_classes": Size("Dataset993_3d14", (144, 144, 144), "3d_fullres", (128, 128, 128), 2, 14),
+}
 
 
 def main() -> None:
@@ -60,6 +61,8 @@ def main() -> None:
     parser.add_argument("-b", type=int, default=8, help="batch size (default: 8)")
     parser.add_argument("-device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--trainers", nargs="+", metavar="TRAINER", default=NAMES)
     parser.add_argument("--shrink", type=int, default=1, help="divide the generated axes by it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +74,8 @@ def main() -> None:
             return
         for part in ("raw", "preprocessed"):
             os.environ[f"nnUNet_{part}"] = str(Path(folder) / part)
-        for size in SIZES:
+        for name in options.sizes:
+            size = SIZES[name]
             _plan(Path(folder), size, options.shrink)
             _compare(size.data_set, size.configuration, size.batch, options)
 
@@ -117,7 +121,8 @@ def _plan(folder: Path, size: Size, shrink: int) -> None:
 def _compare(
     data_set: str, configuration: str, batch_size: int, options: argparse.Namespace
 ) -> None:
-    classes = {"nnUNetTrainer": nnUNetTrainer, **{name: getattr(trainers, name) for name in NAMES}}
+    ours = [f"nnUNetTrainer{name}" for name in options.trainers]
+    classes = {"nnUNetTrainer": nnUNetTrainer, **{name: getattr(trainers, name) for name in ours}}
     made = {
         name: _make(trainer, data_set, configuration, batch_size, options)
         for name, trainer in classes.items()

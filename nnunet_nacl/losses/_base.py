@@ -102,10 +102,10 @@ class SegmentationLoss(nn.Module, ABC):
 
     def total(self, logits: Tensor, target: Target) -> Tensor:
         """The sum of ``voxel_loss`` over the voxels that count."""
-        values = self.voxel_loss(_computable(logits, target), target)
+        values = self.voxel_loss(target.poisoned(_computable(logits, target)), target)
         if target.valid is not None:
             values = torch.where(target.valid[:, 0], values, 0)
-        return target.poisoned(values.sum())
+        return values.sum()
 
     def canonical(self, target: Tensor, logits_shape: torch.Size) -> Target:
         """The target in the form that ``total`` needs."""
@@ -132,7 +132,6 @@ class SegmentationLoss(nn.Module, ABC):
         value: Tensor = dice(
             _computable(logits, canonical), canonical.map, loss_mask=canonical.valid
         )
-        value = canonical.poisoned(value)
         if canonical.valid is None:
             return value
         # Dice of nothing is a constant, not 0. Subtract its value, not the term: under distributed training the

@@ -66,7 +66,8 @@ def neighbor_shares(
     target = canonical_target(
         labels, logits_shape=shape, ignore_label=ignore_label, regions=regions
     )
-    return target.poisoned(neighborhood.shares(neighborhood.pad(target), torch.float32))
+    shares = neighborhood.shares(neighborhood.pad(target), torch.float32)
+    return shares if target.wrong is None else torch.where(target.wrong.any(), torch.nan, shares)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class Target:
         num_channels: K or R, the number of logit channels.
         around: the target with a border as wide as the neighborhood that a loss looks at (``Neighborhood.pad``);
             None for a loss that looks at each voxel alone.
-        poison: a scalar that multiplies the loss, NaN if the target held a value that is not allowed and 1 if not;
-            None where such a value is an error, and for bool masks.
+        wrong: bool (b, 1, *spatial), True where the target held a value that is not allowed; None where such a value
+            is an error, and for bool masks.
     """
 
     map: Tensor
@@ -31,7 +31,7 @@ class Target:
     valid: Tensor | None
     num_channels: int
     around: "Target | None" = None
-    poison: Tensor | None = None
+    wrong: Tensor | None = None
 
     def num_valid(self) -> Tensor:
         """The number of voxels that count, an int64 scalar on the target's device."""
@@ -40,9 +40,12 @@ class Target:
         # torch.tensor would wait for the device
         return torch.full((), self.map[:, 0].numel(), device=self.map.device)
 
-    def poisoned(self, value: Tensor) -> Tensor:
-        """The value, but NaN, and with gradients of NaN, if the target held a value that is not allowed."""
-        return value if self.poison is None else value * self.poison
+    def poisoned(self, values: Tensor) -> Tensor:
+        """Values (b, K or R, *spatial), but NaN, and with gradients of NaN, where the target held what is not allowed.
+
+        Voxel by voxel, so that a GPU need not go through the labels once more before it begins.
+        """
+        return values if self.wrong is None else values * torch.where(self.wrong, torch.nan, 1.0)
 
     def one_hot(self, dtype: torch.dtype) -> Tensor:
         """(b, K or R, *spatial): the one-hot label map, or the region masks."""
@@ -62,6 +65,7 @@ class Target:
             map=self.map[:, :, start:stop],
             valid=None if self.valid is None else self.valid[:, :, start:stop],
             around=None if self.around is None else self.around.rows(start, stop + border),
+            wrong=None if self.wrong is None else self.wrong[:, :, start:stop],
         )
 
 
@@ -71,7 +75,8 @@ def canonical_target(
     """Bring a training target into the form that the losses compute with.
 
     Values are read only on the CPU: elsewhere, that would make the training loop wait for the device. There a value
-    that is not allowed becomes the nearest class and sets ``Target.poison``. At ignored voxels any value is allowed.
+    that is not allowed becomes the nearest class and is marked in ``Target.wrong``. At ignored voxels any value is
+    allowed.
 
     Args:
         target: label map (b, 1, *spatial) of any dtype; with ``regions`` the masks (b, R, *spatial), followed by the
@@ -112,8 +117,7 @@ def _from_labels(target: Tensor, classes: int, ignore_label: int | None) -> Targ
         return Target(found, regions=False, valid=valid, num_channels=classes)
     # No loss may look a label up that is no class: what happens then differs from device to device
     known = found.clamp(0, classes - 1)
-    poison = _nan_if((known != found).any())
-    return Target(known, regions=False, valid=valid, num_channels=classes, poison=poison)
+    return Target(known, regions=False, valid=valid, num_channels=classes, wrong=known != found)
 
 
 def _check_labels(found: Tensor, classes: int, ignore_label: int | None) -> None:
@@ -135,20 +139,16 @@ def _from_masks(target: Tensor, regions: int, *, ignores: bool) -> Target:
     valid = target[:, regions:] != 1 if ignores else None
     if valid is not None:
         found = torch.where(valid, found, 0)
-    poison = None
+    wrong = None
     if target.dtype != torch.bool:
-        wrong = ((found != 0) & (found != 1)).any()
+        wrong = ((found != 0) & (found != 1)).any(1, keepdim=True)
         if valid is not None:
-            wrong = wrong | (valid & (target[:, regions:] != 0)).any()
-        if target.device.type not in _VALUES_ARE_READ:
-            poison = _nan_if(wrong)
-        elif bool(wrong):
+            wrong = wrong | (valid & (target[:, regions:] != 0))
+    if wrong is not None and target.device.type in _VALUES_ARE_READ:
+        if bool(wrong.any()):
             raise ValueError("target holds values other than 0 and 1, which region masks must not.")
-    return Target(found, regions=True, valid=valid, num_channels=regions, poison=poison)
-
-
-def _nan_if(wrong: Tensor) -> Tensor:
-    return torch.where(wrong, torch.nan, 1.0)
+        wrong = None
+    return Target(found, regions=True, valid=valid, num_channels=regions, wrong=wrong)
 
 
 def check_logits(logits: Tensor, *, regions: bool) -> None:

@@ -53,11 +53,10 @@ def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def tracing(compiling: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001
     """The same without code: what was traced, forward and backward, is run by torch itself."""
-    traced = torch.compile(_compiled._sum_and_gradient, fullgraph=True, backend="aot_eager")
-    monkeypatch.setattr(_compiled, "_compiled", lambda: traced)
+    monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
 
 
-def check(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
+def check(loss: SegmentationLoss, logits: Tensor, target: Tensor, rtol: float = 1e-6) -> None:
     """The value to 1e-6 of that in pieces, the gradient to 1e-6 of its largest entry, or to its dtype's digits."""
     logits = logits.float() if logits.dtype == torch.float64 else logits
     loss.compiled = False
@@ -66,7 +65,7 @@ def check(loss: SegmentationLoss, logits: Tensor, target: Tensor) -> None:
     value, gradient = value_and_gradient(loss, logits, target)
     assert loss.compiled
     assert gradient.dtype == logits.dtype
-    torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(value, expected, rtol=rtol, atol=1e-7)
     scale = float(slope.abs().max())
     tolerance = 1e-6 if logits.dtype == torch.float32 else torch.finfo(logits.dtype).eps
     torch.testing.assert_close(gradient / scale, slope / scale, rtol=0, atol=tolerance)
@@ -142,6 +141,16 @@ def test_deep_supervision_is_compiled_once(generator: torch.Generator, scales: s
     assert loss.compiled
 
 
+@pytest.mark.usefixtures("tracing")
+def test_many_losses_in_one_process(generator: torch.Generator) -> None:
+    """torch compiles a function at most eight times."""
+    logits, labels = draw(generator)
+    for number in range(10):
+        loss = losses.NACLLoss(weight=0.1 + number, compiled=True)
+        loss(logits.float(), labels)
+        assert loss.compiled
+
+
 @pytest.mark.usefixtures("compiling")
 def test_without_a_compiler_it_is_computed_in_pieces(
     generator: torch.Generator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -173,7 +182,7 @@ def test_a_wrong_shape_is_still_named(generator: torch.Generator) -> None:
 
 
 def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_compiled, "_compiled", None)
+    monkeypatch.setattr(_compiled, "_for_one_loss", None)
     losses.NACLLoss(compiled=True)(*draw(generator))
 
 
@@ -184,7 +193,7 @@ def test_on_a_cpu_nothing_is_compiled(generator: torch.Generator, monkeypatch: p
 def test_with_inductor(name: str, regions: bool, generator: torch.Generator) -> None:
     loss = make(name, regions=regions, ignore=regions, dice=None if regions else nnunets_dice())
     for logits, target in of_scales(generator, "2d", regions=regions, ignore=regions):
-        check(loss, logits, target)
+        check(loss, logits, target, rtol=3e-6)  # on a CPU, what it compiles adds up one by one, in single precision
     assert counters["stats"]["unique_graphs"] <= MOST
 
 

@@ -134,7 +134,7 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: True)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     monkeypatch.setattr(_mean, "_COMPILED_ON", frozenset({"cpu"}))
-    _compiled._compiled.cache_clear()
+    monkeypatch.setattr(_compiled, "BACKEND", "aot_eager")
     trainer = make("DiceNACL")
     assert isinstance(trainer.loss.loss.dice, torch._dynamo.OptimizedModule)
     said: list[str] = []
@@ -150,7 +150,6 @@ def test_compiled(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trainer.loss.loss.tell == trainer.print_to_log_file
     monkeypatch.setattr(nnUNetTrainer, "_do_i_compile", lambda _: False)
     assert not make("DiceNACL").loss.loss.compiled
-    _compiled._compiled.cache_clear()
 
 
 def test_in_front_of_primus(make: Make) -> None:

@@ -1,6 +1,7 @@
 """The data sets of gpu.sh: 40 validation cases like Hippocampus (or the real ones), and 5 large ones with 15 classes.
 
     python benchmarks/generated_cases.py --hippocampus .../Dataset004_Hippocampus    into nnUNet_raw
+    python benchmarks/generated_cases.py --untrained 994 3d_fullres      a model of nnUNetTrainerDiceCE as it begins
     python benchmarks/generated_cases.py --planned 4           when nnU-Net has planned data set 4: fold 0, whose
                                                                validation cases are its last, and 2d_bs8, batches of 8
 
@@ -16,11 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 import SimpleITK as sitk
+import torch
+from nnunetv2.run.run_training import get_trainer_from_args
 from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 from nnunetv2.utilities.utils import get_identifiers_from_splitted_dataset_folder
 from scipy.ndimage import zoom
 
 SEED = 0
+_BLOCK = 2  # voxels along each axis
 
 
 class Data(NamedTuple):
@@ -47,10 +51,14 @@ def main() -> None:
     parser.add_argument("--hippocampus", type=Path, help="a raw data set in place of the first")
     parser.add_argument("--shrink", type=int, default=1, help="divide the large axes by it")
     parser.add_argument("--planned", type=int)
+    parser.add_argument("--untrained", nargs=2, metavar=("DATASET", "CONFIGURATION"))
     options = parser.parse_args()
     if options.planned is not None:
         write_splits(options.planned)
         write_small_batches(options.planned)
+        return
+    if options.untrained is not None:
+        write_untrained(*options.untrained)
         return
     raw = Path(os.environ["nnUNet_raw"])
     small, large = DATA
@@ -70,7 +78,8 @@ def write(raw: Path, data: Data) -> None:
     generator = np.random.default_rng(SEED)
     for number in range(data.training + data.validation):
         labels = _labels(data, generator)
-        image = (labels + generator.normal(0, 0.5, labels.shape)).astype(np.float32)
+        noise = generator.integers(0, 16, labels.shape, np.uint8)
+        image = 8 * labels + noise
         for array, name in (
             (image, f"imagesTr/case_{number:03}_0000.nii.gz"),
             (labels, f"labelsTr/case_{number:03}.nii.gz"),
@@ -87,16 +96,20 @@ def write(raw: Path, data: Data) -> None:
 
 
 def _labels(data: Data, generator: np.random.Generator) -> np.ndarray:
-    """The largest of smooth fields, one for each class, with a background that is larger than the others."""
+    """The largest of smooth fields, one for each class, with a background that is larger than the others.
+
+    In blocks of voxels, or large images would take minutes.
+    """
+    blocks = [-(-side // _BLOCK) for side in data.shape]
     coarse = [max(2, side // 20) for side in data.shape]
-    largest = np.full(data.shape, -np.inf, np.float32)
-    labels = np.zeros(data.shape, np.uint8)
+    factors = [many / few for many, few in zip(blocks, coarse, strict=True)]
+    fields = []
     for label in range(data.classes):
-        field = generator.normal(1.5 * (label == 0), 1, coarse).astype(np.float32)
-        factors = [side / few for side, few in zip(data.shape, coarse, strict=True)]
-        smooth = zoom(field, factors, order=1)
-        labels[smooth > largest] = label
-        largest = np.maximum(largest, smooth)
+        field = generator.normal(1.5 * (label == 0), 1, coarse)
+        fields.append(zoom(field, factors, order=1))
+    labels = np.argmax(fields, axis=0).astype(np.uint8)
+    for axis, side in enumerate(data.shape):
+        labels = labels.repeat(_BLOCK, axis).take(range(side), axis)
     return labels
 
 
@@ -121,6 +134,21 @@ def write_small_batches(number: int) -> None:
     small = {"inherits_from": "2d", "batch_size": 8, "data_identifier": data}
     plans["configurations"]["2d_bs8"] = small
     file.write_text(json.dumps(plans))
+
+
+def write_untrained(data_set: str, configuration: str) -> None:
+    """A checkpoint without a step of training: what ``calibrate`` costs depends on the network's size."""
+    os.environ["nnUNet_n_proc_DA"] = "0"
+    device = torch.device("cpu")
+    trainer = get_trainer_from_args(
+        data_set, configuration, 0, "nnUNetTrainerDiceCE", device=device
+    )
+    trainer.initialize()
+    folder = Path(trainer.output_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parent / "plans.json").write_text(json.dumps(trainer.plans_manager.plans))
+    (folder.parent / "dataset.json").write_text(json.dumps(trainer.dataset_json))
+    trainer.save_checkpoint(str(folder / "checkpoint_final.pth"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 #     DEVICE=cpu SHRINK=8 ROUNDS=1 PATIENCE=5 benchmarks/gpu.sh LOG      to try it: a CPU, axes divided by 8, more time
 #     HIPPOCAMPUS=.../Dataset004_Hippocampus benchmarks/gpu.sh LOG      with real cases for calibrate in 2D
 #
-# First, side by side, what is not timed: the tests, two models to calibrate, and once what PyTorch compiles and keeps.
+# First, side by side, what is not timed: the tests, two models to calibrate (a few steps of training, and none), and
+# once what PyTorch compiles and keeps.
 # Then the measurements, one after the other. Each part has its share of the time, and one that fails leaves the others.
 # The log's figures belong into docs/performance.md, with the card and the date.
 set -u
@@ -19,7 +20,7 @@ mkdir -p "$nnUNet_raw" "$nnUNet_preprocessed" "$nnUNet_results"
 nnUNet_extTrainer=$(python -c "from nnunet_nacl.linking import trainers_path; print(trainers_path())")
 export nnUNet_extTrainer
 MODEL="nnUNetTrainerDiceCE_1epochs_100iterations"
-LARGE_MODEL="nnUNetTrainerDiceCE_1epochs_20iterations"
+UNTRAINED="nnUNetTrainerDiceCE"
 
 part() { # part SECONDS COMMAND ...
     local limit=$1 start=$SECONDS
@@ -40,13 +41,13 @@ steps() { # steps ROUNDS SIZE TRAINER ...
 run_tests() {
     # Compiled in their own processes, which may be many
     export TORCHINDUCTOR_COMPILE_THREADS=1
-    part 150 python -m pytest -q -n 6 -m gpu $(grep -rl "mark.gpu" tests)
+    part 150 python -m pytest -q -n 6 -p no:benchmark -m gpu $(grep -rl "mark.gpu" tests)
 }
 
-prepare() { # prepare DATASET CONFIGURATION TRAINER: a few steps are enough to see what calibrate costs
+prepare() { # prepare DATASET CONFIGURATION COMMAND ...: makes a model
     part 120 nnUNetv2_plan_and_preprocess -d "$1" -c "${2/_bs8/}" -npfp "$(nproc)" -np "$(nproc)"
     python benchmarks/generated_cases.py --planned "$1"
-    part 120 nnUNetv2_train "$1" "$2" 0 -tr "$3" -device "$DEVICE"
+    part 150 "${@:3}"
 }
 
 calibrate() { # calibrate DATASET CONFIGURATION TRAINER
@@ -58,8 +59,8 @@ calibrate() { # calibrate DATASET CONFIGURATION TRAINER
     python -c "import torch; print(torch.__version__, torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU')"
     python benchmarks/generated_cases.py --shrink "$SHRINK" ${HIPPOCAMPUS:+--hippocampus "$HIPPOCAMPUS"}
     run_tests > "$work/tests" &
-    prepare 4 2d_bs8 $MODEL > "$work/small" &
-    prepare 994 3d_fullres $LARGE_MODEL > "$work/large" &
+    prepare 4 2d_bs8 nnUNetv2_train 4 2d_bs8 0 -tr $MODEL -device "$DEVICE" > "$work/small" &
+    prepare 994 3d_fullres python benchmarks/generated_cases.py --untrained 994 3d_fullres > "$work/large" &
     for size in 2d 3d 3d_14_classes; do
         steps 1 $size NACL DiceCE > "$work/steps_$size" &
     done
@@ -73,6 +74,6 @@ calibrate() { # calibrate DATASET CONFIGURATION TRAINER
         steps "$ROUNDS" $size NACL DiceCE
     done
     calibrate 4 2d_bs8 $MODEL
-    calibrate 994 3d_fullres $LARGE_MODEL
+    calibrate 994 3d_fullres $UNTRAINED
     part 90 python benchmarks/progress.py -d 4 -c 2d_bs8 --epochs 3 -device "$DEVICE"
 } 2>&1 | tee "$log"

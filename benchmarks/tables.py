@@ -112,15 +112,42 @@ def losses_long() -> str:
     return table(rows, columns)
 
 
-LAMBDAS = {"CE": "0 (CE)", "NACL, λ = 0.01": "0.01", "NACL": "0.1"}
+def weight_of(method: str) -> float | None:
+    """λ of NACL, or 0 for CE; None of another loss.
+
+    >>> weight_of("NACL, λ = 0.03"), weight_of("NACL"), weight_of("CE"), weight_of("SVLS")
+    (0.03, 0.1, 0.0, None)
+    """
+    if given := re.fullmatch(r"NACL, λ = ([\d.]+)", method):
+        return float(given[1])
+    return {"CE": 0.0, "NACL": 0.1}.get(method)
+
+
+def of_weights(where: str) -> pd.DataFrame:
+    """NACL and CE, as a column ``weight`` says, trained with Adam in batches of eight, fold 0."""
+    rows = read("losses", f"configuration == '2d_bs8' and optimizer == 'Adam' and {where}")
+    rows["weight"] = rows["method"].map(weight_of)
+    return rows.dropna(subset="weight").sort_values("weight", kind="stable")
+
+
+LAMBDA_STUDIES = {
+    "Hippocampus, 25,000 steps": "data_set == 'Dataset004_Hippocampus' and steps == 25000",
+    "ACDC, 2,000 steps": "data_set == 'Dataset027_ACDC' and steps == 2000",
+}
 
 
 def losses_lambda() -> str:
-    """NACL with three λ."""
-    rows = read("losses", "configuration == '2d_bs8' and optimizer == 'Adam' and steps == 25000")
-    rows = rows[rows["method"].isin(LAMBDAS)]
-    rows["λ"] = rows["method"].map(LAMBDAS) + rows["training"].map(AGAIN)
+    """NACL by λ, on each data set."""
+    parts = []
+    for title, where in LAMBDA_STUDIES.items():
+        rows = of_weights(where)
+        rows["study"] = [title] + [""] * (len(rows) - 1)
+        rows["λ"] = rows["weight"].map("{:g}".format).replace("0", "0 (CE)")
+        rows["λ"] += rows["training"].map(AGAIN)
+        parts.append(rows)
+    rows = pd.concat(parts)
     columns = {
+        "": "{study}",
         "λ": "{λ}",
         "Dice": "{Dice:.3f}",
         "ECE foreground": "{ECE_foreground:.3f}",
@@ -129,7 +156,7 @@ def losses_lambda() -> str:
         "NLL": "{NLL:.3f}",
         **ECE_NEAR,
     }
-    return table(rows.sort_values("λ"), columns)
+    return table(rows, columns)
 
 
 def paper_long() -> str:
@@ -161,17 +188,24 @@ def losses_paired() -> str:
             cells.append(difference(row[name], row[f"{name} low"], row[f"{name} high"], digits))
         lines.append(cells)
     for suffix, optimizer in (("_paperSchedule", "Adam"), ("_100epochs", "SGD")):
-        for name, cells in _paired_by_case(suffix, "DiceCE, again", PAIRED).items():
+        where = f"data_set.str.endswith('Hippocampus') and trainer.str.endswith('{suffix}')"
+        for name, cells in _paired_by_case(where, "DiceCE, again", PAIRED).items():
             lines.append([f"{name}, {optimizer}", *cells])
     return markdown(lines)
 
 
 def losses_lambda_paired() -> str:
-    """NACL with a small λ minus cross-entropy, paired by case."""
+    """NACL minus cross-entropy, paired by case, as far as the values of each case were kept."""
     metrics = {"Dice": 4, "ECE foreground": 3, "ECE union": 3, "NLL": 3, "ECE near": 3}
-    method = "NACL, λ = 0.01"
-    cells = _paired_by_case("_paperSchedule", "CE, again", metrics)[method]
-    return markdown([["minus CE, again", *metrics], [method, *cells]])
+    lines = [["minus CE", *metrics]]
+    for data_set, suffix, base in (
+        ("Hippocampus", "_paperSchedule", "CE, again"),
+    ):
+        of_data = f"data_set.str.endswith('{data_set}') and trainer.str.endswith('{suffix}')"
+        for name, cells in _paired_by_case(of_data, base, metrics).items():
+            if name.startswith("NACL"):
+                lines.append([f"{data_set}: {name}", *cells])
+    return markdown(lines)
 
 
 def difference(value: float, low: float, high: float, digits: int) -> str:
@@ -180,9 +214,9 @@ def difference(value: float, low: float, high: float, digits: int) -> str:
     return template.format(value, low, high).replace("-", "−")
 
 
-def _paired_by_case(suffix: str, base: str, metrics: Mapping[str, int]) -> dict[str, list[str]]:
+def _paired_by_case(where: str, base: str, metrics: Mapping[str, int]) -> dict[str, list[str]]:
     """The models whose values of each case were kept, minus ``base``; with intervals of a paired bootstrap."""
-    rows = read("losses_cases", f"trainer.str.endswith('{suffix}') and fold == '0'")
+    rows = read("losses_cases", f"{where} and fold == '0'")
     values = {}
     for (trainer, training), cases in rows.groupby(["trainer", "training"], sort=False):
         values[loss_name(trainer) + AGAIN[training]] = _over_cases(cases.set_index("case"))
@@ -216,7 +250,67 @@ def _over_cases(cases: pd.DataFrame) -> dict[str, tuple[float, np.ndarray]]:
 def losses_ablations() -> str:
     """Penalty, prior, constraint."""
     rows = read("losses", "configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
-    return table(rows, {"loss": "{method}", "Dice": "{Dice:.3f}", "NLL": "{NLL:.3f}", **ECE_NEAR})
+    columns = {
+        "loss": "{method}",
+        "Dice": "{Dice:.3f}",
+        "ECE foreground": "{ECE_foreground:.3f}",
+        "CECE foreground": "{CECE_foreground:.3f}",
+        "NLL": "{NLL:.3f}",
+        **ECE_NEAR,
+    }
+    return table(rows, columns)
+
+
+def paper_ablations() -> str:
+    """The paper's tables 3 and 4, and the same in a short training of ours."""
+    methods = {"NACL": "mean, l1", "NACL Gaussian": "Gaussian", "NACL l2": "l2"}
+    lines = [["", *(f"{metric}: {name}" for metric in ("DSC", "ECE") for name in methods.values())]]
+    ours = read("losses", "configuration == '2d_bs8' and steps == 1500 and CECE_union.notna()")
+    ours = ours[ours["training"] == 1].replace(
+        {"method": {"NACL Gaussian, σ = 1": "NACL Gaussian"}}
+    )
+    ours = ours.set_index("method")
+    cells = [f"{ours.loc[m, c]:.3f}" for c in ("Dice", "ECE_foreground") for m in methods]
+    lines.append(["**here**: Hippocampus, 1,500 steps", *cells])
+    theirs = published()
+    theirs = theirs[theirs["table"].isin([3, 4])].drop_duplicates(["dataset", "metric", "method"])
+    for data_set, rows in theirs.groupby("dataset", sort=False):
+        values = rows.set_index(["metric", "method"])["value"]
+        cells = [f"{values[metric, m]:.3f}" for metric in ("DSC", "ECE") for m in methods]
+        lines.append([f"paper: {data_set}", *cells])
+    return markdown(lines)
+
+
+ACDC = {"1": "RV", "2": "MYO", "3": "LV"}
+"""The structures by their labels."""
+
+
+def paper_acdc() -> str:
+    """The paper's tables 1 and 2 for ACDC beside ours: each structure, and ECE and CECE over the foreground."""
+    theirs = published()
+    theirs = theirs[(theirs["dataset"] == "ACDC") & theirs["table"].isin([1, 2])]
+    theirs = theirs.replace({"method": {"CE+DSC": "DiceCE"}})
+    values = theirs.set_index(["method", "structure", "metric"])["value"]
+    of_models = read("losses", "data_set == 'Dataset027_ACDC' and training == 1")
+    cases = read("losses_cases", "data_set == 'Dataset027_ACDC' and training == 1")
+    structures = [f"{name}: {what}" for name in ACDC.values() for what in ("DSC", "HD95")]
+    lines = [["loss", *structures, "ECE", "CECE"]]
+    for row in of_models.to_dict("records"):
+        of_model = cases[cases["trainer"] == row["trainer"]]
+        ours = []
+        paper = []
+        for label, name in ACDC.items():
+            ours.append(f"{of_model[f'Dice_{label}'].mean():.3f}")
+            ours.append(f"{of_model[f'HD95_{label}'].mean():.2f}")
+            paper += [(name, "DSC", 3), (name, "HD", 2)]
+        ours += [f"{row['ECE_foreground']:.3f}", f"{row['CECE_foreground']:.3f}"]
+        lines.append([f"{row['method']}, here, {row['steps']:,} steps", *ours])
+        if row["method"] in values.index:
+            of_paper = values[row["method"]]
+            paper += [("", "ECE", 3), ("", "CECE", 3)]
+            found = [f"{of_paper[name, metric]:.{digits}f}" for name, metric, digits in paper]
+            lines.append([f"{row['method']}, paper", *found])
+    return markdown(lines)
 
 
 def losses_dice() -> str:
@@ -465,6 +559,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-lambda": losses_lambda,
     "losses-lambda-paired": losses_lambda_paired,
     "paper-long": paper_long,
+    "paper-acdc": paper_acdc,
+    "paper-ablations": paper_ablations,
     "losses-ablations": losses_ablations,
     "losses-dice": losses_dice,
     "yardstick": yardstick,

@@ -1,0 +1,63 @@
+"""NACL by the weight λ of its penalty: docs/images/weights.png, from docs/results/data/losses.csv.
+
+    python benchmarks/weights.py [-o FILE]
+
+Dice, the paper's ECE, NLL and ECE near on test cases, by λ; λ = 0 is cross-entropy alone. Adam with the paper's
+schedule, fold 0, a point each training, lines through the means. A dashed line: DiceCE, of the same length.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib as mpl
+from tables import DOCS, LAMBDA_STUDIES, of_weights, read
+
+METRICS = {
+    "Dice": "Dice",
+    "ECE_foreground": "ECE foreground",
+    "ECE_union": "ECE union",
+    "NLL": "NLL per foreground voxel",
+    "ECE_near": "ECE near",
+}
+
+
+def main() -> None:
+    """Draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-o", type=Path, default=DOCS / "images" / "weights.png")
+    options = parser.parse_args()
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
+        len(LAMBDA_STUDIES), len(METRICS), figsize=(11, 4.6), squeeze=False, layout="constrained"
+    )
+    for row, (title, where) in enumerate(LAMBDA_STUDIES.items()):
+        by_weight = of_weights(where)
+        weights = sorted(by_weight["weight"].unique())
+        places = {weight: place for place, weight in enumerate(weights)}
+        default = read(
+            "losses",
+            f"configuration == '2d_bs8' and optimizer == 'Adam' and method == 'DiceCE' and {where}",
+        )
+        for column, (metric, name) in enumerate(METRICS.items()):
+            ax = axes[row, column]
+            means = by_weight.groupby("weight")[metric].mean()
+            ax.plot(range(len(means)), means, color="tab:blue")
+            ax.plot(by_weight["weight"].map(places), by_weight[metric], "o", color="tab:blue")
+            ax.axhline(default[metric].mean(), color="0.4", linestyle="--", linewidth=1)
+            ax.set_xticks(range(len(weights)), [f"{weight:g}" for weight in weights])
+            if metric != "Dice":
+                ax.set_ylim(0, None)
+            if row == 0:
+                ax.set_title(name, fontsize=10)
+            if row == len(LAMBDA_STUDIES) - 1:
+                ax.set_xlabel("λ")
+        axes[row, 0].set_ylabel(title)
+    figure.savefig(options.o, dpi=110, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -9,14 +9,15 @@ from numpy.typing import NDArray
 from nnunet_nacl.calibrate._sample import Sample
 from nnunet_nacl.metrics import (
     NLL_CLIP,
-    Activation,
     BinCounts,
     Interval,
+    dice_of_sizes,
     expected_calibration_error,
     mean_of_known,
     percentile_interval,
     ratio,
     resample_weights,
+    segmentation,
 )
 from nnunet_nacl.typing import Floats
 
@@ -86,10 +87,7 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
     """Top-label bin tables of the voxels near the prediction: one, or one for each region."""
     p = sample.activation.probabilities(logits.astype(np.float64))
     hits = np.atleast_2d(sample.activation.predicted(logits) == sample.truth)
-    confidence = p.max(0, keepdims=True)
-    if sample.activation is Activation.SIGMOID:
-        confidence = np.maximum(p, 1 - p)
-    confidence = confidence.clip(0, 1)
+    confidence = sample.activation.confidences(p).clip(0, 1)
     return BinCounts.stack(
         [
             BinCounts.of(confidence[top, near], hits[top, near], weights=sample.weights[near])
@@ -101,14 +99,12 @@ def _near_tables(sample: Sample, logits: Floats) -> BinCounts:
 def _dice(sample: Sample, logits: Floats) -> float:
     """Mean over cases of each structure's Dice, then over structures, as nnU-Net's ``foreground_mean``."""
     meaning = sample.meaning
-    masks = sample.activation.predicted(logits)
-    # By the written label; if that is not known, regions overlap.
-    if sample.activation is Activation.SOFTMAX or meaning.written:
-        labels = meaning.segmentation(sample.activation.probabilities(logits))
-        masks = np.stack([np.isin(labels, structure) for structure in meaning.structures])
+    masks = sample.structures_of(sample.activation.predicted(logits))
+    if meaning.written:  # Of overlapping regions, the last one gets the voxel
+        masks = meaning.masks(segmentation(sample.activation.probabilities(logits), meaning))
     of_structures = []
     for predicted, true in zip(masks, sample.structures(), strict=True):
         both = _of_cases(sample, predicted & true)
         sizes = _of_cases(sample, predicted) + _of_cases(sample, true)
-        of_structures.append(mean_of_known(ratio(2 * both, sizes)))
+        of_structures.append(mean_of_known(dice_of_sizes(both, sizes)))
     return float(mean_of_known(of_structures))

@@ -139,7 +139,8 @@ class _OfLogits(ABC):
                     f"logits: expected {self.num_channels} channels along axis {channel_axis}, as in the fit; got "
                     f"{len(rows)}. Of a batch (b, K, *spatial), give channel_axis=1."
                 )
-            return self.activation.probabilities(self.logits(rows))
+            p: Floats = self.activation.probabilities(self.logits(rows))
+            return p
 
         return _calibrated(logits, channel_axis, calibrate)
 
@@ -423,9 +424,7 @@ def _precondition(
     """
     import torch
 
-    logits = rows.float() @ inputs
-    is_softmax = objective.activation is Activation.SOFTMAX
-    p = logits.softmax(0) if is_softmax else logits.sigmoid()
+    p = objective.activation.probabilities(rows.float() @ inputs)
     doubt = p * (1 - p) * objective.share
     curvature = torch.stack([(inputs * of_class) @ inputs.T for of_class in doubt]).double()
     lower = torch.linalg.cholesky(curvature + torch.diag(2 * pull + 1e-9))

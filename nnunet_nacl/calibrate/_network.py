@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from nnunet_nacl.calibrate._methods import Layer, flat_layer
 from nnunet_nacl.calibrate._sample import Drawn, Sample, check_enough, voxels_per_case
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
-from nnunet_nacl.metrics import Activation
 from nnunet_nacl.nnunet import (
     DataSet,
     Model,
@@ -266,7 +265,7 @@ class Network:
         tops = self.meaning.num_tops
         found = np.empty((tops, math.prod(shape)), np.float64)
         for where, logits in blocks:
-            p = logits.softmax(0) if activation is Activation.SOFTMAX else logits.sigmoid()
+            p = activation.probabilities(logits)
             found[:, where] = activation.foreground(p[:tops].cpu().numpy())
         return found.reshape(tops, *shape)
 

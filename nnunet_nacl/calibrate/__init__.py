@@ -7,8 +7,9 @@ from nnunet_nacl.calibrate._folder import (
     calibrate_folder,
     calibration_of,
 )
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge, nll_of_cases
-from nnunet_nacl.calibrate._methods import Head, Method, Temperature, Unchanged, Vector
+from nnunet_nacl.calibrate._methods import Method, Temperature, Unchanged, Vector
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, calibrate_model
 from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._sample import Sample

@@ -10,9 +10,9 @@ from pydantic import Discriminator
 from tqdm import tqdm
 
 from nnunet_nacl import __version__
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import Score, judge
 from nnunet_nacl.calibrate._methods import (
-    Head,
     Layer,
     Method,
     Temperature,

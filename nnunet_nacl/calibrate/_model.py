@@ -17,8 +17,9 @@ import numpy as np
 from tqdm import tqdm
 
 from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
+from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import judge
-from nnunet_nacl.calibrate._methods import Head, Layer, Method, Unchanged
+from nnunet_nacl.calibrate._methods import Layer, Method, Unchanged
 from nnunet_nacl.calibrate._network import (
     CaseName,
     Features,

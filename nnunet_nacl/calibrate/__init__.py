@@ -1,6 +1,5 @@
 """Calibration after training: of a model in its own checkpoint, or of folders of predictions."""
 
-from nnunet_nacl.calibrate._fit import Fit, Trials, compare, split_cases, try_methods
 from nnunet_nacl.calibrate._folder import (
     Calibration,
     apply_folder,
@@ -13,6 +12,7 @@ from nnunet_nacl.calibrate._methods import Method, Temperature, Unchanged, Vecto
 from nnunet_nacl.calibrate._model import FOLD_CHECKPOINT, calibrate_model
 from nnunet_nacl.calibrate._network import Network
 from nnunet_nacl.calibrate._sample import Sample
+from nnunet_nacl.calibrate._trials import Fit, Trials, compare, split_cases, try_methods
 
 __all__ = [
     "FOLD_CHECKPOINT",

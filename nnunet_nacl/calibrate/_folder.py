@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from nnunet_nacl.calibrate._fit import Fit, try_methods
 from nnunet_nacl.calibrate._methods import Method
 from nnunet_nacl.calibrate._sample import Drawn, Sample, voxels_per_case
+from nnunet_nacl.calibrate._trials import Fit, try_methods
 from nnunet_nacl.cases import Skipped, check_any_used, each_case
 from nnunet_nacl.evaluation import SavedCase
 from nnunet_nacl.files import check_output

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from nnunet_nacl.calibrate._fit import Fit, Trials, try_methods
 from nnunet_nacl.calibrate._head import Head
 from nnunet_nacl.calibrate._judge import judge
 from nnunet_nacl.calibrate._methods import Layer, Method, Unchanged
@@ -30,6 +29,7 @@ from nnunet_nacl.calibrate._network import (
     unseen_cases,
 )
 from nnunet_nacl.calibrate._sample import Sample, voxels_per_case
+from nnunet_nacl.calibrate._trials import Fit, Trials, try_methods
 from nnunet_nacl.cases import check_any_used, each_case
 from nnunet_nacl.nnunet import CALIBRATED_NAME, PreprocessedCases, save_prediction
 from nnunet_nacl.typing import Singles

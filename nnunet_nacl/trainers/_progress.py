@@ -18,12 +18,10 @@ from nnunet_nacl.metrics import (
     mean_of_known,
     near_core,
 )
-from nnunet_nacl.trainers._names import LEVELS, MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES
+from nnunet_nacl.trainers._logged import LEVELS, MAX_LOGIT_EDGES, MAX_LOGIT_QUANTILES, VALUES
 from nnunet_nacl.typing import Singles
 
 PICTURE_NAME = "calibration_progress.png"
-VALUES = ("ece_near", "cece_near", "over_confidence_near", *MAX_LOGIT_QUANTILES)
-"""Names of the numbers that are logged each epoch."""
 _CORE_LOGIT = math.log(CORE_PROBABILITY / (1 - CORE_PROBABILITY))
 _MOST_VOXELS = 10_000
 _MOST_PROBABILITIES = 100_000

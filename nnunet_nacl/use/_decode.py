@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from nnunet_nacl.evaluation import SavedCase
-from nnunet_nacl.folders import NewFolder, means_of, write_folder
+from nnunet_nacl.folders import NewFolder, write_folder
 from nnunet_nacl.metrics import LabelMeaning, segmentation
 from nnunet_nacl.nnunet import DECODED_NAME, CaseFiles, DataSet, PredictionFolder
 from nnunet_nacl.typing import Floats, Labels, Mask, Record
 from nnunet_nacl.use._dice_optimal import dice_optimal_labels, dice_optimal_mask
 from nnunet_nacl.use._fit import ReviewFit
+from nnunet_nacl.use._notes import means_of
 from nnunet_nacl.use._quantities import structure_names
 
 Decoded = tuple[Labels, Record]

@@ -67,7 +67,7 @@ class Method(Protocol):
 class Unchanged:
     """The identity: what every calibration must beat."""
 
-    method: Literal["as trained", "folds"] = "as trained"
+    method: Literal["as trained"] = "as trained"
     num_channels: ClassVar[None] = None
     remark: ClassVar[str] = ""
     keeps_labels: ClassVar[bool] = True
